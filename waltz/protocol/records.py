@@ -1,0 +1,155 @@
+"""Transaction records: their identity, their fields, and batches of them as bytes.
+
+A record crosses the border between server and storage inside a *batch*, in wire form, and is only
+taken apart where somebody looks at its fields. Pure: no I/O.
+Source: wire.md section 2 (data types), disk.md section 3.2 (the same fields on disk).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from zlib import crc32
+
+NO_TRANSACTION = -1
+"""The mark of an empty log: "nothing yet"."""
+
+MAX_DATA_BYTES = 1 << 30
+"""Upper bound of a record's data; a length beyond it is damage, not data."""
+
+_REQ_ID = struct.Struct(">iiii")
+# transaction id, request id, header, data length; then the data and its checksum follow.
+_WIRE_HEAD = struct.Struct(">qiiiiii")
+_CHECKSUM = struct.Struct(">i")
+
+WIRE_OVERHEAD_BYTES = _WIRE_HEAD.size + _CHECKSUM.size
+"""Bytes that a record adds to its data on the wire."""
+
+
+class MalformedBatch(ValueError):
+    """The bytes do not hold the records they claim to hold."""
+
+
+def checksum(data: bytes) -> int:
+    """Return the CRC-32 of ``data`` as the signed 32-bit int that wire and disk carry."""
+    value = crc32(data)
+    return value - (1 << 32) if value & 0x8000_0000 else value
+
+
+@dataclass(frozen=True, slots=True)
+class ReqId:
+    """Who asked: unique per append, and stored with the transaction for ever."""
+
+    client_id: int
+    generation: int
+    partition: int
+    seq: int
+
+    def encode(self) -> bytes:
+        """Return the 16 bytes of the wire and disk form."""
+        return _REQ_ID.pack(self.client_id, self.generation, self.partition, self.seq)
+
+    @classmethod
+    def decode(cls, raw: bytes, offset: int = 0) -> ReqId:
+        """Read 16 bytes at ``offset``."""
+        return cls(*_REQ_ID.unpack_from(raw, offset))
+
+
+REQ_ID_BYTES = _REQ_ID.size
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeader:
+    """A transaction without its data."""
+
+    transaction_id: int
+    req_id: ReqId
+    header: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A transaction: ``checksum`` is the CRC-32 of ``data`` as the client computed it."""
+
+    transaction_id: int
+    req_id: ReqId
+    header: int
+    data: bytes
+    checksum: int
+
+    def encode(self) -> bytes:
+        """Return the wire form (wire.md section 2)."""
+        r = self.req_id
+        head = _WIRE_HEAD.pack(
+            self.transaction_id,
+            r.client_id,
+            r.generation,
+            r.partition,
+            r.seq,
+            self.header,
+            len(self.data),
+        )
+        return b"".join((head, self.data, _CHECKSUM.pack(self.checksum)))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """``count`` records in wire form, back to back: the unit that the hot path moves.
+
+    Invariant: ``wire`` holds exactly ``count`` well-formed records. Their ids are the sender's
+    claim; whether they are consecutive is for the receiver to check.
+    """
+
+    count: int
+    wire: bytes
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> RecordBatch:
+        """Encode ``records`` in the given order."""
+        parts = [record.encode() for record in records]
+        return cls(len(parts), b"".join(parts))
+
+    @classmethod
+    def parse(cls, raw: bytes, offset: int, count: int, end: int) -> tuple[RecordBatch, int]:
+        """Take ``count`` records out of ``raw[offset:end]``; return them and where they stop.
+
+        Raises MalformedBatch if a record is cut off or its length is negative.
+        """
+        if count < 0:
+            raise MalformedBatch(f"negative number of records: {count}")
+        position = offset
+        for _ in range(count):
+            if position + WIRE_OVERHEAD_BYTES > end:
+                raise MalformedBatch("record cut off")
+            length = int.from_bytes(raw[position + 28 : position + 32], "big", signed=True)
+            if length < 0:
+                raise MalformedBatch(f"negative data length: {length}")
+            position += WIRE_OVERHEAD_BYTES + length
+            if position > end:
+                raise MalformedBatch("record cut off")
+        return cls(count, raw[offset:position]), position
+
+    def __iter__(self) -> Iterator[Record]:
+        wire, position = self.wire, 0
+        for _ in range(self.count):
+            tx, client, gen, part, seq, header, length = _WIRE_HEAD.unpack_from(wire, position)
+            start = position + _WIRE_HEAD.size
+            end = start + length
+            (crc,) = _CHECKSUM.unpack_from(wire, end)
+            yield Record(tx, ReqId(client, gen, part, seq), header, wire[start:end], crc)
+            position = end + _CHECKSUM.size
+
+    def __len__(self) -> int:
+        return self.count
+
+    def first_id(self) -> int:
+        """Transaction id of the first record; the batch must not be empty."""
+        assert self.count > 0
+        return int.from_bytes(self.wire[:8], "big", signed=True)
+
+    def __add__(self, other: RecordBatch) -> RecordBatch:
+        return RecordBatch(self.count + other.count, self.wire + other.wire)
+
+
+EMPTY_BATCH = RecordBatch(0, b"")
