@@ -1,0 +1,1 @@
+"""Waltz: a distributed write-ahead log for services that must agree."""

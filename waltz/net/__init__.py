@@ -1,0 +1,29 @@
+"""asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network only.
+
+* `connection`: `FrameConnection`, one end of a connection that speaks one of the protocols
+* `listener`: accepts connections, and recognises a peer of the wrong kind
+* `dialer`: opens connections
+* `rpc`: requests and answers matched by sequence number, for the storage and admin ports
+* `tls`: certificates and contexts
+"""
+
+from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.dialer import DialFailed, dial
+from waltz.net.listener import Listener, ListenFailed
+from waltz.net.rpc import RemoteFailure, RpcConnection
+from waltz.net.tls import PLAINTEXT, TlsConfig, TlsConfigError
+
+__all__ = [
+    "PLAINTEXT",
+    "ConnectionLost",
+    "DialFailed",
+    "FrameConnection",
+    "FrameHandler",
+    "ListenFailed",
+    "Listener",
+    "RemoteFailure",
+    "RpcConnection",
+    "TlsConfig",
+    "TlsConfigError",
+    "dial",
+]

@@ -1,0 +1,189 @@
+"""One end of a connection that speaks one of the three protocols. Touches one socket.
+
+Works per received chunk: all frames in it are parsed, handed over in one call, and whatever the
+handler sends meanwhile leaves in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, ProtocolViolation
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 600.0
+"""A dialing side that has written nothing for this long sends a keep-alive (wire.md section 3)."""
+
+_WRITE_HIGH_WATER_BYTES = 1 << 20
+_WRITE_LOW_WATER_BYTES = 1 << 18
+
+
+class ConnectionLost(ConnectionError):
+    """The connection ended; what was asked on it may or may not have happened."""
+
+
+class FrameHandler(Protocol):
+    """What a `FrameConnection` tells its owner; every call comes from the event loop."""
+
+    def ready(self, connection: FrameConnection) -> None:
+        """The handshake is done: ``connection.version`` is set and sending is allowed."""
+
+    def received(self, bodies: list[bytes]) -> None:
+        """The message bodies of one chunk. May raise MalformedMessage to close the connection."""
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone. Called once, also when the handshake never ended."""
+
+    def writable(self) -> None:
+        """The peer drains again after ``connection.congested`` was true."""
+
+
+class FrameConnection(asyncio.Protocol):
+    """Handshake, framing, keep-alive, and the state of the socket's buffers."""
+
+    def __init__(
+        self,
+        spec: ProtocolSpec,
+        handler: FrameHandler,
+        *,
+        dialer: bool,
+        on_end: Callable[[FrameConnection], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.handler = handler
+        self.peer = "?"
+        self.congested = False
+        self.closed = False
+        self._dialer = dialer
+        self._on_end = on_end
+        self._decoder = FrameDecoder(spec)
+        self._ready = False
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._outgoing: list[bytes] = []
+        self._last_write = 0.0
+        self._keep_alive: asyncio.TimerHandle | None = None
+
+    @property
+    def version(self) -> int:
+        """The agreed protocol version."""
+        assert self._decoder.version is not None, "the handshake has not ended"
+        return self._decoder.version
+
+    @property
+    def peer_text(self) -> str | None:
+        """What the peer calls itself in its Hello."""
+        return self._decoder.peer_text
+
+    def send(self, frames: bytes) -> None:
+        """Queue whole frames; everything queued in one turn of the loop leaves in one write."""
+        if self.closed:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(frames)
+
+    def close(self, reason: str = "closed") -> None:
+        """Send what is queued, then close; ``lost`` follows with ``reason``."""
+        if not self.closed:
+            self._flush()
+            self._end(reason)
+            if self._transport is not None:
+                self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close without sending what is queued."""
+        if not self.closed:
+            self._end(reason)
+            if self._transport is not None:
+                self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Stop reading: the peer will feel it."""
+        if self._transport is not None and not self.closed:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet at once, without waiting for the peer's Hello."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(_WRITE_HIGH_WATER_BYTES, _WRITE_LOW_WATER_BYTES)
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
+        self._transport.write(self.spec.hello(self._dialer))
+        self._last_write = self._loop.time()
+        if self._dialer:
+            self._arm_keep_alive()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse one chunk and hand its messages over."""
+        if self.closed:
+            return
+        try:
+            bodies = self._decoder.feed(data)
+            if not self._ready and self._decoder.version is not None:
+                self._ready = True
+                self.handler.ready(self)
+            if bodies and not self.closed:
+                self.handler.received(bodies)
+        except (ProtocolViolation, MalformedMessage) as error:
+            log.warning("closing %s connection of %s: %s", self.spec.name, self.peer, error)
+            self.abort(str(error))
+
+    def eof_received(self) -> bool:
+        """Close when the peer does."""
+        if self._decoder.mid_frame:
+            log.warning("%s connection of %s ended in mid-frame", self.spec.name, self.peer)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner, once."""
+        self._end(str(exc) if exc else "closed by the peer")
+
+    def pause_writing(self) -> None:
+        """The peer does not drain what it is sent."""
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        """The peer drains again."""
+        self.congested = False
+        if not self.closed:
+            self.handler.writable()
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None and not self.closed:
+            data = b"".join(self._outgoing) if len(self._outgoing) > 1 else self._outgoing[0]
+            self._outgoing.clear()
+            self._last_write = self._loop.time()
+            self._transport.write(data)
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._outgoing.clear()
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        if self._on_end is not None:
+            self._on_end(self)
+        self.handler.lost(reason)
+
+    def _arm_keep_alive(self) -> None:
+        due = self._last_write + KEEP_ALIVE_SECONDS
+        self._keep_alive = self._loop.call_at(due, self._send_keep_alive)
+
+    def _send_keep_alive(self) -> None:
+        if self.closed or self._transport is None:
+            return
+        if self._loop.time() - self._last_write >= KEEP_ALIVE_SECONDS:
+            self._transport.write(self._decoder.keep_alive())
+            self._last_write = self._loop.time()
+        self._arm_keep_alive()

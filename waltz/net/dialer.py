@@ -1,0 +1,55 @@
+"""Opens connections: resolves anew, connects, secures, greets. Touches the network."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+
+from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.tls import TlsConfig
+from waltz.protocol import ProtocolSpec
+
+
+class DialFailed(ConnectionError):
+    """No connection; the text says where to and why."""
+
+
+async def dial(
+    host: str,
+    port: int,
+    spec: ProtocolSpec,
+    handler: FrameHandler,
+    tls: TlsConfig,
+    timeout_seconds: float = 10.0,
+) -> FrameConnection:
+    """Connect to ``host:port``; ``handler.ready`` follows when the peer's Hello has arrived.
+
+    Raises DialFailed.
+    """
+    loop = asyncio.get_running_loop()
+    context = tls.dialing_context()
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            transport, connection = await loop.create_connection(
+                lambda: FrameConnection(spec, handler, dialer=True),
+                host,
+                port,
+                ssl=context,
+                server_hostname=(tls.server_name or host) if context else None,
+            )
+    except TimeoutError as error:
+        raise DialFailed(
+            f"cannot reach {host}:{port}: no answer within {timeout_seconds:g} s"
+        ) from error
+    except ssl.SSLError as error:
+        hint = ""
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            hint = " (the peer seems to speak plaintext: turn TLS off here or on there)"
+        raise DialFailed(f"no TLS with {host}:{port}: {error.reason or error}{hint}") from error
+    except OSError as error:
+        raise DialFailed(f"cannot reach {host}:{port}: {error.strerror or error}") from error
+    raw = transport.get_extra_info("socket")
+    if raw is not None:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return connection

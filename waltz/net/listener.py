@@ -1,0 +1,142 @@
+"""Accepts connections, and says in the log when a peer is of the wrong kind. Touches the network.
+
+A TLS listener looks at a peer's first bytes before it begins a TLS handshake, so that a plaintext
+peer is named as such. (A plaintext listener needs no look: the frame decoder recognises TLS.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from waltz.net.connection import FrameConnection, FrameHandler
+from waltz.net.tls import TlsConfig
+from waltz.protocol import ProtocolSpec
+
+log = logging.getLogger(__name__)
+
+_TLS_HANDSHAKE_SECONDS = 10.0
+_BACKLOG = 512
+
+
+class ListenFailed(OSError):
+    """The port cannot be bound; the text says which, why and what to do."""
+
+
+class Listener:
+    """A listening socket of one protocol."""
+
+    def __init__(
+        self, spec: ProtocolSpec, new_handler: Callable[[], FrameHandler], tls: TlsConfig
+    ) -> None:
+        self.spec = spec
+        self.port = 0
+        self._new_handler = new_handler
+        self._context = tls.listening_context()
+        self._socket: socket.socket | None = None
+        self._connections: set[FrameConnection] = set()
+        self._entering: set[asyncio.Task[None]] = set()
+
+    def start(self, host: str | None, port: int) -> None:
+        """Bind ``host`` (None: the wildcard address) and listen; port 0 takes a free one.
+
+        Raises ListenFailed.
+        """
+        try:
+            self._socket = _bind(host, port)
+        except OSError as error:
+            where = f"{host or '*'}:{port}"
+            advice = {
+                errno.EADDRINUSE: "another process listens there: stop it or choose another port",
+                errno.EACCES: "ports below 1024 need privileges: choose another port",
+                errno.EADDRNOTAVAIL: "this machine has no such address: check *.bind.host",
+            }.get(error.errno or 0, "check *.bind.host and the port")
+            raise ListenFailed(
+                f"cannot listen for {self.spec.name} connections on {where}: "
+                f"{error.strerror or error}; {advice}"
+            ) from error
+        self.port = self._socket.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
+
+    async def close(self) -> None:
+        """Stop listening and close all connections."""
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        for task in self._entering:
+            task.cancel()
+        await asyncio.gather(*self._entering, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.close("shutting down")
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            accepted, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.error("cannot accept %s connections: %s", self.spec.name, error)
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        task = asyncio.get_running_loop().create_task(self._enter(accepted))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
+
+    async def _enter(self, accepted: socket.socket) -> None:
+        peer = "?"
+        try:
+            peer = "{}:{}".format(*accepted.getpeername())
+            if self._context is not None:
+                await self._expect_tls(accepted)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._new_connection,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if self._context else None,
+            )
+        except (OSError, ssl.SSLError) as error:
+            log.warning("refused a %s connection of %s: %s", self.spec.name, peer, error)
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+
+    async def _expect_tls(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        readable = asyncio.Event()
+        loop.add_reader(accepted, readable.set)
+        try:
+            async with asyncio.timeout(_TLS_HANDSHAKE_SECONDS):
+                await readable.wait()
+        except TimeoutError:
+            raise OSError(f"no TLS handshake within {_TLS_HANDSHAKE_SECONDS:g} s") from None
+        finally:
+            loop.remove_reader(accepted)
+        first = accepted.recv(1, socket.MSG_PEEK)
+        if first and first != b"\x16":
+            raise OSError("the peer speaks plaintext, but this listener is set to TLS")
+
+    def _new_connection(self) -> FrameConnection:
+        connection = FrameConnection(
+            self.spec, self._new_handler(), dialer=False, on_end=self._connections.discard
+        )
+        self._connections.add(connection)
+        return connection
+
+
+def _bind(host: str | None, port: int) -> socket.socket:
+    if host is None and socket.has_dualstack_ipv6():
+        bound = socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+        )
+    else:
+        family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+        bound = socket.create_server((host or "", port), family=family, backlog=_BACKLOG)
+    bound.setblocking(False)
+    return bound

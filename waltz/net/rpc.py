@@ -1,0 +1,198 @@
+"""Requests and answers matched by sequence number: the dialing side of the storage and admin ports.
+
+The server's replica sessions drive it with callbacks, tools await `call`. Touches the network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from waltz.net.connection import ConnectionLost, FrameConnection
+from waltz.net.dialer import DialFailed, dial
+from waltz.net.tls import TlsConfig
+from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
+from waltz.protocol import admin as admin_messages
+from waltz.protocol import storage as storage_messages
+
+_OPEN_SEQ = -1
+_HANDSHAKE_SECONDS = 10.0
+
+Answered = Callable[[Any], None]
+"""Called once with the answer, or with a `ConnectionLost`."""
+
+
+class RemoteFailure(Exception):
+    """The storage node answered with a failure; the text is its own."""
+
+    def __init__(self, text: str | None) -> None:
+        super().__init__(text or "no reason given")
+
+
+@dataclass(frozen=True, slots=True)
+class _Port:
+    """What differs between the storage port and the admin port."""
+
+    spec: ProtocolSpec
+    messages: ModuleType
+    failure: type[storage_messages.FailureResponse] | type[admin_messages.AdminFailureResponse]
+    open_request: Callable[[uuid.UUID, int], Any]
+
+
+_STORAGE_PORT = _Port(
+    STORAGE,
+    storage_messages,
+    storage_messages.FailureResponse,
+    lambda key, n: storage_messages.OpenRequest(-1, _OPEN_SEQ, -1, key, n),
+)
+_ADMIN_PORT = _Port(
+    ADMIN,
+    admin_messages,
+    admin_messages.AdminFailureResponse,
+    lambda key, n: admin_messages.AdminOpenRequest(_OPEN_SEQ, key, n),
+)
+
+
+class RpcConnection:
+    """One connection to a storage node. Requests may overlap; each answer finds its asker."""
+
+    def __init__(self, port: _Port, on_lost: Callable[[str], None] | None = None) -> None:
+        self._port = port
+        self._on_lost = on_lost
+        self._connection: FrameConnection | None = None
+        self._pending: dict[int, Answered] = {}
+        self._next_seq = 0
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closed = False
+
+    @classmethod
+    async def open_storage(
+        cls,
+        address: tuple[str, int],
+        tls: TlsConfig,
+        cluster: tuple[uuid.UUID, int],
+        on_lost: Callable[[str], None] | None = None,
+    ) -> RpcConnection:
+        """Open a connection to a storage port; see `_open`."""
+        return await cls._open(cls(_STORAGE_PORT, on_lost), address, tls, cluster)
+
+    @classmethod
+    async def open_admin(
+        cls, address: tuple[str, int], tls: TlsConfig, cluster: tuple[uuid.UUID, int]
+    ) -> RpcConnection:
+        """Open a connection to an admin port; see `_open`."""
+        return await cls._open(cls(_ADMIN_PORT), address, tls, cluster)
+
+    @staticmethod
+    async def _open(
+        rpc: RpcConnection,
+        address: tuple[str, int],
+        tls: TlsConfig,
+        cluster: tuple[uuid.UUID, int],
+    ) -> RpcConnection:
+        """Dial, shake hands, and check that the node belongs to the cluster (key, partitions).
+
+        Raises DialFailed, or RemoteFailure if the node says it belongs to another cluster.
+        """
+        rpc._connection = await dial(*address, rpc._port.spec, rpc, tls)
+        try:
+            async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                await rpc._ready
+                opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                rpc._send(rpc._port.open_request(*cluster), _resolver(opened))
+                answer = await opened
+        except TimeoutError:
+            rpc.close()
+            host, port = address
+            raise DialFailed(
+                f"{host}:{port} accepted the connection but did not finish the "
+                f"{rpc._port.spec.name} handshake within {_HANDSHAKE_SECONDS:g} s"
+            ) from None
+        except ConnectionLost as error:
+            raise DialFailed(f"{address[0]}:{address[1]} closed the connection: {error}") from error
+        if isinstance(answer, rpc._port.failure):
+            rpc.close()
+            raise RemoteFailure(answer.failure.message)
+        return rpc
+
+    def next_seq(self) -> int:
+        """Return the sequence number that the next request must carry."""
+        seq = self._next_seq
+        self._next_seq += 1
+        return seq
+
+    def ask(self, request: Any, answered: Answered) -> None:
+        """Send ``request`` (with a number from `next_seq`) and have ``answered`` called later."""
+        if self.closed:
+            asyncio.get_running_loop().call_soon(answered, ConnectionLost("connection closed"))
+            return
+        self._send(request, answered)
+
+    async def call(self, make: Callable[[int], Any]) -> Any:
+        """Send ``make(sequence number)`` and return the answer.
+
+        Raises RemoteFailure, or ConnectionLost: then the request may or may not have been done.
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.ask(make(self.next_seq()), _resolver(future))
+        answer = await future
+        if isinstance(answer, self._port.failure):
+            raise RemoteFailure(answer.failure.message)
+        return answer
+
+    def close(self) -> None:
+        """Close; pending requests are told that the connection is lost."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def ready(self, connection: FrameConnection) -> None:
+        """Handshake done."""
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Hand every answer to its asker."""
+        assert self._connection is not None
+        version = self._connection.version
+        for body in bodies:
+            answer = self._port.messages.decode(body, version)
+            answered = self._pending.pop(answer.seq_num, None)
+            if answered is not None:
+                answered(answer)
+
+    def lost(self, reason: str) -> None:
+        """Fail what is pending."""
+        self.closed = True
+        error = ConnectionLost(reason)
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()
+        pending, self._pending = self._pending, {}
+        for answered in pending.values():
+            answered(error)
+        if self._on_lost is not None:
+            self._on_lost(reason)
+
+    def writable(self) -> None:
+        """Nothing to do: askers bound what they have in flight."""
+
+    def _send(self, request: Any, answered: Answered) -> None:
+        assert self._connection is not None
+        self._pending[request.seq_num] = answered
+        self._connection.send(self._port.messages.encode(request, self._connection.version))
+
+
+def _resolver(future: asyncio.Future[Any]) -> Answered:
+    def resolve(answer: Any) -> None:
+        if future.done():
+            return
+        if isinstance(answer, ConnectionLost):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+    return resolve

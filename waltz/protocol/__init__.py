@@ -1,0 +1,51 @@
+"""Frames and messages of the three protocols: bytes in, values out, and back. Pure: no I/O.
+
+* `records`: transaction records and batches of them
+* `fields`: the data types inside a message
+* `frames`: framing, handshake, choice of the version
+* `client_server`, `storage`, `admin`: the messages
+* `layout`: how a table of fields becomes an encoder and a decoder
+* `locks`: lock ids and their hashes
+
+Source of every rule: wire.md.
+"""
+
+from waltz.protocol.fields import MalformedMessage
+from waltz.protocol.frames import (
+    ADMIN,
+    CLIENT_SERVER,
+    STORAGE,
+    FrameDecoder,
+    ProtocolSpec,
+    ProtocolViolation,
+)
+from waltz.protocol.layout import UnsupportedByPeer
+from waltz.protocol.locks import Lock
+from waltz.protocol.records import (
+    NO_TRANSACTION,
+    MalformedBatch,
+    Record,
+    RecordBatch,
+    RecordHeader,
+    ReqId,
+    checksum,
+)
+
+__all__ = [
+    "ADMIN",
+    "CLIENT_SERVER",
+    "NO_TRANSACTION",
+    "STORAGE",
+    "FrameDecoder",
+    "Lock",
+    "MalformedBatch",
+    "MalformedMessage",
+    "ProtocolSpec",
+    "ProtocolViolation",
+    "Record",
+    "RecordBatch",
+    "RecordHeader",
+    "ReqId",
+    "UnsupportedByPeer",
+    "checksum",
+]

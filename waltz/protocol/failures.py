@@ -1,0 +1,51 @@
+"""The error that a storage node sends instead of an answer (wire.md sections 2, 6 and 7). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.protocol.fields import INT, TEXT, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One line of a remote stack trace; only ever shown, never interpreted."""
+
+    class_name: str | None
+    method_name: str | None
+    file_name: str | None
+    line_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RpcFailure:
+    """What went wrong on the other side: a class name, a colon and a sentence."""
+
+    message: str | None
+    stack: tuple[StackFrame, ...] = ()
+
+
+class RpcFailureCodec:
+    """Message, then a count of stack frames."""
+
+    def write(self, out: list[bytes], value: RpcFailure) -> None:
+        """Append the failure."""
+        TEXT.write(out, value.message)
+        INT.write(out, len(value.stack))
+        for frame in value.stack:
+            TEXT.write(out, frame.class_name)
+            TEXT.write(out, frame.method_name)
+            TEXT.write(out, frame.file_name)
+            INT.write(out, frame.line_number)
+
+    def read(self, reader: Reader) -> RpcFailure:
+        """Read a failure."""
+        message = TEXT.read(reader)
+        frames = tuple(
+            StackFrame(TEXT.read(reader), TEXT.read(reader), TEXT.read(reader), INT.read(reader))
+            for _ in range(reader.count(16))
+        )
+        return RpcFailure(message, frames)
+
+
+FAILURE = RpcFailureCodec()

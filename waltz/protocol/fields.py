@@ -1,0 +1,287 @@
+"""The data types inside a message body (wire.md section 2): one codec per type. Pure.
+
+A codec writes a value as a list of byte strings and reads one back from a `Reader`, which checks
+every length against what is left before it trusts it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from waltz.protocol.records import MalformedBatch, RecordBatch, RecordHeader, ReqId
+
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_HEADER = struct.Struct(">qiiiii")
+
+
+class MalformedMessage(ValueError):
+    """A message body is too short, too long, or says something it cannot say."""
+
+
+class Reader:
+    """A cursor over one message body."""
+
+    __slots__ = ("body", "position")
+
+    def __init__(self, body: bytes, position: int = 0) -> None:
+        self.body = body
+        self.position = position
+
+    def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """Read one fixed-size group of numbers."""
+        start = self.position
+        if start + layout.size > len(self.body):
+            raise MalformedMessage("message cut off")
+        self.position = start + layout.size
+        return layout.unpack_from(self.body, start)
+
+    def take(self, length: int) -> bytes:
+        """Read ``length`` raw bytes."""
+        start, end = self.position, self.position + length
+        if length < 0 or end > len(self.body):
+            raise MalformedMessage("message cut off")
+        self.position = end
+        return self.body[start:end]
+
+    def count(self, item_bytes: int) -> int:
+        """Read a count of items of at least ``item_bytes`` each, which must fit what is left."""
+        n = int(self.fixed(_INT)[0])
+        if n < 0 or n * item_bytes > len(self.body) - self.position:
+            raise MalformedMessage(f"impossible count: {n}")
+        return n
+
+    def finish(self) -> None:
+        """Refuse left-over bytes."""
+        if self.position != len(self.body):
+            raise MalformedMessage(f"{len(self.body) - self.position} bytes left over")
+
+
+class Codec(Protocol):
+    """Writes one field's value into ``out`` and reads it back."""
+
+    def write(self, out: list[bytes], value: Any) -> None:
+        """Append the encoded ``value`` to ``out``."""
+
+    def read(self, reader: Reader) -> Any:
+        """Read one value; raises MalformedMessage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A fixed-size signed integer."""
+
+    layout: struct.Struct
+
+    def write(self, out: list[bytes], value: int) -> None:
+        """Append big-endian bytes."""
+        out.append(self.layout.pack(value))
+
+    def read(self, reader: Reader) -> int:
+        """Read one integer."""
+        return int(reader.fixed(self.layout)[0])
+
+
+class Boolean:
+    """One byte: written as 1 or 0, true only when it equals 1."""
+
+    def write(self, out: list[bytes], value: bool) -> None:
+        """Append one byte."""
+        out.append(b"\x01" if value else b"\x00")
+
+    def read(self, reader: Reader) -> bool:
+        """Read one byte."""
+        return reader.take(1) == b"\x01"
+
+
+class Bytes:
+    """An int length, then the bytes; null is length -1 and reads as None."""
+
+    def write(self, out: list[bytes], value: bytes | None) -> None:
+        """Append length and content."""
+        if value is None:
+            out.append(_INT.pack(-1))
+        else:
+            out += (_INT.pack(len(value)), value)
+
+    def read(self, reader: Reader) -> bytes | None:
+        """Read length and content; any negative length is null."""
+        length = int(reader.fixed(_INT)[0])
+        return None if length < 0 else reader.take(length)
+
+
+class Text:
+    """UTF-8 text in the form of `Bytes`."""
+
+    def write(self, out: list[bytes], value: str | None) -> None:
+        """Append length and UTF-8 bytes."""
+        BYTES.write(out, None if value is None else value.encode())
+
+    def read(self, reader: Reader) -> str | None:
+        """Read text; what is not UTF-8 becomes replacement characters: it is only shown."""
+        raw = BYTES.read(reader)
+        return None if raw is None else raw.decode(errors="replace")
+
+
+class Ints:
+    """An int count, then the ints; null (-1) reads as an empty tuple."""
+
+    def write(self, out: list[bytes], value: tuple[int, ...]) -> None:
+        """Append count and items."""
+        out.append(struct.pack(f">i{len(value)}i", len(value), *value))
+
+    def read(self, reader: Reader) -> tuple[int, ...]:
+        """Read count and items."""
+        n = int(reader.fixed(_INT)[0])
+        if n * 4 > len(reader.body) - reader.position:
+            raise MalformedMessage(f"impossible count: {n}")
+        return struct.unpack(f">{n}i", reader.take(4 * n)) if n > 0 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A count, then key and value pairs, in any order."""
+
+    key: Codec
+    value: Codec
+    pair_bytes: int
+
+    def write(self, out: list[bytes], value: dict[Any, Any]) -> None:
+        """Append the pairs in the dict's order."""
+        out.append(_INT.pack(len(value)))
+        for k, v in value.items():
+            self.key.write(out, k)
+            self.value.write(out, v)
+
+    def read(self, reader: Reader) -> dict[Any, Any]:
+        """Read the pairs."""
+        n = reader.count(self.pair_bytes)
+        return {self.key.read(reader): self.value.read(reader) for _ in range(n)}
+
+
+class Uuid:
+    """Two longs: most significant half first."""
+
+    def write(self, out: list[bytes], value: uuid.UUID) -> None:
+        """Append 16 bytes."""
+        out.append(value.bytes)
+
+    def read(self, reader: Reader) -> uuid.UUID:
+        """Read 16 bytes."""
+        return uuid.UUID(bytes=reader.take(16))
+
+
+class RequestId:
+    """A `ReqId`."""
+
+    def write(self, out: list[bytes], value: ReqId) -> None:
+        """Append 16 bytes."""
+        out.append(value.encode())
+
+    def read(self, reader: Reader) -> ReqId:
+        """Read 16 bytes."""
+        return ReqId.decode(reader.take(16))
+
+
+class Header:
+    """A `RecordHeader`."""
+
+    def write(self, out: list[bytes], value: RecordHeader) -> None:
+        """Append 28 bytes."""
+        r = value.req_id
+        out.append(
+            _HEADER.pack(
+                value.transaction_id, r.client_id, r.generation, r.partition, r.seq, value.header
+            )
+        )
+
+    def read(self, reader: Reader) -> RecordHeader:
+        """Read 28 bytes."""
+        tx, client, generation, partition, seq, header = reader.fixed(_HEADER)
+        return RecordHeader(tx, ReqId(client, generation, partition, seq), header)
+
+
+class Batch:
+    """An int count, then that many records, kept in wire form."""
+
+    def write(self, out: list[bytes], value: RecordBatch) -> None:
+        """Append count and records."""
+        out += (_INT.pack(value.count), value.wire)
+
+    def read(self, reader: Reader) -> RecordBatch:
+        """Read the records without taking them apart."""
+        n = int(reader.fixed(_INT)[0])
+        try:
+            batch, end = RecordBatch.parse(reader.body, reader.position, n, len(reader.body))
+        except MalformedBatch as error:
+            raise MalformedMessage(str(error)) from error
+        reader.position = end
+        return batch
+
+
+class Headers:
+    """An int count, then that many record headers."""
+
+    def write(self, out: list[bytes], value: tuple[RecordHeader, ...]) -> None:
+        """Append count and headers."""
+        out.append(_INT.pack(len(value)))
+        for header in value:
+            HEADER.write(out, header)
+
+    def read(self, reader: Reader) -> tuple[RecordHeader, ...]:
+        """Read count and headers."""
+        n = reader.count(_HEADER.size)
+        return tuple(HEADER.read(reader) for _ in range(n))
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A presence byte, then the value if it is there; absent reads as None."""
+
+    codec: Codec
+
+    def write(self, out: list[bytes], value: Any) -> None:
+        """Append presence and value."""
+        BOOLEAN.write(out, value is not None)
+        if value is not None:
+            self.codec.write(out, value)
+
+    def read(self, reader: Reader) -> Any:
+        """Read presence and value."""
+        return self.codec.read(reader) if BOOLEAN.read(reader) else None
+
+
+class SingleRecord:
+    """One record, as a batch of one."""
+
+    def write(self, out: list[bytes], value: RecordBatch) -> None:
+        """Append the record without a count."""
+        assert value.count == 1
+        out.append(value.wire)
+
+    def read(self, reader: Reader) -> RecordBatch:
+        """Read one record."""
+        try:
+            batch, end = RecordBatch.parse(reader.body, reader.position, 1, len(reader.body))
+        except MalformedBatch as error:
+            raise MalformedMessage(str(error)) from error
+        reader.position = end
+        return batch
+
+
+SHORT = Number(_SHORT)
+INT = Number(_INT)
+LONG = Number(_LONG)
+BOOLEAN = Boolean()
+BYTES = Bytes()
+TEXT = Text()
+INTS = Ints()
+UUID = Uuid()
+REQ_ID = RequestId()
+HEADER = Header()
+BATCH = Batch()
+HEADERS = Headers()

@@ -1,0 +1,179 @@
+"""Framing, handshake and choice of the version: chunks of bytes in, message bodies out. Pure.
+
+Each side sends a Hello at once; on receiving the peer's it switches to the largest version that
+both offer (wire.md sections 2 and 3). `FrameDecoder` does both for one direction of a connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from waltz.protocol.fields import TEXT, MalformedMessage, Reader
+
+_HEAD = struct.Struct(">bhi")
+_SHORT_COUNT = struct.Struct(">i")
+HEAD_BYTES = _HEAD.size
+HELLO_MAGIC = ord("H")
+MAX_FRAME_BYTES = 256 << 20
+"""A longer frame is refused before its body is read."""
+
+
+class ProtocolViolation(Exception):
+    """The peer broke the framing; the connection must be closed. The text says what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolSpec:
+    """What sets one of the three protocols apart on the wire."""
+
+    name: str
+    magic: int
+    versions: tuple[int, ...]
+    dialer_hello: str
+    listener_hello: str
+
+    def limited_to(self, *versions: int) -> ProtocolSpec:
+        """Return the same protocol offering only ``versions``: how an old peer is acted out."""
+        return ProtocolSpec(self.name, self.magic, versions, self.dialer_hello, self.listener_hello)
+
+    def hello(self, dialer: bool) -> bytes:
+        """Return the Hello frame of the dialing or the listening side."""
+        return encode_hello(self.versions, self.dialer_hello if dialer else self.listener_hello)
+
+
+CLIENT_SERVER = ProtocolSpec(
+    "client/server", ord("L"), (0, 1, 2, 3, 4), "Waltz Client", "Waltz Server"
+)
+STORAGE = ProtocolSpec("storage", ord("S"), (0,), "Waltz Storage Client", "Waltz Storage Server")
+ADMIN = ProtocolSpec(
+    "storage admin", ord("A"), (0,), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
+)
+
+
+def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
+    """Return one frame of the given parts; an empty body makes a keep-alive."""
+    return b"".join((_HEAD.pack(magic, version, sum(map(len, body))), *body))
+
+
+def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
+    """Return a Hello frame; it always has version 0 and no message type."""
+    parts = [struct.pack(f">i{len(versions)}h", len(versions), *versions)]
+    TEXT.write(parts, text)
+    return encode_frame(HELLO_MAGIC, 0, *parts)
+
+
+def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
+    """Return the versions that the peer offers and its text; raises MalformedMessage."""
+    reader = Reader(body)
+    n = reader.count(2)
+    versions = struct.unpack(f">{n}h", reader.take(2 * n))
+    text = TEXT.read(reader)
+    reader.finish()
+    return versions, text
+
+
+class FrameDecoder:
+    """The receiving half of one connection: handshake first, then bodies at the agreed version.
+
+    Copes with any chunking. A long frame is gathered without being copied for each chunk.
+    """
+
+    def __init__(self, spec: ProtocolSpec, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.spec = spec
+        self.version: int | None = None
+        self.peer_text: str | None = None
+        self._max_frame_bytes = max_frame_bytes
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._needed = HEAD_BYTES
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take received bytes; return the bodies completed by them, keep-alives left out.
+
+        Raises ProtocolViolation; nothing may be fed afterwards.
+        """
+        if self._chunks:
+            self._chunks.append(chunk)
+            self._buffered += len(chunk)
+            if self._buffered < self._needed:
+                return []
+            chunk = b"".join(self._chunks)
+            self._chunks.clear()
+        bodies: list[bytes] = []
+        position, end_of_data = 0, len(chunk)
+        self._needed = HEAD_BYTES
+        while end_of_data - position >= HEAD_BYTES:
+            magic, version, length = _HEAD.unpack_from(chunk, position)
+            if (
+                magic != self.spec.magic
+                or version != self.version
+                or not 0 <= length <= self._max_frame_bytes
+            ):
+                self._check_head(chunk[position : position + HEAD_BYTES])
+            end = position + HEAD_BYTES + length
+            if end > end_of_data:
+                self._needed = end - position
+                break
+            if length:
+                body = chunk[position + HEAD_BYTES : end]
+                if self.version is None:
+                    self._agree(body)
+                else:
+                    bodies.append(body)
+            position = end
+        if position < end_of_data:
+            self._chunks.append(chunk[position:] if position else chunk)
+            self._buffered = end_of_data - position
+        return bodies
+
+    @property
+    def mid_frame(self) -> bool:
+        """Whether part of a frame has arrived: a connection that ends now was cut."""
+        return bool(self._chunks)
+
+    def keep_alive(self) -> bytes:
+        """Return an empty frame of the magic and version now in force."""
+        if self.version is None:
+            return encode_frame(HELLO_MAGIC, 0)
+        return encode_frame(self.spec.magic, self.version)
+
+    def _check_head(self, head: bytes) -> None:
+        magic, version, length = _HEAD.unpack(head)
+        shaking = self.version is None
+        expected = (HELLO_MAGIC, 0) if shaking else (self.spec.magic, self.version)
+        if magic != expected[0]:
+            if magic == HELLO_MAGIC and not shaking:
+                raise ProtocolViolation("a second Hello")
+            raise ProtocolViolation(_describe_stranger(head, self.spec))
+        if version != expected[1]:
+            raise ProtocolViolation(
+                f"frame of version {version} on a {self.spec.name} connection that agreed on "
+                f"version {expected[1]}"
+            )
+        if not 0 <= length <= self._max_frame_bytes:
+            raise ProtocolViolation(f"frame length {length} is outside 0..{self._max_frame_bytes}")
+
+    def _agree(self, body: bytes) -> None:
+        try:
+            offered, self.peer_text = decode_hello(body)
+        except MalformedMessage as error:
+            raise ProtocolViolation(f"bad Hello: {error}") from error
+        common = set(offered) & set(self.spec.versions)
+        if not common:
+            raise ProtocolViolation(
+                f"no common version: the peer offers {sorted(offered)}, "
+                f"this side {sorted(self.spec.versions)} of the {self.spec.name} protocol"
+            )
+        self.version = max(common)
+
+
+def _describe_stranger(head: bytes, spec: ProtocolSpec) -> str:
+    if head[:2] == b"\x16\x03":
+        return "the peer speaks TLS, but this side is set to plaintext"
+    if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):
+        return f"the peer speaks HTTP, but this is a {spec.name} port"
+    for other in (CLIENT_SERVER, STORAGE, ADMIN):
+        if head[0] == other.magic and other.magic != spec.magic:
+            return f"the peer speaks the {other.name} protocol, but this is a {spec.name} port"
+    return f"not a {spec.name} frame: it begins with {head.hex(' ')}"

@@ -1,0 +1,40 @@
+"""Lock ids and the 32-bit hash that stands for them on the wire (wire.md section 5). Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What an application locks: a name (often a table) and a 64-bit id (often a key)."""
+
+    name: str
+    id: int
+
+    def hash(self) -> int:
+        """Return the signed 32-bit form: string hash of the name XOR the folded id."""
+        return _signed(_string_hash(self.name) ^ _fold(self.id))
+
+
+def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
+    """Return the wire form of ``locks``."""
+    return tuple(lock.hash() for lock in locks)
+
+
+def _string_hash(text: str) -> int:
+    raw = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(raw) // 2}H", raw):
+        value = (31 * value + unit) & 0xFFFF_FFFF
+    return value
+
+
+def _fold(number: int) -> int:
+    bits = number & 0xFFFF_FFFF_FFFF_FFFF
+    return (bits ^ (bits >> 32)) & 0xFFFF_FFFF
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 32) if value & 0x8000_0000 else value

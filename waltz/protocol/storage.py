@@ -1,0 +1,288 @@
+"""Messages between server and storage (wire.md section 6). Pure.
+
+Every message begins with the store session's id, a sequence number that the answer repeats, and the
+partition. ``offline`` marks requests of an offline recovery (behaviour.md section 11).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from waltz.protocol.failures import FAILURE, RpcFailure
+from waltz.protocol.fields import (
+    BATCH,
+    BOOLEAN,
+    HEADER,
+    HEADERS,
+    INT,
+    LONG,
+    UUID,
+    Optional,
+    SingleRecord,
+)
+from waltz.protocol.frames import STORAGE
+from waltz.protocol.layout import Field, Layout, MessageTable
+from waltz.protocol.records import RecordBatch, RecordHeader
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest:
+    """First request on a connection: is this a node of the same cluster? The ids are all -1."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    key: uuid.UUID
+    num_partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastSessionInfoRequest:
+    """Ask for the persisted session; raises the fence to ``session_id``."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LastSessionInfoResponse:
+    """The persisted session and its marks."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    last_session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetLowWaterMarkRequest:
+    """Persist ``session_id`` as the current session, begun at ``low_water_mark``."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    low_water_mark: int
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateRequest:
+    """Remove everything after ``transaction_id``; answered with the new max id."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    transaction_id: int
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """Append ``records``, whose ids must go on where the log ends."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    records: RecordBatch
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessResponse:
+    """Done, and durable."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureResponse:
+    """Not done, and why."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    failure: RpcFailure
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeaderRequest:
+    """Ask for one record without its data."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeaderResponse:
+    """The header, None if there is no such transaction."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    header: RecordHeader | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """Ask for one record."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordResponse:
+    """A batch of one, None if there is no such transaction."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    record: RecordBatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTransactionIdRequest:
+    """Ask for the last id in the log, committed or not."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MaxTransactionIdResponse:
+    """The last id in the log, -1 if it is empty."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeaderListRequest:
+    """Ask for up to ``max_records`` headers from ``first_id`` on."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    first_id: int
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordHeaderListResponse:
+    """Consecutive headers; the list stops at the first absent id."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    headers: tuple[RecordHeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordListRequest:
+    """Ask for up to ``max_records`` records from ``first_id`` on."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    first_id: int
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordListResponse:
+    """Consecutive records; the list stops at the first absent id."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    records: RecordBatch
+
+
+_OFFLINE = Field("offline", BOOLEAN)
+_TRANSACTION_ID = (Field("transaction_id", LONG),)
+_RANGE = (Field("first_id", LONG), Field("max_records", INT))
+
+_TABLE = MessageTable(
+    STORAGE,
+    (Field("session_id", LONG), Field("seq_num", LONG), Field("partition", INT)),
+    (
+        Layout(OpenRequest, 1, (Field("key", UUID), Field("num_partitions", INT))),
+        Layout(LastSessionInfoRequest, 2, (_OFFLINE,)),
+        Layout(
+            LastSessionInfoResponse,
+            3,
+            (
+                Field("last_session_id", LONG),
+                Field("low_water_mark", LONG),
+                Field("local_low_water_mark", LONG),
+            ),
+        ),
+        Layout(SetLowWaterMarkRequest, 4, (Field("low_water_mark", LONG), _OFFLINE)),
+        Layout(TruncateRequest, 5, (*_TRANSACTION_ID, _OFFLINE)),
+        Layout(AppendRequest, 6, (Field("records", BATCH), _OFFLINE)),
+        Layout(SuccessResponse, 7),
+        Layout(FailureResponse, 8, (Field("failure", FAILURE),)),
+        Layout(RecordHeaderRequest, 9, _TRANSACTION_ID),
+        Layout(RecordHeaderResponse, 10, (Field("header", Optional(HEADER)),)),
+        Layout(RecordRequest, 11, _TRANSACTION_ID),
+        Layout(RecordResponse, 12, (Field("record", Optional(SingleRecord())),)),
+        Layout(MaxTransactionIdRequest, 13, (_OFFLINE,)),
+        Layout(MaxTransactionIdResponse, 14, _TRANSACTION_ID),
+        Layout(RecordHeaderListRequest, 15, _RANGE),
+        Layout(RecordHeaderListResponse, 16, (Field("headers", HEADERS),)),
+        Layout(RecordListRequest, 17, _RANGE),
+        Layout(RecordListResponse, 18, (Field("records", BATCH),)),
+    ),
+)
+
+Request = (
+    OpenRequest
+    | LastSessionInfoRequest
+    | SetLowWaterMarkRequest
+    | TruncateRequest
+    | AppendRequest
+    | RecordHeaderRequest
+    | RecordRequest
+    | MaxTransactionIdRequest
+    | RecordHeaderListRequest
+    | RecordListRequest
+)
+
+Response = (
+    LastSessionInfoResponse
+    | SuccessResponse
+    | FailureResponse
+    | RecordHeaderResponse
+    | RecordResponse
+    | MaxTransactionIdResponse
+    | RecordHeaderListResponse
+    | RecordListResponse
+)
+
+Message = Request | Response
+
+
+def encode(message: Message, version: int) -> bytes:
+    """Return the whole frame of ``message``."""
+    return _TABLE.encode(message, version)
+
+
+def decode(body: bytes, version: int) -> Message:
+    """Return the message in ``body``; raises MalformedMessage."""
+    message: Message = _TABLE.decode(body, version)
+    return message
