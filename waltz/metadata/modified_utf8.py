@@ -1,0 +1,86 @@
+"""Java's modified UTF-8, the string form inside znodes and on-disk control structures.
+
+Differs from UTF-8 in two ways: U+0000 is ``C0 80``, and a character outside the Basic Multilingual
+Plane is its two surrogates at three bytes each. Pure. Source: zookeeper.md, head of the document.
+"""
+
+from __future__ import annotations
+
+from array import array
+from sys import byteorder
+
+MAX_ENCODED_BYTES = 0xFFFF
+"""A string's length is stored as an unsigned 16-bit number of bytes."""
+
+
+class MalformedText(ValueError):
+    """The bytes are not modified UTF-8, or the text does not fit into a length field."""
+
+
+def encode_text(text: str) -> bytes:
+    """Return ``text`` as modified UTF-8, without a length.
+
+    Raises MalformedText if the result would not fit into a 16-bit length field.
+    """
+    if text.isascii() and "\0" not in text:
+        encoded = text.encode("ascii")
+    else:
+        encoded = b"".join(_encode_unit(unit) for unit in _utf16_units(text))
+    if len(encoded) > MAX_ENCODED_BYTES:
+        raise MalformedText(
+            f"text of {len(encoded)} encoded bytes; at most {MAX_ENCODED_BYTES} can be stored"
+        )
+    return encoded
+
+
+def decode_text(raw: bytes) -> str:
+    """Return the text that ``raw`` holds; lone surrogates are kept as they are.
+
+    Raises MalformedText where a byte cannot start or continue a character.
+    """
+    if raw.isascii():
+        return raw.decode("ascii")
+    units = array("H")
+    position = 0
+    while position < len(raw):
+        unit, length = _decode_unit(raw, position)
+        units.append(unit)
+        position += length
+    if byteorder == "little":
+        units.byteswap()
+    return units.tobytes().decode("utf-16-be", "surrogatepass")
+
+
+def _utf16_units(text: str) -> array[int]:
+    units = array("H", text.encode("utf-16-be", "surrogatepass"))
+    if byteorder == "little":
+        units.byteswap()
+    return units
+
+
+def _encode_unit(unit: int) -> bytes:
+    if 0 < unit < 0x80:
+        return bytes((unit,))
+    if unit < 0x800:
+        return bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
+    return bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
+
+
+def _decode_unit(raw: bytes, position: int) -> tuple[int, int]:
+    first = raw[position]
+    if first < 0x80:
+        return first, 1
+    if first & 0xE0 == 0xC0:
+        return (first & 0x1F) << 6 | _continuation(raw, position + 1), 2
+    if first & 0xF0 == 0xE0:
+        middle = _continuation(raw, position + 1)
+        return (first & 0x0F) << 12 | middle << 6 | _continuation(raw, position + 2), 3
+    raise MalformedText(f"byte {first:#04x} at {position} cannot start a character")
+
+
+def _continuation(raw: bytes, position: int) -> int:
+    if position >= len(raw):
+        raise MalformedText("text ends inside a character")
+    if raw[position] & 0xC0 != 0x80:
+        raise MalformedText(f"byte {raw[position]:#04x} at {position} cannot continue a character")
+    return raw[position] & 0x3F

@@ -1,0 +1,108 @@
+"""Where each znode of a cluster lives. Pure. Source: zookeeper.md section 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SERVER_PREFIX = "s_"
+"""Name of a server's ephemeral node before its ten-digit sequence number."""
+
+
+class BadRoot(ValueError):
+    """The configured cluster root is not a usable znode path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The znode paths below one ``cluster.root``.
+
+    Raises BadRoot unless ``root`` is absolute, below "/", without a trailing or double slash and
+    without blanks.
+    """
+
+    root: str
+
+    def __post_init__(self) -> None:
+        names = self.root.split("/")
+        if not self.root.startswith("/") or "" in names[1:]:
+            raise BadRoot(
+                f"cluster root {self.root!r} must be an absolute path below '/' without a "
+                "trailing or double slash, for example /waltz/cluster"
+            )
+        if any(character.isspace() or character == "\0" for character in self.root):
+            raise BadRoot(f"cluster root {self.root!r} must not contain blanks")
+        if names[1] == "zookeeper" or {".", ".."} & set(names):
+            raise BadRoot(f"cluster root {self.root!r} uses a name that ZooKeeper reserves")
+
+    def ancestors(self) -> tuple[str, ...]:
+        """Return the paths above the root, outermost first, without "/"."""
+        return ancestors(self.root)
+
+    @property
+    def server_descriptors(self) -> str:
+        """Parent of the servers' nodes; its data is the partition assignment."""
+        return f"{self.root}/serverDescriptors"
+
+    @property
+    def new_server_descriptor(self) -> str:
+        """Path to create a sequential node at; ZooKeeper appends the number."""
+        return self.server_descriptor(SERVER_PREFIX)
+
+    def server_descriptor(self, name: str) -> str:
+        """Path of one server's node by the name in the parent's child list."""
+        return f"{self.server_descriptors}/{name}"
+
+    @property
+    def ids(self) -> str:
+        """Parent of the two id counters."""
+        return f"{self.root}/ids"
+
+    @property
+    def client_id(self) -> str:
+        """The last client id given out."""
+        return f"{self.ids}/client"
+
+    @property
+    def server_id(self) -> str:
+        """The last server id given out."""
+        return f"{self.ids}/server"
+
+    @property
+    def store(self) -> str:
+        """The cluster key and number of partitions; parent of everything about storage."""
+        return f"{self.root}/store"
+
+    @property
+    def partitions(self) -> str:
+        """Parent of the partitions' metadata."""
+        return f"{self.store}/partition"
+
+    def partition(self, partition: int) -> str:
+        """Metadata of one partition."""
+        return f"{self.partitions}/{partition}"
+
+    @property
+    def group(self) -> str:
+        """Which storage belongs to which group."""
+        return f"{self.store}/group"
+
+    @property
+    def assignment(self) -> str:
+        """Which partitions each storage holds."""
+        return f"{self.store}/assignment"
+
+    @property
+    def connection(self) -> str:
+        """The storages' admin ports."""
+        return f"{self.store}/connection"
+
+    @property
+    def admin_lock(self) -> str:
+        """Ephemeral node of whoever changes the storage maps."""
+        return f"{self.store}/adminLock"
+
+
+def ancestors(path: str) -> tuple[str, ...]:
+    """Return the paths above ``path``, outermost first, without "/"."""
+    names = path.split("/")[1:-1]
+    return tuple("/" + "/".join(names[: depth + 1]) for depth in range(len(names)))
