@@ -1,0 +1,297 @@
+"""Recovery of a partition by voting: what a new store session asks of each replica. Pure.
+
+Finds the highest mark that a quorum of the last session's replicas may have committed, cuts what
+lies above it, and brings every replica up to it (behaviour.md section 6; zookeeper.md section 6).
+
+The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
+`copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it
+stays unresolved and the partition waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import groupby
+
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+
+NEVER = -1
+"""Session id of a replica that never took part in a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Ask the replica for its max transaction id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the replica's log after ``transaction_id``."""
+
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy up to ``count`` records from ``usher``, beginning with ``first_id``."""
+
+    usher: str
+    first_id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Set the replica's low-water mark, which makes the new session its current one."""
+
+    low_water_mark: int
+
+
+Step = Measure | Truncate | Copy | Mark
+
+
+class Standing(Enum):
+    """What a replica's position may be used for while the mark is unresolved."""
+
+    VOTER = auto()
+    """Took part in the last session and kept all it acknowledged: its position is a vote."""
+    CLEAN = auto()
+    """Known to have acknowledged nothing beyond what it holds: supports what it has copied."""
+    UNKNOWN = auto()
+    """May have acknowledged more than it now holds (emptied, restored): counts as absent."""
+    NEW = auto()
+    """Not among the last session's replicas: copies, but supports nothing."""
+
+
+@dataclass(slots=True)
+class _Replica:
+    standing: Standing
+    low_water_mark: int
+    position: int | None = None
+    """Max transaction id, None until it is known; published once it is."""
+    busy: bool = False
+    trimmed: bool = False
+    """Whether it was told to cut its log to the resolved mark."""
+    marked: bool = False
+    recovered: bool = False
+    first: Step | None = None
+    """The step that comes before the vote."""
+
+
+class Recovery:
+    """One recovery: of one partition, for one store session.
+
+    ``last`` are the replica states of the partition's metadata as read when the session began;
+    ``assigned`` are the replicas that belong to the partition now.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        generation: int,
+        assigned: tuple[str, ...],
+        last: Mapping[str, ReplicaState],
+        copy_records: int,
+    ) -> None:
+        assert assigned, "a partition without replicas cannot be recovered"
+        self.session_id = session_id
+        self.generation = generation
+        self.assigned = assigned
+        self.quorum = len(assigned) // 2 + 1
+        self.mark: int | None = None if last else -1
+        """The resolved mark R; None while it is unresolved."""
+        self._last = dict(last)
+        self._entries = dict(last)
+        self._last_quorum = len(last) // 2 + 1
+        self._copy_records = copy_records
+        self._replicas: dict[str, _Replica] = {}
+        self._highest_low_water_mark = -1
+
+    def introduced(
+        self, replica: str, last_session: int, low_water_mark: int, local_low_water_mark: int
+    ) -> None:
+        """``replica`` has connected and told its persisted session and marks."""
+        assert replica in self.assigned
+        assert replica not in self._replicas
+        entry = self._entries.get(replica)
+        new = _Replica(Standing.CLEAN, low_water_mark)
+        if entry is None and not self._entries:
+            new.standing, new.first = Standing.VOTER, Measure()
+        elif entry is None:
+            new.standing, new.first = Standing.NEW, Truncate(low_water_mark)
+        elif last_session < entry.session_id:
+            new.standing, new.first = Standing.UNKNOWN, Truncate(low_water_mark)
+        elif entry.session_id == NEVER:
+            # Never took part, yet may hold records of an earlier assignment: what lies above its
+            # own low-water mark may have diverged, whenever it connects.
+            new.first = Truncate(min(low_water_mark, entry.closing_mark))
+        elif entry.closing_mark != UNRESOLVED:
+            keep = entry.closing_mark
+            if last_session > entry.session_id:
+                # A session that died before it wrote the metadata verified it up to here.
+                keep = max(keep, local_low_water_mark)
+            new.first = Truncate(keep)
+        else:
+            new.standing, new.first = Standing.VOTER, Measure()
+        self._replicas[replica] = new
+        self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
+
+    def measured(self, replica: str, max_id: int) -> None:
+        """``replica`` holds transactions up to ``max_id``."""
+        r = self._done(replica)
+        if max_id < r.low_water_mark:
+            # Lags, but its disk is intact: it can only have acknowledged what it holds.
+            r.standing = Standing.CLEAN
+        r.position = max_id
+        self._vote()
+
+    def cut(self, replica: str, max_id: int) -> None:
+        """``replica`` has truncated its log, which now ends at ``max_id``."""
+        r = self._done(replica)
+        r.position = max_id
+        self._vote()
+
+    def copied(self, replica: str, max_id: int) -> None:
+        """``replica`` has received copies and now ends at ``max_id``."""
+        r = self._done(replica)
+        assert r.position is not None
+        assert max_id >= r.position
+        r.position = max_id
+        self._vote()
+        self._finish(r)
+
+    def marked(self, replica: str) -> None:
+        """``replica`` has made the new session its current one."""
+        r = self._done(replica)
+        r.marked = True
+        self._finish(r)
+
+    def steps(self) -> list[tuple[str, Step]]:
+        """Return what is to be done next; each step must be reported before the replica's next."""
+        due = []
+        for name, r in self._replicas.items():
+            if not r.busy and not r.recovered:
+                step = self._next_step(r)
+                if step is not None:
+                    r.busy = True
+                    due.append((name, step))
+        return due
+
+    def recovered(self) -> frozenset[str]:
+        """Return the replicas that hold exactly the log up to the mark, in the new session."""
+        return frozenset(name for name, r in self._replicas.items() if r.recovered)
+
+    def waiting_for(self) -> str:
+        """Say what the recovery waits for, for people."""
+        absent = [name for name in self.assigned if name not in self._replicas]
+        unknown = [n for n, r in self._replicas.items() if r.standing is Standing.UNKNOWN]
+        gone = [name for name in self._last if name not in self.assigned]
+        parts = [
+            f"{what} {', '.join(names)}"
+            for what, names in (
+                ("absent:", absent),
+                ("older than its metadata:", unknown),
+                ("no longer assigned:", gone),
+            )
+            if names
+        ]
+        return "; ".join(parts) or "replicas at work"
+
+    def metadata(self) -> PartitionMetadata:
+        """Return the partition's metadata once a quorum has recovered: one state per replica."""
+        assert self.mark is not None
+        return PartitionMetadata(
+            self.generation,
+            self.session_id,
+            {name: self._state_of(name, self.mark) for name in self.assigned},
+        )
+
+    def metadata_written(self, written: PartitionMetadata) -> None:
+        """The metadata is in place; replicas that connect from now on are judged by it."""
+        self._entries = dict(written.replicas)
+
+    def _done(self, replica: str) -> _Replica:
+        r = self._replicas[replica]
+        assert r.busy, "a report without a step"
+        r.busy = False
+        r.first = None
+        return r
+
+    def _next_step(self, r: _Replica) -> Step | None:
+        if r.first is not None:
+            return r.first
+        assert r.position is not None
+        if self.mark is not None and not r.marked:
+            if r.position >= self.mark and not r.trimmed:
+                r.trimmed = True
+                return Truncate(self.mark)
+            return Mark(self.mark)
+        usher = self._usher(r.position)
+        if usher is None:
+            return None
+        name, end = usher
+        if self.mark is not None:
+            end = min(end, self.mark)
+        return Copy(name, r.position + 1, min(self._copy_records, end - r.position))
+
+    def _counted(self) -> list[tuple[int, str]]:
+        """Return the positions that may be counted and copied from, highest first."""
+        return sorted(
+            (
+                (r.position, name)
+                for name, r in self._replicas.items()
+                if r.position is not None
+                and name in self._last
+                and r.standing is not Standing.UNKNOWN
+            ),
+            reverse=True,
+        )
+
+    def _usher(self, position: int) -> tuple[str, int] | None:
+        """Return the nearest replica ahead of ``position``, and where it ends."""
+        ahead = [(end, name) for end, name in self._counted() if end > position]
+        return (ahead[-1][1], ahead[-1][0]) if ahead else None
+
+    def _vote(self) -> None:
+        """Resolve the mark if it can be decided: the highest position that a quorum supports.
+
+        Going down from the highest position, a position that lacks support but would have enough
+        with the absent replicas makes everything below it undecidable too.
+        """
+        if self.mark is not None:
+            return
+        counted = self._counted()
+        votes = [
+            r.position
+            for r in self._replicas.values()
+            if r.standing is Standing.VOTER and r.position is not None
+        ]
+        absent = len(self._last) - len(counted)
+        supports = 0
+        for position, group in groupby(counted, key=lambda entry: entry[0]):
+            if position < min(votes, default=position + 1):
+                return
+            supports += len(list(group))
+            if supports >= self._last_quorum:
+                # Whoever set a low-water mark knew it to be committed.
+                if position >= self._highest_low_water_mark:
+                    self.mark = position
+                return
+            if supports + absent >= self._last_quorum:
+                return
+
+    def _finish(self, r: _Replica) -> None:
+        r.recovered = r.marked and r.position == self.mark
+
+    def _state_of(self, replica: str, mark: int) -> ReplicaState:
+        r = self._replicas.get(replica)
+        if r is not None and r.recovered:
+            return ReplicaState(self.session_id, UNRESOLVED)
+        entry = self._entries.get(replica)
+        if entry is None:
+            return ReplicaState(NEVER, mark)
+        if entry.closing_mark == UNRESOLVED:
+            return ReplicaState(entry.session_id, mark)
+        return entry
