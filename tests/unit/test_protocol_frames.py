@@ -1,0 +1,194 @@
+"""Framing and handshake: any chunking gives the same bodies, anything else is refused by name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.protocol import (
+    ADMIN,
+    CLIENT_SERVER,
+    STORAGE,
+    FrameDecoder,
+    MalformedMessage,
+    ProtocolSpec,
+    ProtocolViolation,
+    client_server,
+)
+from waltz.protocol.frames import HEAD_BYTES, encode_frame, encode_hello
+
+SPECS = st.sampled_from((CLIENT_SERVER, STORAGE, ADMIN))
+
+
+def agreed(spec: ProtocolSpec = CLIENT_SERVER, version: int | None = None) -> FrameDecoder:
+    """Return a decoder that has shaken hands."""
+    decoder = FrameDecoder(spec)
+    offered = spec.versions if version is None else (version,)
+    assert decoder.feed(encode_hello(offered, "peer")) == []
+    return decoder
+
+
+def chunked(stream: bytes, cuts: list[int]) -> list[bytes]:
+    """Cut ``stream`` at the given places."""
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    return [stream[a:b] for a, b in pairwise(edges)]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    SPECS,
+    st.lists(st.binary(min_size=0, max_size=60), max_size=12),
+    st.lists(st.integers(0, 10_000), max_size=30),
+)
+def test_any_chunking_gives_the_same_bodies(
+    spec: ProtocolSpec, bodies: list[bytes], cuts: list[int]
+) -> None:
+    version = max(spec.versions)
+    stream = encode_hello(spec.versions, "peer") + b"".join(
+        encode_frame(spec.magic, version, body) for body in bodies
+    )
+    decoder = FrameDecoder(spec)
+    received = [body for chunk in chunked(stream, cuts) for body in decoder.feed(chunk)]
+    assert received == [body for body in bodies if body]
+    assert decoder.version == version
+    assert decoder.peer_text == "peer"
+    assert not decoder.mid_frame
+
+
+def test_byte_by_byte() -> None:
+    frame = encode_frame(CLIENT_SERVER.magic, 4, b"body")
+    decoder = FrameDecoder(CLIENT_SERVER)
+    stream = CLIENT_SERVER.hello(dialer=True) + frame + frame
+    received = [body for i in range(len(stream)) for body in decoder.feed(stream[i : i + 1])]
+    assert received == [b"body", b"body"]
+
+
+def test_half_a_frame_waits() -> None:
+    decoder = agreed()
+    frame = encode_frame(CLIENT_SERVER.magic, 4, b"x" * 1000)
+    assert decoder.feed(frame[:500]) == []
+    assert decoder.mid_frame
+    assert decoder.feed(frame[500:]) == [b"x" * 1000]
+    assert not decoder.mid_frame
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    SPECS,
+    st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(1, 255)), min_size=1, max_size=4),
+    st.lists(st.integers(0, 10_000), max_size=8),
+    st.booleans(),
+)
+def test_mutated_streams_raise_nothing_but_protocol_violation(
+    spec: ProtocolSpec,
+    bodies: list[bytes],
+    flips: list[tuple[int, int]],
+    cuts: list[int],
+    shaken: bool,
+) -> None:
+    version = max(spec.versions)
+    frames = b"".join(encode_frame(spec.magic, version, body) for body in bodies)
+    stream = bytearray(frames if shaken else spec.hello(dialer=True) + frames)
+    for at, bits in flips:
+        stream[at % len(stream)] ^= bits
+    decoder = agreed(spec) if shaken else FrameDecoder(spec)
+    with suppress(ProtocolViolation):
+        for chunk in chunked(bytes(stream), cuts):
+            decoder.feed(chunk)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_garbage_raises_nothing_but_the_two_refusals(junk: bytes, shaken: bool) -> None:
+    decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
+    with suppress(ProtocolViolation, MalformedMessage):
+        for body in decoder.feed(junk):
+            client_server.decode(body, 4)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.integers(-(2**15), 2**15 - 1), max_size=6, unique=True),
+    st.sets(st.sampled_from(CLIENT_SERVER.versions), min_size=1),
+)
+def test_the_largest_common_version_is_chosen(theirs: list[int], ours: set[int]) -> None:
+    decoder = FrameDecoder(CLIENT_SERVER.limited_to(*ours))
+    hello = encode_hello(tuple(theirs), "")
+    if not set(theirs) & ours:
+        with pytest.raises(ProtocolViolation, match="no common version"):
+            decoder.feed(hello)
+        assert decoder.version is None
+    else:
+        decoder.feed(hello)
+        assert decoder.version == max(set(theirs) & ours)
+
+
+def test_a_second_hello_is_refused() -> None:
+    decoder = agreed()
+    with pytest.raises(ProtocolViolation, match="second Hello"):
+        decoder.feed(CLIENT_SERVER.hello(dialer=True))
+
+
+def test_messages_before_the_hello_are_refused() -> None:
+    with pytest.raises(ProtocolViolation):
+        FrameDecoder(CLIENT_SERVER).feed(encode_frame(CLIENT_SERVER.magic, 4, b"early"))
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"),
+        (encode_frame(STORAGE.magic, 0, b"x"), "storage protocol, but this is a client/server"),
+        (encode_frame(ADMIN.magic, 0, b"x"), "storage admin protocol, but this is"),
+        (b"\0" * 16, "not a client/server frame"),
+    ],
+)
+def test_strangers_are_named(first: bytes, said: str) -> None:
+    with pytest.raises(ProtocolViolation, match=said):
+        FrameDecoder(CLIENT_SERVER).feed(first)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1])
+def test_impossible_lengths_are_refused_by_the_head_alone(length: int) -> None:
+    decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
+    decoder.feed(CLIENT_SERVER.hello(dialer=True))
+    head = bytes([CLIENT_SERVER.magic, 0, 4]) + length.to_bytes(4, "big", signed=True)
+    with pytest.raises(ProtocolViolation, match="frame length"):
+        decoder.feed(head)
+
+
+def test_the_longest_allowed_frame_passes() -> None:
+    decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
+    decoder.feed(CLIENT_SERVER.hello(dialer=True))
+    assert decoder.feed(encode_frame(CLIENT_SERVER.magic, 4, b"z" * 1000)) == [b"z" * 1000]
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+def test_keep_alives_carry_the_version_in_force(version: int) -> None:
+    before = FrameDecoder(CLIENT_SERVER).keep_alive()
+    assert before == b"H" + bytes(6)
+    after = agreed(version=version).keep_alive()
+    assert after == encode_frame(CLIENT_SERVER.magic, version)
+    assert len(after) == HEAD_BYTES
+    assert agreed(version=version).feed(after * 3) == []
+
+
+def test_a_null_hello_text_is_taken() -> None:
+    decoder = FrameDecoder(STORAGE)
+    decoder.feed(encode_frame(ord("H"), 0, b"\0\0\0\1\0\0" + b"\xff" * 4))
+    assert decoder.version == 0
+    assert decoder.peer_text is None
+
+
+@pytest.mark.parametrize(
+    "body", [b"\0\0\0\1", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\0\0\0!", b"\x7f\xff\xff\xff\0\0"]
+)
+def test_bad_hellos_are_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolViolation, match="bad Hello"):
+        FrameDecoder(STORAGE).feed(encode_frame(ord("H"), 0, body))
