@@ -25,14 +25,13 @@ class Node:
     """A node as it was read.
 
     ``data`` None means "not set". ``version`` counts writes of the data, ``cversion`` changes of
-    the child list. ``created`` is unique to this creation of the path. ``owner`` is the session
-    that an ephemeral node belongs to, None for a persistent one.
+    the child list. ``owner`` is the session that an ephemeral node belongs to, None for a
+    persistent one.
     """
 
     data: bytes | None
     version: int
     cversion: int
-    created: int
     owner: int | None
 
 
@@ -57,6 +56,43 @@ class Connection(Enum):
     SUSPENDED = "suspended"
     LOST = "session lost"
     CLOSED = "closed"
+
+
+class SessionHealth:
+    """The state of a store's session, as its users see it.
+
+    ``unhealthy_since`` is when the connection stopped being CONNECTED, on the clock handed in, or
+    None while it is. ``session_id`` is None before the first session and after closing; while
+    LOST it is still the old one.
+    """
+
+    __slots__ = ("_callbacks", "_clock", "connection", "session_id", "unhealthy_since")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._callbacks: list[Callable[[Connection], None]] = []
+        self.connection = Connection.SUSPENDED
+        self.session_id: int | None = None
+        self.unhealthy_since: float | None = clock()
+
+    def on_change(self, callback: Callable[[Connection], None]) -> Callable[[], None]:
+        """Have ``callback`` called on the event loop at every change of state.
+
+        Returns a function that ends this.
+        """
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def enter(self, connection: Connection, session_id: int | None) -> None:
+        """Record a change of state; for the store alone."""
+        self.connection = connection
+        self.session_id = session_id
+        if connection is Connection.CONNECTED:
+            self.unhealthy_since = None
+        elif self.unhealthy_since is None:
+            self.unhealthy_since = self._clock()
+        for callback in tuple(self._callbacks):
+            callback(connection)
 
 
 class StoreError(Exception):
@@ -134,22 +170,8 @@ class MetadataStore(Protocol):
     """
 
     @property
-    def connection(self) -> Connection:
-        """The present state."""
-
-    @property
-    def session_id(self) -> int | None:
-        """The present session, or None before the first and after the last."""
-
-    @property
-    def unhealthy_since(self) -> float | None:
-        """When the connection stopped being CONNECTED, on the clock given, or None if it is."""
-
-    def on_connection(self, callback: Callable[[Connection], None]) -> Callable[[], None]:
-        """Have ``callback`` called on the event loop at every change of state.
-
-        Returns a function that ends this.
-        """
+    def health(self) -> SessionHealth:
+        """The state of the session; always the same object."""
 
     async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
         """Return the node, or None if there is none; ``on_change`` works for both.

@@ -1,0 +1,264 @@
+"""A real ZooKeeper server as a child process, from the jars that pyspark ships. Disk and network.
+
+It needs Java and an installed pyspark, listens on the loopback address alone, keeps its data in
+the directory it is given, and is sized for one small cluster. Its methods block.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+MINIMUM_JAVA = 17
+"""What the pyspark that brings the jars needs itself."""
+
+HOST = "127.0.0.1"
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+
+_JARS = (
+    "zookeeper-3*.jar",
+    "zookeeper-jute-3*.jar",
+    "metrics-core-4*.jar",
+    "snappy-java-1*.jar",
+    "slf4j-api-2*.jar",
+    "log4j-slf4j2-impl-2*.jar",
+    "log4j-api-2*.jar",
+    "log4j-core-2*.jar",
+)
+
+_JVM_OPTIONS = (
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    # Transaction log files grow by this many KiB, not by 64 MiB.
+    "-Dzookeeper.preAllocSize=1024",
+)
+
+_CONFIG = """\
+dataDir={data}
+clientPortAddress={host}
+clientPort={port}
+admin.enableServer=false
+4lw.commands.whitelist=
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=60000
+maxClientCnxns=0
+autopurge.purgeInterval=1
+"""
+
+_LOGGING = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %-5p %c{1} %m%n
+rootLogger.level = info
+rootLogger.appenderRef.out.ref = out
+"""
+
+_BOUND = re.compile(rb"bound to port /[0-9.]+:([0-9]+)")
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+
+
+class ZooKeeperNotStarted(RuntimeError):
+    """ZooKeeper could not be started; the message says why and what to do."""
+
+
+class ZooKeeperProcess:
+    """One ZooKeeper server with everything it has below ``directory``.
+
+    Without ``port`` the system chooses a free one at the first start; later starts keep it.
+    """
+
+    def __init__(self, directory: Path, port: int | None = None) -> None:
+        self._directory = directory
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_path(self) -> Path:
+        """The file that the server's output is appended to."""
+        return self._directory / "zookeeper.log"
+
+    @property
+    def connect_string(self) -> str:
+        """Where clients find the server; known once it was started, or with a given port."""
+        if not self._port:
+            raise RuntimeError("ZooKeeper has no port before its first start")
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it does not run."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if running and self._process else None
+
+    def start(self) -> None:
+        """Start the server and wait until it opens sessions.
+
+        Raises ZooKeeperNotStarted if there is no Java, it is too old, pyspark is missing, or the
+        port is taken, or the server gives up or does not answer in time.
+        """
+        if self.pid is not None:
+            return
+        if self._port:
+            _check_free(self._port)
+        java = find_java()
+        class_path = os.pathsep.join(map(str, find_jars()))
+        (self._directory / "data").mkdir(parents=True, exist_ok=True)
+        config = self._directory / "zoo.cfg"
+        data = (self._directory / "data").resolve()
+        config.write_text(_CONFIG.format(data=data, host=HOST, port=self._port or 0))
+        logging = self._directory / "log4j2.properties"
+        logging.write_text(_LOGGING)
+        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging.resolve()}"]
+        command += ["-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"]
+        with self.log_path.open("ab") as log:
+            log_start = log.tell()
+            # In a session of its own: Ctrl-C is for its parent, which stops it in good order.
+            self._process = subprocess.Popen(
+                [*command, str(config.resolve())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._await_answer(self._process, log_start)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the server in good order, or by force if it does not react."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the server at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+
+        def until(reached: Callable[[], bool], what: str) -> None:
+            while not reached():
+                if process.poll() is not None:
+                    raise self._not_started(f"it exited with status {process.returncode}")
+                if time.monotonic() > deadline:
+                    raise self._not_started(f"it {what} within {_START_TIMEOUT_S:g} s")
+                try:
+                    process.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    continue
+
+        if not self._port:
+            until(lambda: self._learn_port(log_start), "bound no port")
+        until(self._opens_session, "opened no session")
+
+    def _learn_port(self, log_start: int) -> bool:
+        with self.log_path.open("rb") as log:
+            log.seek(log_start)
+            bound = _BOUND.search(log.read())
+        if bound is None:
+            return False
+        self._port = int(bound[1])
+        return True
+
+    def _opens_session(self) -> bool:
+        # Protocol version, last transaction seen, session timeout in ms, session id, password,
+        # whether a read-only server would do.
+        request = struct.pack(">iqiqi16s?", 0, 0, 1000, 0, 16, b"", False)
+        try:
+            with socket.create_connection((HOST, self._port or 0), timeout=1) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                return bool(connection.recv(1))
+        except OSError:
+            return False
+
+    def _not_started(self, reason: str) -> ZooKeeperNotStarted:
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if line and not line[0].isspace()), "")
+        return ZooKeeperNotStarted(
+            f"ZooKeeper did not start: {reason}. Its log, {self.log_path}, ends with: {last}"
+        )
+
+
+def _check_free(port: int) -> None:
+    # Without this, a foreign server on the port would be taken for the one that is starting.
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as problem:
+            raise ZooKeeperNotStarted(
+                f"ZooKeeper did not start: port {port} cannot be used ({problem.strerror}); "
+                "end what uses it, or choose another"
+            ) from problem
+
+
+def find_java() -> str:
+    """Return the path of a Java that is new enough: of JAVA_HOME if that is set, else the PATH's.
+
+    Raises ZooKeeperNotStarted.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        where = f"JAVA_HOME ({home})" if home else "the PATH"
+        raise ZooKeeperNotStarted(
+            f"ZooKeeper needs Java {MINIMUM_JAVA} or newer, and there is no java in {where}; "
+            "install one, or set JAVA_HOME"
+        )
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    banner = (answer.stderr or answer.stdout).strip()
+    version = _JAVA_VERSION.search(banner)
+    if version is None:
+        raise ZooKeeperNotStarted(f"{java} -version does not tell a version but: {banner!r}")
+    if int(version[1]) < MINIMUM_JAVA:
+        raise ZooKeeperNotStarted(
+            f"ZooKeeper needs Java {MINIMUM_JAVA} or newer, and {java} is Java {version[1]}; "
+            "install a newer one, or set JAVA_HOME to it"
+        )
+    return java
+
+
+def find_jars() -> list[Path]:
+    """Return the jars that ZooKeeper needs, out of the installed pyspark.
+
+    Raises ZooKeeperNotStarted.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ZooKeeperNotStarted(
+            "ZooKeeper's jars come with pyspark, which is not installed; "
+            "install waltz with its spark extra"
+        )
+    folder = Path(spec.origin).parent / "jars"
+    found: list[Path] = []
+    for pattern in _JARS:
+        jars = sorted(folder.glob(pattern))
+        if not jars:
+            raise ZooKeeperNotStarted(
+                f"the installed pyspark has no {pattern} in {folder}; install pyspark 4"
+            )
+        found.append(jars[-1])
+    return found

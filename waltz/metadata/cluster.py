@@ -1,0 +1,254 @@
+"""Typed access to one cluster's znodes: read, compare-and-set, ids, changes of the storage maps.
+
+Effects: the store's. Every method repeats what gets no answer until it has one; whoever does not
+want to wait that long puts asyncio.timeout around it. Source: zookeeper.md sections 1 to 3 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from waltz.metadata import admin
+from waltz.metadata.admin import StorageMaps
+from waltz.metadata.admin_lock import AdminLock
+from waltz.metadata.codec import MalformedMetadata
+from waltz.metadata.formats import (
+    NEW_PARTITION,
+    ClusterParams,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaAssignments,
+    StoreParams,
+    decode_id,
+    encode_id,
+)
+from waltz.metadata.paths import Paths
+from waltz.metadata.retry import compare_and_set, until_answered
+from waltz.metadata.store import MetadataStore, NodeExists, OnChange, VersionConflict
+
+T = TypeVar("T")
+_StorageMap = GroupDescriptor | ReplicaAssignments | ConnectionMetadata
+
+
+class NoCluster(Exception):
+    """At the configured root there is no cluster, or one whose creation was not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """What a znode said, and the version to write it back with."""
+
+    value: T
+    version: int
+
+
+class Cluster:
+    """The cluster at ``root``. Raises paths.BadRoot if that cannot be a znode path.
+
+    Every read raises NoCluster if the znode is not there or not set, and MalformedMetadata if it
+    cannot be understood. An ``on_change`` is called as MetadataStore says.
+    """
+
+    def __init__(self, store: MetadataStore, root: str) -> None:
+        self.store = store
+        self.paths = Paths(root)
+        self._admin_lock = AdminLock(store, self.paths.admin_lock)
+
+    async def params(self) -> ClusterParams:
+        """Read the name and the number of partitions."""
+        return (await self._read(self.paths.root, ClusterParams.decode)).value
+
+    async def store_params(self) -> StoreParams:
+        """Read the cluster key and the number of partitions."""
+        return (await self._read(self.paths.store, StoreParams.decode)).value
+
+    async def groups(self) -> Versioned[GroupDescriptor]:
+        """Read which storage is in which group."""
+        return await self._read(self.paths.group, GroupDescriptor.decode)
+
+    async def connections(self) -> Versioned[ConnectionMetadata]:
+        """Read the storages' admin ports."""
+        return await self._read(self.paths.connection, ConnectionMetadata.decode)
+
+    async def replica_assignments(
+        self, on_change: OnChange | None = None
+    ) -> Versioned[ReplicaAssignments]:
+        """Read which storage holds which partitions."""
+        return await self._read(self.paths.assignment, ReplicaAssignments.decode, on_change)
+
+    async def follow_replica_assignments(self) -> AsyncIterator[ReplicaAssignments]:
+        """Yield what is, then what has become of it after each change; intermediate states may
+        be left out.
+        """
+        changed = asyncio.Event()
+        seen = -1
+        while True:
+            changed.clear()
+            read = await self.replica_assignments(changed.set)
+            if read.version != seen:
+                seen = read.version
+                yield read.value
+            await changed.wait()
+
+    async def partition_assignment(self) -> Versioned[PartitionAssignment]:
+        """Read which server owns which partitions."""
+        return await self._read(self.paths.server_descriptors, PartitionAssignment.decode)
+
+    async def write_partition_assignment(self, new: PartitionAssignment, version: int) -> int:
+        """Replace the assignment read at ``version``; return the new version.
+
+        Raises VersionConflict.
+        """
+        path = self.paths.server_descriptors
+        return await compare_and_set(self.store, path, new.encode(), version)
+
+    async def partition_metadata(self, partition: int) -> Versioned[PartitionMetadata]:
+        """Read a partition's metadata, which is created at its first use."""
+        path = self.paths.partition(partition)
+
+        async def read() -> Versioned[PartitionMetadata]:
+            node = await self.store.get(path)
+            while node is None:
+                with contextlib.suppress(NodeExists):
+                    await self.store.create(path, NEW_PARTITION.encode(partition))
+                node = await self.store.get(path)
+            if node.data is None:
+                return Versioned(NEW_PARTITION, node.version)
+            decode = PartitionMetadata.decode
+            return Versioned(
+                _decoded(path, lambda raw: decode(raw, partition), node.data), node.version
+            )
+
+        return await until_answered(read)
+
+    async def write_partition_metadata(
+        self, partition: int, new: PartitionMetadata, version: int
+    ) -> int:
+        """Replace the metadata read at ``version``; return the new version.
+
+        Only the owner of the partition's generation may, so that nobody else writes the same.
+        Raises VersionConflict.
+        """
+        path = self.paths.partition(partition)
+        return await compare_and_set(self.store, path, new.encode(partition), version)
+
+    async def next_client_id(self) -> int:
+        """Take a client id that nobody else has or had. The first is 1."""
+        return await self._next_id(self.paths.client_id)
+
+    async def next_server_id(self) -> int:
+        """Take a server id that nobody else has or had. The first is 1."""
+        return await self._next_id(self.paths.server_id)
+
+    async def storage_maps(self) -> StorageMaps:
+        """Read the three maps about storages; they may be of slightly different times."""
+        groups, connections = await self.groups(), await self.connections()
+        return StorageMaps(
+            groups.value, connections.value, (await self.replica_assignments()).value
+        )
+
+    async def add_storage_node(self, storage: str, group: int, admin_port: int) -> None:
+        """See admin.add_storage_node. Raises admin.Refused."""
+        await self._change_maps(
+            lambda maps, _: admin.add_storage_node(maps, storage, group, admin_port)
+        )
+
+    async def remove_storage_node(self, storage: str) -> None:
+        """See admin.remove_storage_node. Raises admin.Refused."""
+        await self._change_maps(
+            lambda maps, _: admin.remove_storage_node(maps, storage), assignments_first=True
+        )
+
+    async def assign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
+        """See admin.assign_partitions. Raises admin.Refused."""
+        wanted = tuple(partitions)
+        await self._change_maps(
+            lambda maps, count: admin.assign_partitions(maps, storage, wanted, count)
+        )
+
+    async def unassign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
+        """See admin.unassign_partitions. Raises admin.Refused."""
+        wanted = tuple(partitions)
+        await self._change_maps(lambda maps, _: admin.unassign_partitions(maps, storage, wanted))
+
+    async def auto_assign(self, group: int) -> None:
+        """See admin.auto_assign. Raises admin.Refused."""
+        await self._change_maps(lambda maps, count: admin.auto_assign(maps, group, count))
+
+    async def _change_maps(
+        self,
+        change: Callable[[StorageMaps, int], StorageMaps],
+        *,
+        assignments_first: bool = False,
+    ) -> None:
+        """Read, change and write the maps under the admin lock.
+
+        The maps are written one after the other: a new storage is known before it can get
+        partitions, and one that goes has its list taken before it becomes unknown.
+        """
+        num_partitions = (await self.params()).num_partitions
+        async with self._admin_lock:
+            groups, connections = await self.groups(), await self.connections()
+            assignments = await self.replica_assignments()
+            new = change(
+                StorageMaps(groups.value, connections.value, assignments.value), num_partitions
+            )
+            writes: list[tuple[str, int, _StorageMap, _StorageMap]] = [
+                (self.paths.group, groups.version, groups.value, new.groups),
+                (self.paths.assignment, assignments.version, assignments.value, new.assignments),
+                (self.paths.connection, connections.version, connections.value, new.connections),
+            ]
+            if assignments_first:
+                writes.insert(0, writes.pop(1))
+            for path, version, before, after in writes:
+                if after != before:
+                    await compare_and_set(self.store, path, after.encode(), version)
+
+    async def _next_id(self, path: str) -> int:
+        async def take() -> int:
+            while True:
+                last = await self._read_once(path, decode_id, None)
+                try:
+                    await self.store.set(path, encode_id(last.value + 1), last.version)
+                except VersionConflict:
+                    continue
+                return last.value + 1
+
+        # When an answer is lost the id may be somebody else's as well as wasted: take another.
+        return await until_answered(take)
+
+    async def _read(
+        self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None = None
+    ) -> Versioned[T]:
+        return await until_answered(lambda: self._read_once(path, decode, on_change))
+
+    async def _read_once(
+        self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None
+    ) -> Versioned[T]:
+        node = await self.store.get(path, on_change)
+        if node is None and path == self.paths.root:
+            raise NoCluster(
+                f"there is no Waltz cluster at {path} in ZooKeeper; create it, "
+                "or correct cluster.root"
+            )
+        if node is None or node.data is None:
+            raise NoCluster(
+                f"the Waltz cluster at {self.paths.root} is incomplete: {path} is not set in "
+                "ZooKeeper; if its creation was interrupted, delete it and create it again"
+            )
+        return Versioned(_decoded(path, decode, node.data), node.version)
+
+
+def _decoded(path: str, decode: Callable[[bytes], T], data: bytes) -> T:
+    try:
+        return decode(data)
+    except MalformedMetadata as problem:
+        raise MalformedMetadata(
+            f"{problem.kind} at {path} in ZooKeeper", problem.reason
+        ) from problem

@@ -1,0 +1,252 @@
+"""The compare-and-set store over a real ZooKeeper, through kazoo. Network, and kazoo's threads.
+
+kazoo runs on threads of its own; here its answers, watches and state changes are handed to the
+event loop, and nothing ever blocks the loop. kazoo is used in no other module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState, ZnodeStat
+
+from waltz.metadata.store import (
+    ANY_VERSION,
+    Children,
+    Connection,
+    ConnectionLost,
+    Node,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+    OnChange,
+    OperationTimedOut,
+    SessionExpired,
+    SessionHealth,
+    StoreClosed,
+    StoreError,
+    VersionConflict,
+)
+
+log = logging.getLogger(__name__)
+
+_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
+
+
+class ConnectFailed(StoreError):
+    """ZooKeeper could not be reached, or its address is not one."""
+
+
+class KazooStore:
+    """A session with ZooKeeper; implements MetadataStore. Made by ``connect``."""
+
+    def __init__(
+        self,
+        client: Any,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float],
+        operation_timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._loop = loop
+        self._operation_timeout_s = operation_timeout_s
+        self._health = SessionHealth(clock)
+
+    @classmethod
+    async def connect(
+        cls,
+        connect_string: str,
+        session_timeout_ms: int,
+        *,
+        connect_timeout_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> KazooStore:
+        """Open a session.
+
+        An operation that has no answer after the session timeout raises OperationTimedOut. Raises
+        ConnectFailed if there is no session within ``connect_timeout_s``.
+        """
+        try:
+            client = KazooClient(
+                connect_string, timeout=session_timeout_ms / 1000, connection_retry=_RECONNECT
+            )
+        except ValueError as problem:
+            raise ConnectFailed(
+                f"{connect_string!r} is not a ZooKeeper address ({problem}); it must be "
+                "host:port, or several with commas between"
+            ) from problem
+        store = cls(client, asyncio.get_running_loop(), clock, session_timeout_ms / 1000)
+        connected = asyncio.Event()
+        forget = store.health.on_change(lambda _: connected.set())
+        client.add_listener(store._state_from_thread)
+        client.start_async()
+        try:
+            await asyncio.wait_for(connected.wait(), connect_timeout_s)
+        except TimeoutError as problem:
+            await store.close()
+            raise ConnectFailed(
+                f"ZooKeeper at {connect_string} gave no session within {connect_timeout_s:g} s; "
+                "check that it is running and that the address is right"
+            ) from problem
+        except BaseException:
+            await store.close()
+            raise
+        finally:
+            forget()
+        return store
+
+    @property
+    def health(self) -> SessionHealth:
+        """See MetadataStore."""
+        return self._health
+
+    async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
+        """See MetadataStore."""
+        watch = self._watch(on_change)
+        while True:
+            try:
+                data, stat = await self._ask(path, partial(self._client.get_async, path, watch))
+            except NodeMissing:
+                if watch is None:
+                    return None
+                # A get of a missing node leaves no watch; asking for its existence does.
+                if await self._ask(path, partial(self._client.exists_async, path, watch)) is None:
+                    return None
+                continue
+            return _node(data, stat)
+
+    async def children(self, path: str, on_change: OnChange | None = None) -> Children:
+        """See MetadataStore."""
+        begin = partial(self._client.get_children_async, path, self._watch(on_change), True)
+        names, stat = await self._ask(path, begin)
+        return Children(tuple(sorted(names)), stat.version, stat.cversion)
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """See MetadataStore."""
+        begin = partial(
+            self._client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
+        )
+        created: str = await self._ask(path, begin)
+        return created
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """See MetadataStore."""
+        begin = partial(self._client.set_async, path, data, version)
+        stat: ZnodeStat = await self._ask(path, begin, version)
+        new_version: int = stat.version
+        return new_version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See MetadataStore."""
+        await self._ask(path, partial(self._client.delete_async, path, version), version)
+
+    async def close(self) -> None:
+        """See MetadataStore."""
+        if self._closed():
+            return
+        self._health.enter(Connection.CLOSED, None)
+        await asyncio.to_thread(self._stop_client)
+
+    def _stop_client(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except kazoo_errors.KazooException:
+            log.warning("ZooKeeper session was not closed in time; it will expire", exc_info=True)
+
+    async def _ask(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
+        """Begin an operation of kazoo's and wait for its answer."""
+        if self._closed():
+            raise StoreClosed("the connection to ZooKeeper was closed")
+        answer = self._loop.create_future()
+        begin().rawlink(lambda result: self._from_thread(_settle, answer, result))
+        try:
+            async with asyncio.timeout(self._operation_timeout_s):
+                return await answer
+        except TimeoutError as problem:
+            raise OperationTimedOut(
+                f"ZooKeeper gave no answer about {path} within {self._operation_timeout_s:g} s"
+            ) from problem
+        except kazoo_errors.KazooException as problem:
+            raise self._translate(problem, path, version) from problem
+
+    def _translate(self, problem: Exception, path: str, version: int) -> StoreError:
+        match problem:
+            case kazoo_errors.NoNodeError():
+                return NodeMissing(path)
+            case kazoo_errors.NodeExistsError():
+                return NodeExists(path)
+            case kazoo_errors.NotEmptyError():
+                return NodeNotEmpty(path)
+            case kazoo_errors.BadVersionError():
+                return VersionConflict(path, version)
+            case kazoo_errors.ConnectionClosedError() if self._closed():
+                return StoreClosed("the connection to ZooKeeper was closed")
+            case kazoo_errors.ConnectionClosedError():
+                return ConnectionLost(f"the connection to ZooKeeper broke at {path}")
+            case kazoo_errors.SessionExpiredError():
+                return SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
+            case kazoo_errors.ConnectionLoss() | kazoo_errors.SessionMovedError():
+                return ConnectionLost(f"the connection to ZooKeeper broke at {path}")
+            case _:
+                return StoreError(f"ZooKeeper refused an operation on {path}: {problem!r}")
+
+    def _watch(self, on_change: OnChange | None) -> _Watch | None:
+        return None if on_change is None else _Watch(self._from_thread, on_change)
+
+    def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
+        # A loop that has been closed has nobody left who waits for this.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _state_from_thread(self, state: Any) -> None:
+        client_id = self._client.client_id
+        self._from_thread(self._changed, state, client_id and client_id[0])
+
+    def _changed(self, state: Any, session_id: int | None) -> None:
+        if self._closed():
+            return
+        if state == KazooState.CONNECTED:
+            self._health.enter(Connection.CONNECTED, session_id)
+        elif state == KazooState.SUSPENDED:
+            self._health.enter(Connection.SUSPENDED, self._health.session_id)
+        else:
+            self._health.enter(Connection.LOST, self._health.session_id)
+
+    def _closed(self) -> bool:
+        return self._health.connection is Connection.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What kazoo keeps per node; equal ones, for equal callables, are kept once."""
+
+    to_loop: Callable[..., None]
+    on_change: OnChange
+
+    def __call__(self, event: object) -> None:
+        self.to_loop(self.on_change)
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():
+        return
+    if result.exception is not None:
+        answer.set_exception(result.exception)
+    else:
+        answer.set_result(result.value)
+
+
+def _node(data: bytes | None, stat: Any) -> Node:
+    return Node(data, stat.version, stat.cversion, stat.ephemeralOwner or None)

@@ -1,0 +1,124 @@
+"""Making a cluster's znodes, and deleting them again. Effects: the store's.
+
+Source: zookeeper.md section 1. Nothing here is repeated when the store gives no answer: whoever
+asked learns that it may be half done, and can delete it.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from waltz.metadata.admin import StorageMaps
+from waltz.metadata.admin_lock import AdminLock
+from waltz.metadata.codec import MalformedMetadata
+from waltz.metadata.formats import UNASSIGNED, ClusterParams, StoreParams, encode_id
+from waltz.metadata.paths import Paths
+from waltz.metadata.store import MetadataStore, NodeExists, StoreError, create_ancestors
+
+
+class ClusterExists(Exception):
+    """There is something at the root already; nothing was changed."""
+
+
+class NotThatCluster(Exception):
+    """What is at the root is not the cluster that was to be deleted; nothing was changed."""
+
+
+async def create_cluster(
+    store: MetadataStore,
+    root: str,
+    name: str,
+    num_partitions: int,
+    *,
+    key: uuid.UUID,
+    storages: StorageMaps | None = None,
+) -> None:
+    """Create every znode of a new cluster.
+
+    ``key`` has to be random: it is what keeps another cluster's storages and servers out.
+    ``storages`` are its first ones (see admin.assign_everything).
+
+    Raises ClusterExists if the root is there already, BadRoot if it cannot be a path, ValueError
+    without at least one partition.
+    """
+    if num_partitions < 1:
+        raise ValueError(f"a cluster needs at least one partition, not {num_partitions}")
+    paths = Paths(root)
+    maps = storages or StorageMaps.empty()
+    await create_ancestors(store, root)
+    try:
+        await store.create(root, None)
+    except NodeExists as problem:
+        raise ClusterExists(await _what_is_there(store, root)) from problem
+    await store.set(root, ClusterParams(name, num_partitions).encode(), 0)
+    await store.create(paths.server_descriptors, UNASSIGNED.encode())
+    await store.create(paths.ids, None)
+    await store.create(paths.client_id, encode_id(0))
+    await store.create(paths.server_id, encode_id(0))
+    lock = AdminLock(store, paths.admin_lock)
+    await store.create(paths.store, None)
+    await _set_first(store, lock, paths.store, StoreParams(key, num_partitions).encode())
+    await store.create(paths.partitions, None)
+    for path, data in (
+        (paths.group, maps.groups.encode()),
+        (paths.assignment, maps.assignments.encode()),
+        (paths.connection, maps.connections.encode()),
+    ):
+        await store.create(path, None)
+        await _set_first(store, lock, path, data)
+
+
+async def delete_cluster(store: MetadataStore, root: str, name: str) -> None:
+    """Delete the root and everything below it; the nodes above stay.
+
+    ``name`` guards against the wrong root: it has to be the cluster's. A root on which nothing was
+    set yet, left by an interrupted creation, can be deleted by any name if nothing is below it.
+    Raises NotThatCluster.
+    """
+    paths = Paths(root)
+    node = await store.get(root)
+    if node is None:
+        raise NotThatCluster(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
+    if node.data is not None:
+        try:
+            found = ClusterParams.decode(node.data).name
+        except MalformedMetadata as problem:
+            raise NotThatCluster(
+                f"What is at {root} in ZooKeeper is not a Waltz cluster ({problem.reason}); "
+                "nothing was deleted."
+            ) from problem
+        if found != name:
+            raise NotThatCluster(
+                f"The cluster at {root} in ZooKeeper is called {found!r}, not {name!r}; "
+                "nothing was deleted."
+            )
+    elif (await store.children(root)).names:
+        raise NotThatCluster(
+            f"What is at {root} in ZooKeeper is not a Waltz cluster; nothing was deleted."
+        )
+    await _delete_tree(store, paths.root)
+
+
+async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: bytes) -> None:
+    async with lock:
+        node = await store.get(path)
+        if node is None or node.data is not None:
+            raise StoreError(f"somebody else changes {path} while the cluster is being created")
+        await store.set(path, data, node.version)
+
+
+async def _what_is_there(store: MetadataStore, root: str) -> str:
+    node = await store.get(root)
+    try:
+        name = ClusterParams.decode(node.data if node and node.data else b"").name
+    except MalformedMetadata:
+        return (
+            f"{root} exists already in ZooKeeper, and is not a Waltz cluster; choose another root"
+        )
+    return f"the cluster {name!r} exists already at {root} in ZooKeeper; choose another root"
+
+
+async def _delete_tree(store: MetadataStore, path: str) -> None:
+    for name in (await store.children(path)).names:
+        await _delete_tree(store, f"{path}/{name}")
+    await store.delete(path)

@@ -1,0 +1,64 @@
+"""Repeating what got no answer from the store, and finding out what became of a write.
+
+Effects: the store's, and waiting on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from waltz.metadata.store import MetadataStore, NodeMissing, StoreUnavailable, VersionConflict
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def retry_delays() -> Iterator[float]:
+    """Seconds to wait before each repetition: at once for a hiccup, then 1, 2, 4, 8, 8, …"""
+    yield 0.1
+    delay = 1.0
+    while True:
+        yield delay
+        delay = min(2 * delay, 8.0)
+
+
+async def until_answered(operation: Callable[[], Awaitable[T]]) -> T:
+    """Repeat ``operation``, which must bear it, for as long as it raises StoreUnavailable.
+
+    There is no limit: whoever wants one puts asyncio.timeout around it.
+    """
+    for delay in retry_delays():
+        try:
+            return await operation()
+        except StoreUnavailable as problem:
+            log.warning("%s; trying again in %g s", problem, delay)
+            await asyncio.sleep(delay)
+    raise AssertionError("the delays never end")
+
+
+async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
+    """Write ``data`` if the node is at ``version``, whatever it takes; return the new version.
+
+    An answer that was lost is made up for: if the node is one version on and holds ``data``, the
+    write happened. So this is for data that means the same whoever wrote it, never for a counter.
+    Raises VersionConflict, NodeMissing.
+    """
+    try:
+        return await store.set(path, data, version)
+    except StoreUnavailable:
+        log.warning("no answer about a write of %s; looking for it", path)
+
+    async def look_and_write() -> int:
+        node = await store.get(path)
+        if node is None:
+            raise NodeMissing(path)
+        if node.version == version:
+            return await store.set(path, data, version)
+        if node.version == version + 1 and node.data == data:
+            return node.version
+        raise VersionConflict(path, version)
+
+    return await until_answered(look_and_write)
