@@ -30,7 +30,7 @@ class AdminLock:
         """Wait for the lock, however long."""
         await self._within_session.acquire()
         try:
-            while not await until_answered(self._acquire_or_wait):
+            while not await until_answered(self._store, self._acquire_or_wait):
                 continue
         except BaseException:
             self._within_session.release()
@@ -45,7 +45,7 @@ class AdminLock:
         """Give the lock back; that the session has ended is as good."""
         try:
             with contextlib.suppress(NodeMissing, StoreClosed):
-                await until_answered(self._release)
+                await until_answered(self._store, self._release)
         finally:
             self._within_session.release()
 

@@ -24,11 +24,13 @@ from waltz.metadata.formats import (
     PartitionAssignment,
     PartitionMetadata,
     ReplicaAssignments,
+    ServerDescriptor,
     StoreParams,
     decode_id,
     encode_id,
 )
-from waltz.metadata.paths import Paths
+from waltz.metadata.paths import SERVER_PREFIX, Paths
+from waltz.metadata.recipe import Member, View
 from waltz.metadata.retry import compare_and_set, until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, OnChange, VersionConflict
 
@@ -96,6 +98,17 @@ class Cluster:
                 yield read.value
             await changed.wait()
 
+    async def view(self, on_change: OnChange | None = None) -> View:
+        """Read the membership as of one instant; ``on_change`` is for any part of it."""
+
+        async def read() -> View:
+            while True:
+                view = await self._try_view(on_change)
+                if view is not None:
+                    return view
+
+        return await until_answered(self.store, read)
+
     async def partition_assignment(self) -> Versioned[PartitionAssignment]:
         """Read which server owns which partitions."""
         return await self._read(self.paths.server_descriptors, PartitionAssignment.decode)
@@ -125,7 +138,7 @@ class Cluster:
                 _decoded(path, lambda raw: decode(raw, partition), node.data), node.version
             )
 
-        return await until_answered(read)
+        return await until_answered(self.store, read)
 
     async def write_partition_metadata(
         self, partition: int, new: PartitionMetadata, version: int
@@ -210,6 +223,24 @@ class Cluster:
                 if after != before:
                     await compare_and_set(self.store, path, after.encode(), version)
 
+    async def _try_view(self, on_change: OnChange | None) -> View | None:
+        """Return None if something changed while it was being read."""
+        parent = self.paths.server_descriptors
+        assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
+        children = await self.store.children(parent, on_change)
+        if children.version != assignment.version:
+            return None
+        names = [name for name in children.names if name.startswith(SERVER_PREFIX)]
+        paths = [self.paths.server_descriptor(name) for name in names]
+        nodes = await asyncio.gather(*(self.store.get(path, on_change) for path in paths))
+        members: list[Member] = []
+        for name, path, node in zip(names, paths, nodes, strict=True):
+            if node is None:
+                return None
+            descriptor = _decoded(path, ServerDescriptor.decode, node.data or b"")
+            members.append(Member(name, node.owner, descriptor))
+        return View(assignment.value, assignment.version, children.cversion, tuple(members))
+
     async def _next_id(self, path: str) -> int:
         async def take() -> int:
             while True:
@@ -221,12 +252,12 @@ class Cluster:
                 return last.value + 1
 
         # When an answer is lost the id may be somebody else's as well as wasted: take another.
-        return await until_answered(take)
+        return await until_answered(self.store, take)
 
     async def _read(
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None = None
     ) -> Versioned[T]:
-        return await until_answered(lambda: self._read_once(path, decode, on_change))
+        return await until_answered(self.store, lambda: self._read_once(path, decode, on_change))
 
     async def _read_once(
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None

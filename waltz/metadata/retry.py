@@ -6,11 +6,18 @@ Effects: the store's, and waiting on the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from waltz.metadata.store import MetadataStore, NodeMissing, StoreUnavailable, VersionConflict
+from waltz.metadata.store import (
+    Connection,
+    MetadataStore,
+    NodeMissing,
+    StoreUnavailable,
+    VersionConflict,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -25,7 +32,23 @@ def retry_delays() -> Iterator[float]:
         delay = min(2 * delay, 8.0)
 
 
-async def until_answered(operation: Callable[[], Awaitable[T]]) -> T:
+async def pause(store: MetadataStore, delay: float) -> None:
+    """Wait ``delay`` seconds, or until the store is connected again if that comes first."""
+    reconnected = asyncio.Event()
+
+    def on_connection(connection: Connection) -> None:
+        if connection is Connection.CONNECTED:
+            reconnected.set()
+
+    forget = store.health.on_change(on_connection)
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reconnected.wait(), delay)
+    finally:
+        forget()
+
+
+async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat ``operation``, which must bear it, for as long as it raises StoreUnavailable.
 
     There is no limit: whoever wants one puts asyncio.timeout around it.
@@ -34,8 +57,8 @@ async def until_answered(operation: Callable[[], Awaitable[T]]) -> T:
         try:
             return await operation()
         except StoreUnavailable as problem:
-            log.warning("%s; trying again in %g s", problem, delay)
-            await asyncio.sleep(delay)
+            log.warning("%s; trying again within %g s", problem, delay)
+            await pause(store, delay)
     raise AssertionError("the delays never end")
 
 
@@ -61,4 +84,4 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
             return node.version
         raise VersionConflict(path, version)
 
-    return await until_answered(look_and_write)
+    return await until_answered(store, look_and_write)
