@@ -1,0 +1,13 @@
+"""The storage node: keeps the bytes of partitions, and knows nothing of locks or quorums.
+
+From the disk up; modules marked * are pure:
+
+* `disk`: the narrow border to the operating system
+* `segment_format`*, `control_format`*: bytes of the files
+* `recovery`*: where a log ends when its files are opened
+* `segment`, `log`: the files of a segment, the segments of a log
+* `control`: sessions, marks and switches of all partitions
+* `fencing`*: who may use a partition
+* `partition`, `directory`: one partition, and all of a node
+* `errors`*: why the node says no
+"""

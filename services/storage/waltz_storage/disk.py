@@ -1,0 +1,214 @@
+"""The narrow border between the storage engine and the disk.
+
+`Disk` and `DiskFile` are all that the engine knows of a disk; `RealDisk` does it with the operating
+system. Paths are relative to the storage directory. Tests and simulations bring disks that fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
+
+_ZEROS = bytes(1 << 20)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskFile(Protocol):
+    """An open file. Nothing written is durable before `flush` has returned."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` in one go; raises NoSpace (some of it may be there), DiskFailed."""
+
+    def allocate(self, start: int, end: int) -> None:
+        """Write zeros from ``start`` to ``end``; raises NoSpace, DiskFailed."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes; raises DiskFailed."""
+
+    def flush(self) -> None:
+        """Make content and length durable; raises DiskFailed, after which nothing is known."""
+
+    def lock(self, length: int) -> bool:
+        """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
+
+        Released when the file is closed.
+        """
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class Disk(Protocol):
+    """A storage directory."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory of this name."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is in a directory, in no particular order."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; raises NoSpace."""
+
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file for reading and writing; raises FileNotFoundError."""
+
+    def create(self, path: str) -> DiskFile:
+        """Create a file, or open and empty an existing one; raises NoSpace."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in the same directory, at once."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def flush_directory(self, path: str) -> None:
+        """Make the names in a directory durable; raises DiskFailed."""
+
+
+class RealDisk:
+    """A directory of the operating system's file system."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise DirectoryRefused(
+                f"the storage directory {root} does not exist: create it, or mount its volume"
+            )
+        self._root = str(root)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory of this name."""
+        return os.path.exists(self._at(path))
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is in a directory."""
+        return os.listdir(self._at(directory))
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        try:
+            os.mkdir(self._at(path))
+        except OSError as error:
+            raise _write_error(error, path) from error
+
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file."""
+        return RealFile(path, os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC))
+
+    def create(self, path: str) -> DiskFile:
+        """Create or empty a file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            return RealFile(path, os.open(self._at(path), flags, 0o644))
+        except OSError as error:
+            raise _write_error(error, path) from error
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file."""
+        try:
+            os.rename(self._at(old), self._at(new))
+        except OSError as error:
+            raise _write_error(error, old) from error
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(self._at(path))
+
+    def flush_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise DiskFailed(
+                f"flush of directory {path or '.'} failed: {error.strerror}"
+            ) from error
+        finally:
+            os.close(fd)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+class RealFile:
+    """An open file descriptor."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read at ``offset``."""
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        # The kernel may return less than is there (it caps a read at 2 GiB).
+        parts = [data]
+        have = len(data)
+        while have < length and (data := os.pread(self._fd, length - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at ``offset``."""
+        try:
+            written = os.pwrite(self._fd, data, offset)
+            while written < len(data):
+                written += os.pwrite(self._fd, memoryview(data)[written:], offset + written)
+        except OSError as error:
+            raise _write_error(error, self._path) from error
+
+    def allocate(self, start: int, end: int) -> None:
+        """Write zeros."""
+        for position in range(start, end, len(_ZEROS)):
+            self.write(position, _ZEROS[: end - position])
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise DiskFailed(f"truncation of {self._path} failed: {error.strerror}") from error
+
+    def flush(self) -> None:
+        """Flush content and length, not the times."""
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise DiskFailed(f"flush of {self._path} failed: {error.strerror}") from error
+
+    def lock(self, length: int) -> bool:
+        """Lock the first ``length`` bytes against other processes."""
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+
+def _write_error(error: OSError, path: str) -> NoSpace | DiskFailed:
+    if error.errno in _FULL:
+        return NoSpace(f"no space left on the storage disk: {path} cannot grow; free some space")
+    return DiskFailed(f"write to {path} failed: {error.strerror}")

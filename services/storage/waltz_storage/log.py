@@ -1,0 +1,425 @@
+"""`PartitionLog`: the segments of one partition as one log. Touches disk.
+
+An append has four steps, so that the steps of many partitions can be grouped: `stage` validates and
+encodes, `write` writes, `flush` makes durable, `complete` makes readable. One thread at a time may
+use a log; which one may change between calls.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from waltz.protocol.records import EMPTY_BATCH, NO_TRANSACTION, RecordBatch
+from waltz_storage.disk import Disk, DiskFile
+from waltz_storage.errors import NoSpace, PartitionDamaged, RequestRefused
+from waltz_storage.recovery import SegmentPlan, check_header, find_hole, recover_segment
+from waltz_storage.segment import (
+    NEW_SUFFIX,
+    LogIdentity,
+    SealedSegment,
+    SegmentFiles,
+    TailSegment,
+    apply_plan,
+    create_files,
+    open_files,
+    read_entries,
+    remove_files,
+)
+from waltz_storage.segment_format import (
+    DATA_SUFFIX,
+    HEADER_BYTES,
+    INDEX_SUFFIX,
+    Damage,
+    SegmentEncoder,
+    decode_records,
+)
+
+OUT_OF_ORDER = "transaction out of order"
+_READ_STEP_RECORDS = 4096
+_CHECKSUM_STEP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Sizes in bytes, but ``open_segments`` counts. ``now_ms`` tells the time for file headers."""
+
+    now_ms: Callable[[], int]
+    segment_threshold: int = 1_000_000_000
+    open_segments: int = 5
+    allocate_bytes: int = 16 << 20
+
+
+@dataclass(slots=True)
+class StagedAppend:
+    """A group of batches on their way to the disk.
+
+    ``outcomes`` has an entry per batch: None, or why it is refused. Records of a refused batch that
+    come before the cause of the refusal stay in the log (disk.md section 5).
+    """
+
+    chunks: list[SegmentEncoder]
+    ends: list[int]
+    outcomes: list[RequestRefused | None]
+    written: SegmentEncoder | None = None
+    size: int = 0
+
+
+class PartitionLog:
+    """An open log. ``next_id`` is the id that the next record must have."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        identity: LogIdentity,
+        options: LogOptions,
+        sealed: list[SealedSegment],
+        tail: TailSegment,
+    ) -> None:
+        self.identity = identity
+        self._disk = disk
+        self._options = options
+        self._sealed = sealed
+        self._tail = tail
+        self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next record must have."""
+        return self._tail.next_id
+
+    @property
+    def max_id(self) -> int:
+        """The id of the last record, -1 if there is none."""
+        return self._tail.next_id - 1
+
+    def stage(self, batches: Sequence[RecordBatch]) -> StagedAppend:
+        """Encode what may be appended, in order. Touches nothing."""
+        threshold = self._options.segment_threshold
+        encoder = SegmentEncoder(self._tail.next_id, self._tail.end, threshold)
+        staged = StagedAppend([encoder], [], [])
+        for batch in batches:
+            remaining, position = batch.count, 0
+            while remaining:
+                if encoder.full:
+                    encoder = SegmentEncoder(encoder.next_id, HEADER_BYTES, threshold)
+                    staged.chunks.append(encoder)
+                taken, position = encoder.add(batch.wire, position, remaining)
+                remaining -= taken
+                if remaining and not encoder.full:
+                    break
+            staged.ends.append(encoder.next_id)
+            staged.outcomes.append(RequestRefused(OUT_OF_ORDER) if remaining else None)
+            staged.size += len(batch.wire)
+        staged.chunks = [chunk for chunk in staged.chunks if chunk.parts]
+        return staged
+
+    def write(self, staged: StagedAppend) -> None:
+        """Write what was staged, rolling over to new segments where one is full.
+
+        What lies in segments that are left behind is durable afterwards; `flush` does the rest. On
+        a full disk the batches concerned are refused and the files are as before.
+        """
+        self._tail.write_checkpoint()
+        try:
+            for chunk in staged.chunks:
+                self._settle(staged)
+                if chunk.start != self._tail.end:
+                    self._roll_over()
+                self._tail.write(chunk)
+                staged.written = chunk
+        except NoSpace as error:
+            limit = staged.written.next_id if staged.written else self._tail.next_id
+            for number, end in enumerate(staged.ends):
+                if end > limit and staged.outcomes[number] is None:
+                    staged.outcomes[number] = error
+
+    def flush(self, staged: StagedAppend) -> None:
+        """Make the written records durable, and the index entries of a checkpoint; DiskFailed."""
+        for file in self.unflushed(staged):
+            file()
+
+    def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
+        """Return the flushes that `flush` would do; they may be done at the same time."""
+        flushes = []
+        if staged.written is not None:
+            flushes.append(self._tail.flush_data)
+        if self._tail.index_dirty:
+            flushes.append(self._tail.flush_index)
+        return flushes
+
+    def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
+        """Make the flushed records readable; return the outcome of each batch."""
+        self._settle(staged)
+        return staged.outcomes
+
+    def append(self, batch: RecordBatch) -> None:
+        """All steps for one batch; raises RequestRefused, DiskFailed."""
+        staged = self.stage([batch])
+        self.write(staged)
+        self.flush(staged)
+        (outcome,) = self.complete(staged)
+        if outcome is not None:
+            raise outcome
+
+    def read(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
+        """Return consecutive records from ``first_id`` on, verified; empty if it is absent.
+
+        Ends at ``max_records``, at the end of the log, or before ``max_bytes`` (disk size) would be
+        exceeded, but never before the first record. Raises PartitionDamaged.
+        """
+        count, wire = 0, []
+        while count < max_records and 0 <= first_id + count < self.next_id:
+            transaction_id = first_id + count
+            segment = self._segment_of(transaction_id)
+            step = min(max_records - count, segment.next_id - transaction_id, _READ_STEP_RECORDS)
+            taken, size, raw = self._read_segment(
+                segment, transaction_id, step, max_bytes, must_have_one=not count
+            )
+            count += taken
+            max_bytes -= size
+            wire.append(raw)
+            if taken < step:
+                break
+        return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
+
+    def flush_all(self) -> None:
+        """Make everything durable, index included; raises NoSpace, DiskFailed."""
+        self._tail.flush_all()
+
+    def truncate(self, last_id: int) -> None:
+        """Remove everything after ``last_id``, physically and durably before returning.
+
+        Source: disk.md section 7. Raises DiskFailed, PartitionDamaged.
+        """
+        if last_id < NO_TRANSACTION:
+            raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
+        while self._sealed and last_id + 1 < self._tail.first_id:
+            self._tail.files.close()
+            remove_files(self._disk, self.identity, self._tail.first_id)
+            self._reopen_tail()
+        if self._tail.next_id > last_id + 1:
+            try:
+                self._tail.cut(last_id + 1)
+            except Damage as damage:
+                raise self._damaged(self._tail.first_id, INDEX_SUFFIX, damage) from damage
+
+    def checksum(self) -> int:
+        """Return the CRC-32 over all records of all segments (disk.md section 10), signed."""
+        value = 0
+        for segment in (*self._sealed, self._tail.sealed()):
+            data = self._files(segment.first_id).data
+            for position in range(HEADER_BYTES, segment.end, _CHECKSUM_STEP_BYTES):
+                step = min(_CHECKSUM_STEP_BYTES, segment.end - position)
+                value = crc32(data.read(position, step), value)
+        return value - (1 << 32) if value & 0x8000_0000 else value
+
+    def close(self) -> None:
+        """Leave the files as a clean stop does: trimmed, indexed, durable. Raises DiskFailed."""
+        try:
+            self._tail.seal()
+        except NoSpace:
+            # The index can be rebuilt; the records are what counts.
+            self._tail.flush_data()
+        self.release()
+
+    def release(self) -> None:
+        """Close the files as they are."""
+        self._tail.files.close()
+        for files in self._open.values():
+            files.close()
+        self._open.clear()
+
+    def remove(self) -> None:
+        """Close and remove all files, newest first; the directory stays."""
+        self.release()
+        for segment in (self._tail.sealed(), *reversed(self._sealed)):
+            remove_files(self._disk, self.identity, segment.first_id)
+
+    def _settle(self, staged: StagedAppend) -> None:
+        if staged.written is not None:
+            self._tail.complete(staged.written)
+            staged.written = None
+
+    def _roll_over(self) -> None:
+        sealed = self._tail.seal()
+        now = self._options.now_ms()
+        files = create_files(self._disk, self.identity, sealed.next_id, now)
+        self._sealed.append(sealed)
+        self._keep_open(sealed.first_id, self._tail.files)
+        self._tail = self._new_tail(
+            files, SealedSegment(sealed.next_id, sealed.next_id, HEADER_BYTES)
+        )
+
+    def _reopen_tail(self) -> None:
+        """Make the newest sealed segment the one that is written."""
+        segment = self._sealed.pop()
+        self._tail = self._new_tail(self._files(segment.first_id), segment)
+        del self._open[segment.first_id]
+
+    def _new_tail(self, files: SegmentFiles, segment: SealedSegment) -> TailSegment:
+        options = self._options
+        return TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+
+    def _segment_of(self, transaction_id: int) -> SealedSegment:
+        if transaction_id >= self._tail.first_id:
+            return self._tail.sealed()
+        number = bisect_right(self._sealed, transaction_id, key=lambda s: s.first_id)
+        return self._sealed[number - 1]
+
+    def _files(self, first_id: int) -> SegmentFiles:
+        if first_id == self._tail.first_id:
+            return self._tail.files
+        files = self._open.get(first_id)
+        if files is None:
+            files = open_files(self._disk, self.identity, first_id)
+        self._keep_open(first_id, files)
+        return files
+
+    def _keep_open(self, first_id: int, files: SegmentFiles) -> None:
+        self._open[first_id] = files
+        self._open.move_to_end(first_id)
+        while len(self._open) > max(1, self._options.open_segments):
+            self._open.popitem(last=False)[1].close()
+
+    def _read_segment(
+        self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, must_have_one: bool
+    ) -> tuple[int, int, bytes]:
+        """Return how many records were read, their size on disk, and their wire form."""
+        files = self._files(segment.first_id)
+        try:
+            offsets = self._offsets(segment, files.index, first_id, step)
+        except Damage as damage:
+            raise self._damaged(segment.first_id, INDEX_SUFFIX, damage) from damage
+        start = offsets[0]
+        taken = bisect_right(offsets, start + max(max_bytes, 0)) - 1
+        if must_have_one:
+            taken = max(taken, 1)
+        end = offsets[taken]
+        try:
+            if not HEADER_BYTES <= start <= end <= segment.end:
+                raise Damage(start, f"index corrupted: record {first_id} at {start} … {end}")
+            wire = decode_records(files.data.read(start, end - start), start, first_id, taken)
+        except Damage as damage:
+            raise self._damaged(segment.first_id, DATA_SUFFIX, damage) from damage
+        return taken, end - start, wire
+
+    def _offsets(
+        self, segment: SealedSegment, index: DiskFile, first_id: int, count: int
+    ) -> array[int]:
+        if segment.first_id == self._tail.first_id:
+            return self._tail.offsets(first_id, count)
+        last = first_id + count == segment.next_id
+        entries = read_entries(index, first_id - segment.first_id, count + (not last))
+        if last:
+            entries.append(segment.end)
+        return entries
+
+    def _damaged(self, first_id: int, suffix: str, damage: Damage) -> PartitionDamaged:
+        file = self.identity.path(first_id, suffix)
+        return PartitionDamaged(self.identity.partition, file, damage.offset, damage.what)
+
+
+def open_log(
+    disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
+) -> PartitionLog:
+    """Open the log in ``identity.directory``, recovering its end; make an empty one if it has none.
+
+    Raises PartitionDamaged, with all files as they were, NoSpace, DiskFailed.
+    """
+    if not disk.exists(identity.directory):
+        disk.make_directory(identity.directory)
+        disk.flush_directory("")
+    firsts = _first_ids(disk, identity)
+    if not firsts:
+        create_files(disk, identity, 0, options.now_ms()).close()
+        firsts = [0]
+    plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
+    _check_whole(identity, plans)
+    segments = []
+    for plan in plans:
+        files = open_files(disk, identity, plan.first_id)
+        last = plan is plans[-1]
+        segments.append(apply_plan(files, plan, last))
+        if not last:
+            files.close()
+    tail = TailSegment(files, segments.pop(), options.segment_threshold, options.allocate_bytes)
+    return PartitionLog(disk, identity, options, segments, tail)
+
+
+def remove_log(disk: Disk, identity: LogIdentity) -> None:
+    """Remove whatever files a log has, however damaged; the directory stays."""
+    if disk.exists(identity.directory):
+        for name in sorted(disk.names(identity.directory), reverse=True):
+            if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
+                disk.remove(f"{identity.directory}/{name}")
+        disk.flush_directory(identity.directory)
+
+
+def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
+    """Return the first ids of the segments, having cleared what an interrupted creation left."""
+    names = set(disk.names(identity.directory))
+    firsts = []
+    for name in sorted(names):
+        path = f"{identity.directory}/{name}"
+        stem = name.partition(".")[0]
+        if name.endswith(NEW_SUFFIX):
+            disk.remove(path)
+        elif name == stem + DATA_SUFFIX and stem.isdecimal():
+            firsts.append(int(stem))
+        elif name == stem + INDEX_SUFFIX and stem + DATA_SUFFIX not in names:
+            index = disk.open(path)
+            size = index.size()
+            index.close()
+            if size > HEADER_BYTES:
+                raise PartitionDamaged(
+                    identity.partition, path, HEADER_BYTES, "the index has entries but no segment"
+                )
+            disk.remove(path)
+    return firsts
+
+
+def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> SegmentPlan:
+    suffix = INDEX_SUFFIX
+    try:
+        files = open_files(disk, identity, first_id)
+    except OSError as error:
+        path = identity.path(first_id, INDEX_SUFFIX)
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
+        ) from error
+    try:
+        check_header(files.index, identity.key, identity.partition, first_id)
+        suffix = DATA_SUFFIX
+        check_header(files.data, identity.key, identity.partition, first_id)
+        return recover_segment(files.data, files.index, first_id, local_mark)
+    except Damage as damage:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage
+    except OSError as error:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"it cannot be read: {error.strerror}"
+        ) from error
+    finally:
+        files.close()
+
+
+def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
+    if plans[0].first_id != 0:
+        path = identity.path(0, DATA_SUFFIX)
+        raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
+    hole = find_hole(plans)
+    if hole is not None:
+        earlier, later = hole
+        raise PartitionDamaged(
+            identity.partition,
+            identity.path(earlier.first_id, DATA_SUFFIX),
+            earlier.end,
+            f"the segment ends before record {earlier.next_id}, but the next one begins with "
+            f"{later.first_id}",
+        )

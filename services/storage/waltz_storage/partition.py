@@ -1,0 +1,138 @@
+"""`StoragePartition`: one partition's log, session and marks, and what each request does to them.
+
+Touches disk through the log and the control file. One thread at a time may use a partition; only
+`see` may be called by another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from waltz.protocol import storage
+from waltz.protocol.failures import RpcFailure
+from waltz.protocol.records import RecordBatch, RecordHeader
+from waltz_storage.control import ControlFile
+from waltz_storage.control_format import PartitionInfo
+from waltz_storage.errors import RequestRefused, UnknownRequest
+from waltz_storage.fencing import admit, begin_session
+from waltz_storage.log import PartitionLog
+
+READ_LIMIT_BYTES = 64 << 20
+"""A list of records ends before it would grow beyond this; it always has the first one."""
+
+_MAX_HEADERS = 1 << 20
+_NOT_COUNTED = "other"
+
+_COUNTERS: dict[type, str] = {
+    storage.LastSessionInfoRequest: "last-session-info-request",
+    storage.SetLowWaterMarkRequest: "set-low-water-mark-request",
+    storage.TruncateRequest: "truncate-request",
+    storage.RecordHeaderRequest: "record-header-request",
+    storage.RecordRequest: "record-request",
+    storage.MaxTransactionIdRequest: "max-transaction-request",
+    storage.RecordHeaderListRequest: "record-header-list-request",
+    storage.RecordListRequest: "record-list-request",
+}
+COUNTER_NAMES = tuple(_COUNTERS.values())
+"""Names of the request counters (behaviour.md section 13)."""
+
+
+class StoragePartition:
+    """An open partition."""
+
+    def __init__(self, partition: int, log: PartitionLog, control: ControlFile) -> None:
+        self.partition = partition
+        self.log = log
+        self.requests: Counter[str] = Counter()
+        self._control = control
+        self._highest_session = self.info.session_id
+
+    @property
+    def info(self) -> PartitionInfo:
+        """The persisted session, marks and flags."""
+        return self._control.info(self.partition)
+
+    def see(self, session_id: int) -> None:
+        """Raise the fence: requests of sessions older than ``session_id`` will be refused."""
+        self._highest_session = max(self._highest_session, session_id)
+
+    def admit(self, request: storage.Request) -> None:
+        """Check that the request may be done; raises RequestRefused."""
+        self.see(request.session_id)
+        offline: bool = getattr(request, "offline", False)
+        admit(self.partition, self.info, self._highest_session, request.session_id, offline=offline)
+
+    def handle(self, request: storage.Request) -> storage.Response:
+        """Do any request but an append; raises RequestRefused, DiskFailed."""
+        self.requests[_COUNTERS.get(type(request), _NOT_COUNTED)] += 1
+        self.admit(request)
+        context = (request.session_id, request.seq_num, request.partition)
+        match request:
+            case storage.LastSessionInfoRequest():
+                info = self.info
+                return storage.LastSessionInfoResponse(
+                    *context, info.session_id, info.low_water_mark, info.local_low_water_mark
+                )
+            case storage.SetLowWaterMarkRequest():
+                self._begin_session(request.session_id, request.low_water_mark)
+                return storage.SuccessResponse(*context)
+            case storage.TruncateRequest():
+                if request.transaction_id < self.log.max_id:
+                    self.log.truncate(request.transaction_id)
+                return storage.MaxTransactionIdResponse(*context, self.log.max_id)
+            case storage.MaxTransactionIdRequest():
+                return storage.MaxTransactionIdResponse(*context, self.log.max_id)
+            case storage.RecordHeaderRequest():
+                headers = self._headers(request.transaction_id, 1)
+                return storage.RecordHeaderResponse(*context, headers[0] if headers else None)
+            case storage.RecordRequest():
+                batch = self.records(request.transaction_id, 1)
+                return storage.RecordResponse(*context, batch if batch.count else None)
+            case storage.RecordHeaderListRequest():
+                headers = self._headers(request.first_id, request.max_records)
+                return storage.RecordHeaderListResponse(*context, headers)
+            case storage.RecordListRequest():
+                batch = self.records(request.first_id, request.max_records)
+                return storage.RecordListResponse(*context, batch)
+            case _:
+                raise UnknownRequest(f"unknown message type: {type(request).__name__}")
+
+    def records(self, first_id: int, max_records: int) -> RecordBatch:
+        """Return consecutive records; raises PartitionDamaged."""
+        return self.log.read(first_id, max_records, READ_LIMIT_BYTES)
+
+    def _headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
+        headers: list[RecordHeader] = []
+        wanted = min(max_records, _MAX_HEADERS)
+        while len(headers) < wanted:
+            batch = self.records(first_id + len(headers), wanted - len(headers))
+            if not batch.count:
+                break
+            headers += (RecordHeader(r.transaction_id, r.req_id, r.header) for r in batch)
+        return tuple(headers)
+
+    def _begin_session(self, session_id: int, low_water_mark: int) -> None:
+        info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)
+        # What lies below the local mark counts as known clean: it must be durable first.
+        self.log.flush_all()
+        self._control.update(self.partition, info)
+
+
+def failure(request: storage.Request, refused: RequestRefused) -> storage.FailureResponse:
+    """Return the answer to a refused request."""
+    return storage.FailureResponse(
+        request.session_id, request.seq_num, request.partition, RpcFailure(refused.message)
+    )
+
+
+def append_answers(
+    requests: Sequence[storage.AppendRequest], outcomes: Sequence[RequestRefused | None]
+) -> list[storage.Response]:
+    """Return the answers to a group of appends."""
+    return [
+        storage.SuccessResponse(request.session_id, request.seq_num, request.partition)
+        if refused is None
+        else failure(request, refused)
+        for request, refused in zip(requests, outcomes, strict=True)
+    ]

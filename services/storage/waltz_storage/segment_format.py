@@ -1,0 +1,178 @@
+"""The bytes of segment and index files (disk.md sections 3 and 4). Pure.
+
+Records come in wire form and are read back in wire form; on disk the data checksum stands before
+the data, and a checksum of the whole record follows it.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from sys import byteorder
+from typing import Protocol
+from zlib import crc32
+
+HEADER_BYTES = 128
+RECORD_OVERHEAD_BYTES = 40
+ENTRY_BYTES = 8
+CHECKPOINT_INTERVAL = 1000
+"""A checkpoint is due each time the next id becomes a multiple of this."""
+
+DATA_SUFFIX = ".seg"
+INDEX_SUFFIX = ".idx"
+
+_HEADER = struct.Struct(">iq16siq")
+# The first 32 bytes of a record are the same on the wire and on disk: id ... data length.
+_ID_AND_LENGTH = struct.Struct(">q20xi")
+_CHECKSUM = struct.Struct(">I")
+_WIRE_PREFIX_BYTES = 32
+_DISK_PREFIX_BYTES = 36
+
+
+class Damage(Exception):
+    """Bytes of a file are not what they must be: ``what`` is wrong at byte ``offset``."""
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.offset = offset
+        self.what = what
+
+
+class ByteSource(Protocol):
+    """Something to read bytes from: a file, or a buffer in tests."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """The first 128 bytes of a segment or index file. The time is in ms since 1970."""
+
+    created_ms: int
+    key: uuid.UUID
+    partition: int
+    first_id: int
+    version: int = 0
+
+    def encode(self) -> bytes:
+        """Return 128 bytes."""
+        fields = (self.version, self.created_ms, self.key.bytes, self.partition, self.first_id)
+        return _HEADER.pack(*fields).ljust(HEADER_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, raw: bytes) -> FileHeader:
+        """Read a header; raises Damage if it is cut off. The version is never checked."""
+        if len(raw) < HEADER_BYTES:
+            raise Damage(len(raw), f"the file ends inside its {HEADER_BYTES} byte header")
+        version, created_ms, key, partition, first_id = _HEADER.unpack_from(raw)
+        return cls(created_ms, uuid.UUID(bytes=key), partition, first_id, version)
+
+
+def segment_name(first_id: int) -> str:
+    """Return the file name, without suffix, of the segment that begins at ``first_id``."""
+    return f"{first_id:019d}"
+
+
+class SegmentEncoder:
+    """Turns records in wire form into the bytes to write at the end of one segment.
+
+    ``full`` tells that the segment has outgrown its threshold: later records go to the next one.
+    """
+
+    __slots__ = ("first_id", "next_id", "offset", "offsets", "parts", "start", "threshold")
+
+    def __init__(self, next_id: int, offset: int, threshold: int) -> None:
+        self.first_id = self.next_id = next_id
+        self.start = self.offset = offset
+        self.threshold = threshold
+        self.parts: list[bytes] = []
+        self.offsets: list[int] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether no more records may be added."""
+        return self.offset > self.threshold
+
+    def add(self, wire: bytes, position: int, count: int) -> tuple[int, int]:
+        """Add up to ``count`` records at ``position``; return how many, and the position after.
+
+        Stops early when the segment is full, or at a record that has not the next id.
+        """
+        next_id, offset, threshold = self.next_id, self.offset, self.threshold
+        unpack, pack = _ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
+        add_part, add_offset = self.parts.append, self.offsets.append
+        taken = 0
+        while taken < count and offset <= threshold:
+            transaction_id, length = unpack(wire, position)
+            if transaction_id != next_id:
+                break
+            data = position + _WIRE_PREFIX_BYTES
+            end = data + length
+            record = wire[position:data] + wire[end : end + 4] + wire[data:end]
+            add_part(record)
+            add_part(pack(crc32(record)))
+            add_offset(offset)
+            offset += RECORD_OVERHEAD_BYTES + length
+            position = end + 4
+            next_id += 1
+            taken += 1
+        self.next_id, self.offset = next_id, offset
+        return taken, position
+
+
+def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
+    """Return ``count`` records of disk form, from ``raw``, in wire form.
+
+    Checks ids, lengths and record checksums; raises Damage with positions counted from ``offset``,
+    the place of ``raw`` in its file.
+    """
+    view, total = memoryview(raw), len(raw)
+    parts: list[bytes] = []
+    position = 0
+    for transaction_id in range(first_id, first_id + count):
+        if position + RECORD_OVERHEAD_BYTES > total:
+            raise Damage(offset + position, f"record {transaction_id} is cut off")
+        found, length = _ID_AND_LENGTH.unpack_from(raw, position)
+        if found != transaction_id:
+            raise Damage(
+                offset + position,
+                f"transaction id mismatch: record {transaction_id} is wanted, but {found} is there",
+            )
+        end = position + _DISK_PREFIX_BYTES + length
+        if length < 0 or end + 4 > total:
+            raise Damage(offset + position, f"record {transaction_id} has the length {length}")
+        if crc32(view[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
+            raise Damage(offset + position, f"record {transaction_id} fails its checksum")
+        data = position + _DISK_PREFIX_BYTES
+        parts += (raw[position : data - 4], raw[data:end], raw[data - 4 : data])
+        position = end + 4
+    return b"".join(parts)
+
+
+def encode_entries(offsets: Sequence[int]) -> bytes:
+    """Return index entries."""
+    entries = array("q", offsets)
+    if byteorder == "little":
+        entries.byteswap()
+    return entries.tobytes()
+
+
+def decode_entries(raw: bytes) -> array[int]:
+    """Read index entries; a cut off one at the end is left out."""
+    entries = array("q")
+    entries.frombytes(raw[: len(raw) - len(raw) % ENTRY_BYTES])
+    if byteorder == "little":
+        entries.byteswap()
+    return entries
+
+
+def entry_position(number: int) -> int:
+    """Return where entry ``number`` (counted from the segment's first id) is in the index file."""
+    return HEADER_BYTES + ENTRY_BYTES * number

@@ -1,0 +1,325 @@
+"""Storage directories written by Waltz 0.13.2: opened, read, continued, recovered.
+
+Where a case records a defect of Waltz 0.13.2, one of the tables below names it and the test asserts
+what is done here instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.disk import RealDisk
+from waltz_storage.errors import DirectoryRefused, PartitionDamaged, RequestRefused
+from waltz_storage.log import LogOptions
+from waltz_storage.segment_format import FileHeader, decode_entries
+
+Case = dict[str, Any]
+
+_CREATED = slice(4, 12)
+_ALL = 1 << 40
+
+_OPENED_WITHOUT = {
+    "length-negative": "a negative length is an invalid record, here a torn tail",
+}
+_PARTITION_REFUSED = {
+    "old-segment-tail-unmarked": "a torn older segment would leave a hole in the log",
+}
+_START_REFUSED = {
+    "ctl-short": "a cut off control file would lose all assignments",
+}
+_READ_REFUSED = {
+    "checkpoint-bad-before": "a rotten record before the scan would be served as it is",
+}
+_WRONG_CLUSTER = {"ctl-other-np", "ctl-other-key"}
+
+
+def _options(opening: Case) -> LogOptions:
+    return LogOptions(now_ms=lambda: 1, segment_threshold=opening["segmentSizeThreshold"])
+
+
+def _open(path: Path, opening: Case) -> StorageDirectory:
+    key = uuid.UUID(opening["key"])
+    return StorageDirectory(RealDisk(path), key, opening["numPartitions"], _options(opening))
+
+
+def _manifest(vectors: Path) -> Case:
+    manifest: Case = json.loads((vectors / "storage-dir" / "manifest.json").read_text())
+    return manifest
+
+
+def _opening(manifest: Case, name: str) -> Case:
+    control = manifest[name]["control"]
+    threshold = 10_000_000 if name == "checkpoint" else manifest["segmentSizeThreshold"]
+    return {
+        "key": control["key"],
+        "numPartitions": control["numPartitions"],
+        "segmentSizeThreshold": threshold,
+    }
+
+
+def _copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target)
+    for folder, _, files in os.walk(target):
+        os.chmod(folder, 0o755)
+        for file in files:
+            os.chmod(Path(folder) / file, 0o644)
+    return target
+
+
+def _files(path: Path, *, mask_created: bool = False) -> dict[str, bytes]:
+    found = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            raw = bytearray(file.read_bytes())
+            if mask_created:
+                raw[_CREATED] = bytes(8)
+            found[str(file.relative_to(path))] = bytes(raw)
+    return found
+
+
+def _expected_records(segments: list[Case]) -> Iterator[Case]:
+    for segment in segments:
+        yield from segment.get("records", ())
+
+
+def _as_expected(record: Record, expected: Case) -> None:
+    data = expected["data_hex"]
+    assert record.transaction_id == expected["transactionId"]
+    assert record.req_id == ReqId(*expected["reqId"])
+    assert record.header == expected["header"]
+    assert len(record.data) == expected["dataLength"]
+    assert record.checksum == expected["dataChecksum"]
+    if data.endswith("..."):
+        assert record.data.hex().startswith(data[:-3])
+    else:
+        assert record.data.hex() == data
+
+
+def _more(first_id: int, count: int) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, 3, n), n % 7, bytes([n % 251]) * (20 + n % 90), n)
+        for n in range(first_id, first_id + count)
+    )
+
+
+@pytest.fixture(params=["fresh", "clean", "checkpoint"])
+def undamaged(request: pytest.FixtureRequest, vectors: Path, tmp_path: Path) -> tuple[str, Path]:
+    name: str = request.param
+    return name, _copy(vectors / "storage-dir" / name, tmp_path / name)
+
+
+def test_undamaged_directory_is_read_as_written(undamaged: tuple[str, Path], vectors: Path) -> None:
+    name, path = undamaged
+    manifest = _manifest(vectors)
+    before = _files(path)
+    directory = _open(path, _opening(manifest, name))
+    parts = manifest[name]["partitionDirs"]
+    for key, partition in directory.partitions.items():
+        segments = parts[str(key)]["segments"]
+        total = sum(s.get("numRecords", len(s.get("records", ()))) for s in segments)
+        records = list(partition.records(0, 1 << 30))
+        assert len(records) == total == partition.log.next_id
+        assert [r.transaction_id for r in records] == list(range(total))
+        expected = list(_expected_records(segments))
+        for found, wanted in zip(records, expected, strict=False):
+            _as_expected(found, wanted)
+        for wanted in expected:
+            single = partition.records(wanted["transactionId"], 1)
+            _as_expected(next(iter(single)), wanted)
+    if name == "clean":
+        for snapshot in manifest["snapshots"]:
+            info = directory.info(snapshot["partitionId"])
+            assert info.session_id == snapshot["sessionId"]
+            assert info.low_water_mark == snapshot["lowWaterMark"]
+            assert info.local_low_water_mark == snapshot["localLowWaterMark"]
+            assert info.assigned == snapshot["isAssigned"]
+            assert info.available == snapshot["isAvailable"]
+        for wanted in manifest["maxTransactionIds"]:
+            partition = directory.partition(wanted["partitionId"])
+            assert partition.log.max_id == wanted["maxTransactionId"]
+        for key, partition in directory.partitions.items():
+            assert partition.log.checksum() == manifest["partitionChecksums"][str(key)]
+    directory.close()
+    assert _files(path) == before, "a clean directory is left as it was"
+
+
+def test_undamaged_directory_goes_on(undamaged: tuple[str, Path], vectors: Path) -> None:
+    name, path = undamaged
+    opening = _opening(_manifest(vectors), name)
+    directory = _open(path, opening)
+    for key in range(directory.num_partitions):
+        directory.assign(key)
+    written = {}
+    for key, partition in directory.partitions.items():
+        first = partition.log.next_id
+        for count in (1, 2, 1500):
+            partition.log.append(_more(partition.log.next_id, count))
+        written[key] = (first, partition.log.next_id, partition.log.checksum())
+        # No clean stop: the next opening recovers.
+        partition.log.release()
+    reopened = _open(path, opening)
+    for key, (first, next_id, checksum) in written.items():
+        partition = reopened.partition(key)
+        assert partition.log.next_id == next_id
+        assert partition.log.read(first, _ALL, _ALL).wire == _more(first, next_id - first).wire
+        assert partition.log.checksum() == checksum
+    reopened.close()
+    _check_layout(path, opening)
+
+
+def _check_layout(path: Path, opening: Case) -> None:
+    """Walk over the files as disk.md describes them, with nothing of the engine's reading."""
+    for data in path.glob("*/*.seg"):
+        raw = data.read_bytes()
+        index = data.with_suffix(".idx").read_bytes()
+        header = FileHeader.decode(raw)
+        assert data.stem == f"{header.first_id:019d}"
+        assert header.first_id == FileHeader.decode(index).first_id
+        assert (header.key, str(header.partition)) == (uuid.UUID(opening["key"]), data.parent.name)
+        position, offsets = 128, []
+        while position < len(raw):
+            assert position <= opening["segmentSizeThreshold"]
+            offsets.append(position)
+            expected_id = header.first_id + len(offsets) - 1
+            assert int.from_bytes(raw[position : position + 8], "big") == expected_id
+            position += 40 + int.from_bytes(raw[position + 28 : position + 32], "big")
+        assert position == len(raw)
+        assert list(decode_entries(index[128:])) == offsets
+
+
+def _damaged_cases(vectors: Path) -> list[Case]:
+    cases: list[Case] = json.loads((vectors / "storage-dir" / "damaged.json").read_text())
+    return cases
+
+
+def _damage(case: Case, vectors: Path, target: Path) -> Path:
+    """Make the damaged directory from its base, as the case describes it."""
+    path = _copy(vectors / case["base"], target)
+    for folder in list(path.iterdir()):
+        if folder.is_dir() and folder.name != str(case["onlyPartitionDirKept"]):
+            shutil.rmtree(folder)
+    for op in case["ops"]:
+        file = path / op["file"]
+        if op["op"] == "delete":
+            file.unlink()
+            continue
+        raw = bytearray(file.read_bytes())
+        match op["op"]:
+            case "truncate":
+                del raw[op["newSize"] :]
+            case "xor":
+                raw[op["position"]] ^= op["with"]
+            case "overwrite":
+                new = bytes.fromhex(op["bytes_hex"])
+                raw[op["position"] : op["position"] + len(new)] = new
+            case "append":
+                raw += bytes.fromhex(op["bytes_hex"])
+            case other:
+                pytest.fail(f"unknown damage {other}")
+        file.write_bytes(raw)
+    return path
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case_number" in metafunc.fixturenames:
+        root = os.environ.get("WALTZ_VECTORS")
+        base = Path(root) if root else Path(__file__).parents[3] / "shared/spec/vectors"
+        file = base / "storage-dir" / "damaged.json"
+        names = [c["name"] for c in json.loads(file.read_text())] if file.exists() else []
+        metafunc.parametrize("case_number", range(len(names)), ids=names)
+
+
+def test_damaged_directory(case_number: int, vectors: Path, tmp_path: Path) -> None:
+    case = _damaged_cases(vectors)[case_number]
+    name, number = case["name"], case["partition"]
+    path = _damage(case, vectors, tmp_path / "dir")
+    before = _files(path)
+    if "before" in case:
+        assert before == _files(vectors / case["before"]), "the damage is made as recorded"
+    if name in _WRONG_CLUSTER or name in _START_REFUSED:
+        assert case["result"]["opened"] is (name in _START_REFUSED)
+        with pytest.raises(DirectoryRefused):
+            _open(path, case["openWith"])
+        assert _files(path) == before, "a refused directory is left alone"
+        return
+    directory = _open(path, case["openWith"])
+    if name in _PARTITION_REFUSED or not (case["result"]["opened"] or name in _OPENED_WITHOUT):
+        _is_refused(directory, number)
+        kept = {f: raw for f, raw in _files(path).items() if f.startswith(f"{number}/")}
+        assert kept == {f: raw for f, raw in before.items() if f.startswith(f"{number}/")}
+    elif name in _OPENED_WITHOUT:
+        assert directory.partition(number).log.max_id == _records_in(case, vectors) - 2
+    else:
+        _has_result(directory, name, number, case["result"])
+        _same_control_entry(path, number, case["afterControlEntry"])
+        if "after" in case:
+            after = _files(vectors / case["after"], mask_created=True)
+            found = _files(path, mask_created=True)
+            # The reference's directory holds only the partition concerned.
+            assert {file: found[file] for file in found if file in after} == after
+            assert not [f for f in found if f.startswith(f"{number}/") and f not in after]
+        else:
+            _same_sizes(path / str(number), case["afterPartition"]["segments"])
+    directory.close()
+
+
+def _is_refused(directory: StorageDirectory, number: int) -> None:
+    refusal = directory.refused[number]
+    assert isinstance(refusal, PartitionDamaged)
+    assert refusal.partition == number
+    with pytest.raises(RequestRefused, match="is damaged"):
+        directory.partition(number)
+    assert set(directory.refused) == {number}, "no other partition is concerned"
+
+
+def _records_in(case: Case, vectors: Path) -> int:
+    segments = _manifest(vectors)["clean"]["partitionDirs"][str(case["partition"])]["segments"]
+    return sum(len(s["records"]) for s in segments)
+
+
+def _has_result(directory: StorageDirectory, name: str, number: int, result: Case) -> None:
+    info, partition = directory.info(number), directory.partition(number)
+    assert info.session_id == result["sessionId"]
+    assert info.low_water_mark == result["lowWaterMark"]
+    assert info.local_low_water_mark == result["localLowWaterMark"]
+    assert info.assigned is result["isAssigned"]
+    assert info.available is result["isAvailable"]
+    assert partition.log.max_id == result["maxTransactionId"]
+    assert partition.log.checksum() == result["partitionChecksum"]
+    readable = list(result.get("readableTransactionIds", range(result.get("numReadable", 0))))
+    rotten = []
+    for transaction_id in readable:
+        try:
+            assert partition.records(transaction_id, 1).count == 1
+        except PartitionDamaged:
+            rotten.append(transaction_id)
+    assert len(rotten) == (name in _READ_REFUSED)
+    for transaction_id in result["notReadable"]:
+        assert partition.records(transaction_id, 1).count == 0
+
+
+def _same_control_entry(path: Path, number: int, expected: Case) -> None:
+    raw = (path / CONTROL_FILE).read_bytes()[entry_offset(number) :][:ENTRY_BYTES]
+    assert int.from_bytes(raw[:4], "big") == expected["partitionId"]
+    for slot, name in enumerate(("struct1", "struct2")):
+        found, wanted = raw[4 + 36 * slot :][:36], expected[name]
+        assert int.from_bytes(found[:8], "big", signed=True) == wanted["sessionId"]
+        assert int.from_bytes(found[28:32], "big", signed=True) == wanted["sequenceNumber"]
+        assert int.from_bytes(found[32:], "big", signed=True) == wanted["checksum"]
+
+
+def _same_sizes(path: Path, segments: list[Case]) -> None:
+    expected = {s["segFile"]: s["segSize"] for s in segments}
+    expected |= {s["idxFile"]: s["idxSize"] for s in segments}
+    assert {f.name: f.stat().st_size for f in path.iterdir()} == expected
