@@ -90,12 +90,22 @@ class Listener:
 
     async def _enter(self, accepted: socket.socket) -> None:
         peer = "?"
+        connection: FrameConnection | None = None
+
+        def new_connection() -> FrameConnection:
+            nonlocal connection
+            connection = FrameConnection(
+                self.spec, self._new_handler(), dialer=False, on_end=self._connections.discard
+            )
+            self._connections.add(connection)
+            return connection
+
         try:
             peer = "{}:{}".format(*accepted.getpeername())
             if self._context is not None:
                 await self._expect_tls(accepted)
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._new_connection,
+                new_connection,
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if self._context else None,
@@ -103,6 +113,9 @@ class Listener:
         except (OSError, ssl.SSLError) as error:
             log.warning("refused a %s connection of %s: %s", self.spec.name, peer, error)
             accepted.close()
+            if connection is not None:
+                # A failed TLS handshake never reaches the connection itself.
+                connection.abort(str(error))
         except asyncio.CancelledError:
             accepted.close()
             raise
@@ -121,13 +134,6 @@ class Listener:
         first = accepted.recv(1, socket.MSG_PEEK)
         if first and first != b"\x16":
             raise OSError("the peer speaks plaintext, but this listener is set to TLS")
-
-    def _new_connection(self) -> FrameConnection:
-        connection = FrameConnection(
-            self.spec, self._new_handler(), dialer=False, on_end=self._connections.discard
-        )
-        self._connections.add(connection)
-        return connection
 
 
 def _bind(host: str | None, port: int) -> socket.socket:

@@ -1,0 +1,357 @@
+"""A connection greets, parses per chunk, writes once per loop turn, and says why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import cast
+
+import pytest
+
+from tests.eventually import eventually
+from waltz.net import (
+    PLAINTEXT,
+    DialFailed,
+    FrameConnection,
+    Listener,
+    ListenFailed,
+    dial,
+)
+from waltz.net.connection import KEEP_ALIVE_SECONDS
+from waltz.protocol import (
+    ADMIN,
+    CLIENT_SERVER,
+    STORAGE,
+    MalformedMessage,
+    ProtocolSpec,
+    ReqId,
+    client_server,
+)
+from waltz.protocol.client_server import FeedRequest
+from waltz.protocol.frames import encode_frame
+
+FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), 4)
+BODY = FRAME[7:]
+
+
+class Recorder:
+    """A handler that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.connection: FrameConnection | None = None
+        self.bodies: list[bytes] = []
+        self.calls = 0
+        self.reasons: list[str] = []
+        self.writables = 0
+        self.refuse = False
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        if self.refuse:
+            raise MalformedMessage("this handler takes nothing")
+        self.calls += 1
+        self.bodies += bodies
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def writable(self) -> None:
+        self.writables += 1
+
+
+class Port:
+    """A listener with a recorder per accepted connection."""
+
+    def __init__(self, spec: ProtocolSpec = CLIENT_SERVER) -> None:
+        self.handlers: list[Recorder] = []
+        self.listener = Listener(spec, self._accept, PLAINTEXT)
+
+    def _accept(self) -> Recorder:
+        self.handlers.append(Recorder())
+        return self.handlers[-1]
+
+
+@asynccontextmanager
+async def listening(spec: ProtocolSpec = CLIENT_SERVER) -> AsyncIterator[Port]:
+    port = Port(spec)
+    port.listener.start("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        await port.listener.close()
+
+
+async def dialed(
+    port: Port, spec: ProtocolSpec = CLIENT_SERVER
+) -> tuple[Recorder, FrameConnection, Recorder]:
+    """Return the dialing handler, its connection, and the listening handler, all ready."""
+    handler = Recorder()
+    connection = await dial("127.0.0.1", port.listener.port, spec, handler, PLAINTEXT)
+    await eventually(lambda: handler.connection and port.handlers and port.handlers[-1].connection)
+    return handler, connection, port.handlers[-1]
+
+
+async def test_both_sides_agree_and_exchange_frames() -> None:
+    async with listening() as port:
+        near, connection, far = await dialed(port)
+        assert far.connection is not None
+        assert connection.version == far.connection.version == 4
+        assert connection.peer_text == "Waltz Server"
+        assert far.connection.peer_text == "Waltz Client"
+        assert connection.peer == f"127.0.0.1:{port.listener.port}"
+        connection.send(FRAME)
+        far.connection.send(FRAME + FRAME)
+        await eventually(lambda: far.bodies == [BODY] and near.bodies == [BODY, BODY])
+
+
+@pytest.mark.parametrize("version", CLIENT_SERVER.versions)
+async def test_an_old_peer_sets_the_version(version: int) -> None:
+    async with listening() as port:
+        _, connection, _ = await dialed(port, CLIENT_SERVER.limited_to(*range(version + 1)))
+        assert connection.version == version
+
+
+async def test_closing_tells_each_side_once() -> None:
+    async with listening() as port:
+        near, connection, far = await dialed(port)
+        connection.send(FRAME)
+        connection.close("enough")
+        connection.close("again")
+        connection.abort("again")
+        connection.send(FRAME)
+        await eventually(lambda: far.reasons)
+        assert near.reasons == ["enough"]
+        assert far.bodies == [BODY], "what was queued before the close still leaves"
+        assert far.reasons == ["closed by the peer"]
+
+
+async def test_closing_the_listener_closes_its_connections() -> None:
+    async with listening() as port:
+        near, _, far = await dialed(port)
+        await port.listener.close()
+        await eventually(lambda: near.reasons)
+        assert far.reasons == ["shutting down"]
+        with pytest.raises(DialFailed, match=r"cannot reach 127\.0\.0\.1"):
+            await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, Recorder(), PLAINTEXT)
+
+
+async def test_a_handler_may_refuse_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening() as port:
+        near, connection, far = await dialed(port)
+        far.refuse = True
+        connection.send(FRAME)
+        await eventually(lambda: near.reasons and far.reasons)
+        assert far.reasons == ["this handler takes nothing"]
+        assert "this handler takes nothing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"GET /ping HTTP/1.1\r\n\r\n", "the peer speaks HTTP"),
+        (bytes(range(64)), "not a client/server frame"),
+        (CLIENT_SERVER.hello(True) + b"garbage" * 5, "not a client/server frame"),
+        (CLIENT_SERVER.hello(True) * 2, "a second Hello"),
+        (STORAGE.hello(True) + encode_frame(STORAGE.magic, 0, b"x"), "speaks the storage protocol"),
+        (b"\x16\x03\x01\x00\xa5\x01\x00", "the peer speaks TLS"),
+    ],
+)
+async def test_garbage_closes_the_connection(
+    sent: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
+        writer.write(sent)
+        await eventually(lambda: port.handlers and port.handlers[0].reasons)
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 10)
+        assert said in caplog.text
+        assert caplog.text.count("closing client/server connection of 127.0.0.1:") == 1
+        writer.close()
+
+
+async def test_half_a_frame_then_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening() as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
+        writer.write(CLIENT_SERVER.hello(True) + FRAME[:-3])
+        writer.write_eof()
+        await eventually(lambda: port.handlers and port.handlers[0].reasons)
+        assert port.handlers[0].bodies == []
+        assert "ended in mid-frame" in caplog.text
+        writer.close()
+
+
+async def test_no_common_version_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(CLIENT_SERVER.limited_to(9)) as port:
+        handler = Recorder()
+        await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, handler, PLAINTEXT)
+        await eventually(lambda: handler.reasons)
+        assert handler.connection is None
+        assert "no common version" in caplog.text
+
+
+async def test_a_peer_that_leaves_without_a_hello() -> None:
+    async with listening() as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
+        writer.close()
+        await eventually(lambda: port.handlers and port.handlers[0].reasons)
+        assert port.handlers[0].connection is None
+
+
+async def test_a_slow_reader_congests_and_then_drains() -> None:
+    async with listening() as port:
+        near, connection, far = await dialed(port)
+        assert far.connection is not None
+        far.connection.pause_reading()
+        large = encode_frame(CLIENT_SERVER.magic, 4, bytes(1 << 20))
+        count = 0
+        while not connection.congested:
+            connection.send(large)
+            count += 1
+            await asyncio.sleep(0)
+            assert count < 200, "loopback never filled up"
+        assert near.writables == 0
+        far.connection.resume_reading()
+        await eventually(lambda: len(far.bodies) == count)
+        assert near.writables == 1
+        assert not connection.congested
+
+
+async def test_a_used_port_is_said() -> None:
+    async with listening() as port:
+        second = Listener(ADMIN, Recorder, PLAINTEXT)
+        with pytest.raises(ListenFailed) as caught:
+            second.start("127.0.0.1", port.listener.port)
+        text = str(caught.value)
+        assert f"cannot listen for storage admin connections on 127.0.0.1:{port.listener.port}" in (
+            text
+        )
+        assert "another process listens there: stop it or choose another port" in text
+        await second.close()
+
+
+async def test_a_foreign_address_is_said() -> None:
+    listener = Listener(ADMIN, Recorder, PLAINTEXT)
+    with pytest.raises(ListenFailed, match=r"this machine has no such address: check \*.bind.host"):
+        listener.start("192.0.2.1", 0)
+
+
+async def test_the_wildcard_address_is_reachable() -> None:
+    port = Port()
+    port.listener.start(None, 0)
+    try:
+        await dialed(port)
+    finally:
+        await port.listener.close()
+
+
+async def test_dialing_nobody_is_said() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    with pytest.raises(DialFailed, match=f"cannot reach .*:{number}: "):
+        await dial("127.0.0.1", number, CLIENT_SERVER, Recorder(), PLAINTEXT)
+
+
+async def test_dialing_a_silent_host_ends_in_time() -> None:
+    """A listener whose backlog is full never answers the connection."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        host, port = deaf.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        try:
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex((host, port))
+            with pytest.raises(DialFailed, match=r"no answer within 0\.05 s"):
+                await dial(host, port, CLIENT_SERVER, Recorder(), PLAINTEXT, timeout_seconds=0.05)
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+class FakeTransport(asyncio.Transport):
+    """Collects what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        pass
+
+
+async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
+    transport = FakeTransport()
+    connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=False)
+    connection.connection_made(transport)
+    assert transport.writes == [CLIENT_SERVER.hello(dialer=False)]
+    for _ in range(100):
+        connection.send(FRAME)
+    assert len(transport.writes) == 1
+    await asyncio.sleep(0)
+    assert transport.writes[1:] == [FRAME * 100]
+
+
+async def test_one_chunk_is_one_call() -> None:
+    handler = Recorder()
+    connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
+    connection.connection_made(FakeTransport())
+    connection.data_received(CLIENT_SERVER.hello(dialer=True) + FRAME * 10 + FRAME[:4])
+    assert handler.calls == 1
+    assert handler.bodies == [BODY] * 10
+    connection.data_received(FRAME[4:])
+    assert handler.bodies == [BODY] * 11
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+
+async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
+    loop = cast(SkippingLoop, asyncio.get_running_loop())
+    transport = FakeTransport()
+    connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=dialer)
+    connection.connection_made(transport)
+    connection.data_received(CLIENT_SERVER.hello(dialer=not dialer))
+    transport.writes.clear()
+    for _ in range(2):
+        loop.skipped += KEEP_ALIVE_SECONDS * 0.6
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if writes_between:
+            connection.send(FRAME)
+            await asyncio.sleep(0)
+    connection.close()
+    return transport.writes
+
+
+@pytest.mark.parametrize(
+    ("dialer", "writes_between", "expected"),
+    [
+        (True, False, [encode_frame(CLIENT_SERVER.magic, 4)]),
+        (True, True, [FRAME, FRAME]),
+        (False, False, []),
+    ],
+)
+def test_keep_alives_of_an_idle_dialer(
+    dialer: bool, writes_between: bool, expected: list[bytes]
+) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        assert runner.run(_idle_for_a_while(dialer, writes_between)) == expected

@@ -1,0 +1,148 @@
+"""Requests find their answers, and what is open when a connection ends is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.eventually import eventually
+from waltz.net import (
+    PLAINTEXT,
+    ConnectionLost,
+    DialFailed,
+    FrameConnection,
+    Listener,
+    RemoteFailure,
+    RpcConnection,
+)
+from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin, storage
+from waltz.protocol.failures import RpcFailure
+
+CLUSTER = (uuid.UUID(int=1), 4)
+
+
+class Node:
+    """A storage node that answers as told; held answers wait for `release`."""
+
+    def __init__(self, messages: Any) -> None:
+        self.messages = messages
+        self.connection: FrameConnection | None = None
+        self.held: list[Any] = []
+        self.refusal: str | None = None
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        for body in bodies:
+            request = self.messages.decode(body, 0)
+            match request:
+                case storage.OpenRequest(session, seq, partition):
+                    self.say(
+                        storage.FailureResponse(session, seq, partition, RpcFailure(self.refusal))
+                        if self.refusal
+                        else storage.SuccessResponse(session, seq, partition)
+                    )
+                case admin.AdminOpenRequest(seq):
+                    self.say(admin.AdminSuccessResponse(seq))
+                case _:
+                    self.held.append(request)
+
+    def say(self, answer: Any) -> None:
+        assert self.connection is not None
+        self.connection.send(self.messages.encode(answer, 0))
+
+    def lost(self, reason: str) -> None:
+        pass
+
+    def writable(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def node(
+    spec: ProtocolSpec = STORAGE, messages: Any = storage
+) -> AsyncIterator[tuple[Node, int]]:
+    one = Node(messages)
+    listener = Listener(spec, lambda: one, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        yield one, listener.port
+    finally:
+        await listener.close()
+
+
+async def test_answers_find_their_askers_in_any_order() -> None:
+    async with node() as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+
+        def ask(partition: int) -> Coroutine[Any, Any, Any]:
+            return rpc.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, partition))
+
+        calls = [asyncio.ensure_future(ask(partition)) for partition in range(3)]
+        await eventually(lambda: len(storage_node.held) == 3)
+        for request in reversed(storage_node.held):
+            storage_node.say(
+                storage.MaxTransactionIdResponse(
+                    1, request.seq_num, request.partition, request.partition * 10
+                )
+            )
+        assert [(await call).transaction_id for call in calls] == [0, 10, 20]
+        assert [request.seq_num for request in storage_node.held] == [0, 1, 2]
+        rpc.close()
+
+
+async def test_a_failure_is_raised_with_its_text() -> None:
+    async with node() as (storage_node, port):
+        rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
+        await eventually(lambda: storage_node.held)
+        storage_node.say(storage.FailureResponse(1, 0, 0, RpcFailure("X: not here")))
+        with pytest.raises(RemoteFailure, match="X: not here"):
+            await call
+        rpc.close()
+
+
+async def test_open_calls_learn_that_the_connection_is_lost() -> None:
+    async with node() as (storage_node, port):
+        reasons: list[str] = []
+        rpc = await RpcConnection.open_storage(
+            ("127.0.0.1", port), PLAINTEXT, CLUSTER, reasons.append
+        )
+        call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
+        await eventually(lambda: storage_node.held)
+        assert storage_node.connection is not None
+        storage_node.connection.abort("power cut")
+        with pytest.raises(ConnectionLost):
+            await call
+        assert len(reasons) == 1
+        with pytest.raises(ConnectionLost):
+            await rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5))
+
+
+async def test_a_node_of_another_cluster_refuses() -> None:
+    async with node() as (storage_node, port):
+        storage_node.refusal = "StorageException: wrong key"
+        with pytest.raises(RemoteFailure, match="wrong key"):
+            await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+
+
+async def test_the_admin_port_works_alike() -> None:
+    async with node(ADMIN, admin) as (storage_node, port):
+        rpc = await RpcConnection.open_admin(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+        call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
+        await eventually(lambda: storage_node.held)
+        storage_node.say(admin.MetricsResponse(0, "{}"))
+        assert (await call).json == "{}"
+        rpc.close()
+
+
+async def test_a_port_of_another_protocol_is_no_storage() -> None:
+    async with node(CLIENT_SERVER, None) as (_, port):
+        with pytest.raises(DialFailed, match="closed the connection"):
+            await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)

@@ -1,0 +1,236 @@
+"""TLS both ways: who is accepted, who is refused, and that both ends say why."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.eventually import eventually
+from waltz.net import (
+    PLAINTEXT,
+    DialFailed,
+    FrameConnection,
+    Listener,
+    TlsConfig,
+    TlsConfigError,
+    dial,
+)
+from waltz.protocol import CLIENT_SERVER
+from waltz.protocol.frames import encode_frame
+
+SELF_SIGNED = TlsConfig()
+MISSING = Path("/no/such/file.pem")
+FRAME = encode_frame(CLIENT_SERVER.magic, 4, b"body" * 1000)
+
+
+class Echo:
+    """Sends every body back."""
+
+    def __init__(self) -> None:
+        self.connection: FrameConnection | None = None
+        self.reasons: list[str] = []
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self.connection is not None
+        for body in bodies:
+            self.connection.send(encode_frame(CLIENT_SERVER.magic, 4, body))
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def writable(self) -> None:
+        pass
+
+
+class Asker(Echo):
+    """Keeps what comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: list[bytes] = []
+
+    def received(self, bodies: list[bytes]) -> None:
+        self.bodies += bodies
+
+
+@asynccontextmanager
+async def listening(tls: TlsConfig) -> AsyncIterator[Listener]:
+    listener = Listener(CLIENT_SERVER, Echo, tls)
+    listener.start("127.0.0.1", 0)
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+async def ask(listener: Listener, tls: TlsConfig) -> Asker:
+    """Dial, and have one frame echoed unless the connection ends first."""
+    asker = Asker()
+    await dial("127.0.0.1", listener.port, CLIENT_SERVER, asker, tls)
+    await eventually(lambda: asker.connection or asker.reasons)
+    if asker.connection is not None:
+        asker.connection.send(FRAME)
+        await eventually(lambda: asker.bodies or asker.reasons)
+        asker.connection.close()
+    return asker
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "authority")
+
+
+async def test_a_self_signed_listener_accepts_anyone() -> None:
+    async with listening(SELF_SIGNED) as listener:
+        assert (await ask(listener, SELF_SIGNED)).bodies == [FRAME[7:]]
+
+
+async def test_tls_1_2_is_accepted() -> None:
+    """The reference offers nothing newer."""
+    async with listening(SELF_SIGNED) as listener:
+        old = ssl.create_default_context()
+        old.check_hostname = False
+        old.verify_mode = ssl.CERT_NONE
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=old)
+        hello = CLIENT_SERVER.hello(dialer=False)
+        assert await asyncio.wait_for(reader.readexactly(len(hello)), 10) == hello
+        assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+        writer.close()
+
+
+async def test_mutual_tls(authority: Authority) -> None:
+    async with listening(authority.issue("server")) as listener:
+        assert (await ask(listener, authority.issue("client"))).bodies == [FRAME[7:]]
+
+
+async def test_a_name_is_checked_only_when_asked_for(authority: Authority) -> None:
+    async with listening(authority.issue("server")) as listener:
+        right = authority.issue("client", server_name="server")
+        assert (await ask(listener, right)).bodies == [FRAME[7:]]
+        with pytest.raises(DialFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            await ask(listener, authority.issue("client", server_name="other"))
+
+
+async def test_a_listener_with_a_ca_requires_a_certificate(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(authority.issue("server")) as listener:
+        try:
+            asker = await ask(listener, SELF_SIGNED)
+        except DialFailed:
+            pass  # TLS 1.2: the dialer is in the handshake when it is refused
+        else:
+            assert asker.reasons
+            assert asker.bodies == []
+        await eventually(lambda: "PEER_DID_NOT_RETURN_A_CERTIFICATE" in caplog.text.upper())
+        assert "refused a client/server connection of 127.0.0.1" in caplog.text
+
+
+async def test_a_certificate_of_another_authority_is_refused(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "other").mkdir()
+    stranger = Authority(tmp_path / "other", "stranger").issue("client")
+    async with listening(authority.issue("server")) as listener:
+        with pytest.raises(DialFailed) as caught:
+            await ask(listener, stranger)
+        assert f"no TLS with 127.0.0.1:{listener.port}: CERTIFICATE_VERIFY_FAILED" in str(
+            caught.value
+        )
+        await eventually(lambda: "refused a client/server connection" in caplog.text)
+
+
+async def test_a_refused_peer_is_not_kept(authority: Authority) -> None:
+    handlers: list[Echo] = []
+
+    def accept() -> Echo:
+        handlers.append(Echo())
+        return handlers[-1]
+
+    listener = Listener(CLIENT_SERVER, accept, authority.issue("server"))
+    listener.start("127.0.0.1", 0)
+    context = SELF_SIGNED.dialing_context()
+    assert context is not None
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+    await eventually(lambda: handlers and handlers[0].reasons)
+    assert handlers[0].connection is None
+    await listener.close()
+    assert len(handlers[0].reasons) == 1
+
+
+async def test_a_plaintext_peer_at_a_tls_listener(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(SELF_SIGNED) as listener:
+        asker = await ask(listener, PLAINTEXT)
+        assert asker.connection is None
+        assert "the peer speaks plaintext, but this listener is set to TLS" in caplog.text
+
+
+async def test_a_tls_peer_at_a_plaintext_listener(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(PLAINTEXT) as listener:
+        with pytest.raises(DialFailed, match="the peer seems to speak plaintext: turn TLS off"):
+            await ask(listener, SELF_SIGNED)
+        await eventually(
+            lambda: "the peer speaks TLS, but this side is set to plaintext" in caplog.text
+        )
+
+
+async def test_garbage_after_the_tls_handshake(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(SELF_SIGNED) as listener:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", listener.port, ssl=SELF_SIGNED.dialing_context()
+        )
+        writer.write(b"garbage, and more of it")
+        await eventually(lambda: "not a client/server frame" in caplog.text)
+        writer.close()
+
+
+async def test_a_broken_tls_hello_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(SELF_SIGNED) as listener:
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"\x16garbage that is no TLS record")
+        await eventually(lambda: "refused a client/server connection" in caplog.text)
+        writer.close()
+
+
+async def test_closing_does_not_wait_for_a_peer_in_its_handshake() -> None:
+    async with listening(SELF_SIGNED) as listener:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await listener.close()
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        (TlsConfig(certificate=MISSING, key=MISSING), "cannot use the TLS files"),
+        (TlsConfig(ca=MISSING), "must be readable PEM files"),
+        (TlsConfig(certificate=MISSING), "certificate and key go together"),
+        (TlsConfig(key=MISSING), "certificate and key go together"),
+    ],
+)
+def test_unusable_settings_are_said(tls: TlsConfig, said: str) -> None:
+    for make in (tls.listening_context, tls.dialing_context):
+        with pytest.raises(TlsConfigError, match=said):
+            make()
+
+
+def test_a_file_that_is_no_certificate_is_said(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.pem"
+    junk.write_text("not a certificate")
+    with pytest.raises(TlsConfigError, match=r"junk\.pem"):
+        TlsConfig(certificate=junk, key=junk).listening_context()
