@@ -1,0 +1,131 @@
+"""The assignment policy never loses a partition, moves few, and counts generations."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.metadata.formats import UNASSIGNED, OwnedPartition, PartitionAssignment
+from waltz.metadata.policy import PolicyError, assign
+
+Members = dict[int, tuple[int, ...]]
+
+
+def keep_order(hand: list[OwnedPartition]) -> None:
+    """In place of shuffling."""
+
+
+@st.composite
+def situations(draw: st.DrawFn, *, preferring: bool) -> tuple[PartitionAssignment, int, Members]:
+    """A well-formed old assignment, a number of partitions that is no smaller, and members."""
+    num_partitions = draw(st.integers(1, 20))
+    old_partitions = draw(st.integers(0, num_partitions))
+    old_servers = draw(st.lists(st.integers(1, 9), unique=True, min_size=1, max_size=5))
+    owned: dict[int, list[OwnedPartition]] = {server: [] for server in old_servers}
+    for partition in draw(st.permutations(range(old_partitions))):
+        generation = draw(st.integers(1, 50))
+        owned[draw(st.sampled_from(old_servers))].append(OwnedPartition(partition, generation))
+    old = PartitionAssignment(
+        draw(st.integers(-1, 100)), old_partitions, {s: tuple(o) for s, o in owned.items()}
+    )
+    wishes = st.lists(st.integers(-1, num_partitions), max_size=8 if preferring else 0)
+    members = draw(st.dictionaries(st.integers(1, 9), wishes.map(tuple), min_size=1, max_size=6))
+    return old, num_partitions, members
+
+
+def owners(assignment: PartitionAssignment) -> dict[int, int]:
+    return {o.partition: server for server, owned in assignment.servers.items() for o in owned}
+
+
+def generations(assignment: PartitionAssignment) -> dict[int, int]:
+    return dict(o for owned in assignment.servers.values() for o in owned)
+
+
+@given(situations(preferring=True), st.randoms(use_true_random=False))
+def test_complete_disjoint_and_counted(
+    situation: tuple[PartitionAssignment, int, Members], rng: random.Random
+) -> None:
+    old, num_partitions, members = situation
+    new = assign(old, 5, num_partitions, members, rng.shuffle)
+    assert (new.cversion, new.num_partitions) == (5, num_partitions)
+    assert new.servers.keys() == members.keys()
+    counts = Counter(o.partition for owned in new.servers.values() for o in owned)
+    assert counts == Counter(range(num_partitions))
+    before, after = owners(old), owners(new)
+    old_generations = generations(old)
+    for partition, generation in generations(new).items():
+        stayed = before.get(partition) == after[partition]
+        assert generation == old_generations.get(partition, 0) + (not stayed)
+
+
+@given(situations(preferring=True))
+def test_preferences_are_honoured(situation: tuple[PartitionAssignment, int, Members]) -> None:
+    old, num_partitions, members = situation
+    after = owners(assign(old, 5, num_partitions, members, keep_order))
+    for partition, owner in after.items():
+        wanted_by = [server for server in sorted(members) if partition in members[server]]
+        assert not wanted_by or owner == wanted_by[0]
+
+
+@given(situations(preferring=True))
+def test_nobody_is_overloaded_but_by_preference(
+    situation: tuple[PartitionAssignment, int, Members],
+) -> None:
+    old, num_partitions, members = situation
+    share = -(-num_partitions // len(members))
+    for server, owned in assign(old, 5, num_partitions, members, keep_order).servers.items():
+        assert len(owned) <= max(share, len(set(members[server])))
+
+
+@given(situations(preferring=False))
+def test_balanced_without_preferences(
+    situation: tuple[PartitionAssignment, int, Members],
+) -> None:
+    old, num_partitions, members = situation
+    sizes = [len(o) for o in assign(old, 5, num_partitions, members, keep_order).servers.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(situations(preferring=False))
+def test_the_same_members_keep_everything(
+    situation: tuple[PartitionAssignment, int, Members],
+) -> None:
+    old, num_partitions, members = situation
+    once = assign(old, 5, num_partitions, members, keep_order)
+    again = assign(once, 6, num_partitions, members, keep_order)
+    assert owners(again) == owners(once)
+    assert generations(again) == generations(once)
+
+
+def test_preference_that_fills_a_server_up_to_the_minimum() -> None:
+    """Here the reference leaves a partition without an owner."""
+    new = assign(UNASSIGNED, 1, 3, {1: (1,), 2: ()}, keep_order)
+    assert owners(new) == {1: 1, 0: 1, 2: 2}
+
+
+def test_without_members_nobody_owns_anything() -> None:
+    assert assign(UNASSIGNED, 4, 3, {}, keep_order) == PartitionAssignment(4, 3, {})
+
+
+def test_fewer_partitions_than_before() -> None:
+    old = assign(UNASSIGNED, 1, 3, {1: ()}, keep_order)
+    with pytest.raises(PolicyError, match="2 partitions but 3 are assigned"):
+        assign(old, 2, 2, {1: ()}, keep_order)
+
+
+@pytest.mark.parametrize(
+    ("owned", "reason"),
+    [
+        (((0, 1),), "partition 1 has no owner"),
+        (((0, 1), (1, 1), (1, 2)), "partition 1 of 2 is listed twice"),
+        (((0, 1), (1, 1), (2, 1)), "partition 2 of 2 is listed twice or does not exist"),
+    ],
+)
+def test_damaged_assignment(owned: tuple[tuple[int, int], ...], reason: str) -> None:
+    old = PartitionAssignment(1, 2, {1: tuple(OwnedPartition(*o) for o in owned)})
+    with pytest.raises(PolicyError, match=reason):
+        assign(old, 2, 2, {1: ()}, keep_order)
