@@ -22,7 +22,7 @@ from waltz.protocol.fields import (
     Mapping,
     Reader,
 )
-from waltz.protocol.frames import CLIENT_SERVER
+from waltz.protocol.frames import CLIENT_SERVER, encode_frame
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import ReqId, checksum
 
@@ -382,3 +382,8 @@ def decode(body: bytes, version: int) -> Message:
         if checksum(message.data) != message.checksum:
             raise MalformedMessage("data does not match its checksum")
     return message  # type: ignore[no-any-return]
+
+
+def frame(body: bytes, version: int) -> bytes:
+    """Return the frame of an already encoded body: for bytes that are passed on, not made."""
+    return encode_frame(CLIENT_SERVER.magic, version, body)

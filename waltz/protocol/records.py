@@ -140,6 +140,16 @@ class RecordBatch:
             yield Record(tx, ReqId(client, gen, part, seq), header, wire[start:end], crc)
             position = end + _CHECKSUM.size
 
+    def parts(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield each record's id, its encoded request id, and the rest of it, uninterpreted."""
+        wire, position = self.wire, 0
+        for _ in range(self.count):
+            length = int.from_bytes(wire[position + 28 : position + 32], "big")
+            end = position + WIRE_OVERHEAD_BYTES + length
+            transaction_id = int.from_bytes(wire[position : position + 8], "big", signed=True)
+            yield transaction_id, wire[position + 8 : position + 24], wire[position + 24 : end]
+            position = end
+
     def __len__(self) -> int:
         return self.count
 

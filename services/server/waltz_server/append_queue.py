@@ -1,0 +1,211 @@
+"""Appends between their client and the store: order, locks, and who waits for whom. Pure.
+
+Appends of one client are never reordered, because the client takes a later one's commit as the
+failure of every earlier one that is still open (behaviour.md section 8). An append whose slot is in
+use waits for that slot, first come first served, and holds up nothing but its own client and those
+who want the same slots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+
+from waltz.protocol import client_server as cs
+from waltz_server.effects import Append, Peer
+from waltz_server.lock_table import LockTable, Slots
+
+Refused = tuple[Peer, Append, int]
+"""An append that came too late for a lock, and the transaction that took the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Something to be answered once all earlier appends are resolved: a flush or a mount."""
+
+    peer: Peer
+    request: cs.FlushRequest | cs.MountRequest
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    peer: Peer
+    append: Append
+    locking: Slots
+    checked: Slots
+
+    @property
+    def wanted(self) -> Slots:
+        return self.locking + self.checked
+
+
+class AppendQueue:
+    """The appends that a partition has accepted and the store has not resolved."""
+
+    def __init__(self, lock_table_size: int) -> None:
+        self._size = lock_table_size
+        self._locks: LockTable | None = None
+        self._arrived: list[tuple[Peer, Append] | Barrier] = []
+        self._waiting: deque[_Waiter | Barrier] = deque()
+        self._num_waiting = 0
+        self._wanted: Counter[int] = Counter()
+        """Slots that waiters want, and how many of them."""
+        self._waiting_clients: Counter[int] = Counter()
+        self._submitted = 0
+        self._resolved = 0
+        self.open_count = 0
+        """Appends accepted and not yet resolved or refused."""
+        self.open_bytes = 0
+        """Bytes of them."""
+        self._barriers: deque[tuple[int, Barrier]] = deque()
+        """Barriers, with the number of submitted appends that must be resolved first."""
+
+    def open(self, high_water_mark: int) -> None:
+        """The log's mark is known; the first call makes the lock table."""
+        if self._locks is None:
+            self._locks = LockTable(self._size, high_water_mark)
+
+    def assume(self, high_water_mark: int | None) -> None:
+        """The log grew in a way that the lock table has not seen."""
+        if self._locks is not None and high_water_mark is not None:
+            self._locks.assume(high_water_mark)
+
+    def add(self, peer: Peer, append: Append) -> None:
+        """Accept one append; `take` decides what becomes of it."""
+        self._arrived.append((peer, append))
+        self.open_count += 1
+        self.open_bytes += len(append.record_tail)
+
+    def add_barrier(self, barrier: Barrier) -> None:
+        """Accept a barrier, behind everything accepted before it."""
+        if self._arrived:
+            self._arrived.append(barrier)
+        else:
+            self._place_barrier(barrier)
+
+    def forget(self, peer: Peer) -> None:
+        """A connection is gone: nobody waits for the answers to its barriers."""
+        self._barriers = deque(entry for entry in self._barriers if entry[1].peer is not peer)
+        self._waiting = deque(
+            w for w in self._waiting if not (isinstance(w, Barrier) and w.peer is peer)
+        )
+
+    def take(self) -> tuple[list[Append], list[Refused]]:
+        """Return the appends that hold their locks now, in order, and those refused."""
+        granted: list[Append] = []
+        refused: list[Refused] = []
+        if self._locks is None:
+            return granted, refused
+        if self._waiting:
+            self._retry_waiting(self._locks, granted, refused)
+        arrived, self._arrived = self._arrived, []
+        for item in arrived:
+            if isinstance(item, Barrier):
+                self._submitted += len(granted)
+                self._place_barrier(item)
+                self._submitted -= len(granted)
+            else:
+                self._decide(self._locks, *item, granted, refused)
+        self._submitted += len(granted)
+        return granted, refused
+
+    def resolved(self, appends: list[Append], first_id: int | None) -> None:
+        """These were committed from ``first_id`` on, or failed (None): their slots are free."""
+        self._resolved += len(appends)
+        self.open_count -= len(appends)
+        self.open_bytes -= sum(len(append.record_tail) for append in appends)
+        locks = self._locks
+        if locks is None:
+            return
+        if first_id is None:
+            for append in appends:
+                locks.end(append.locking, None)
+            return
+        for transaction_id, append in enumerate(appends, first_id):
+            if append.locking:
+                locks.end(append.locking, transaction_id)
+
+    def passed_barriers(self) -> list[Barrier]:
+        """Take the barriers whose appends are all resolved."""
+        passed = []
+        while self._barriers and self._barriers[0][0] <= self._resolved:
+            passed.append(self._barriers.popleft()[1])
+        return passed
+
+    def _decide(
+        self,
+        locks: LockTable,
+        peer: Peer,
+        append: Append,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> None:
+        write, read, lock_only = append.write_locks, append.read_locks, append.append_locks
+        if not (write or read or lock_only) and not self._num_waiting:
+            granted.append(append)
+            return
+        taken = locks.all_slots(write)
+        waiter = _Waiter(
+            peer,
+            append,
+            taken + locks.all_slots(lock_only) if lock_only else taken,
+            taken + locks.all_slots(read) if read else taken,
+        )
+        if self._must_queue(waiter) or not self._try(locks, waiter, granted, refused):
+            self._wait(waiter)
+
+    def _try(
+        self,
+        locks: LockTable,
+        waiter: _Waiter,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> bool:
+        """Grant or refuse ``waiter``; returns False if it must wait for a slot in use."""
+        if locks.any_in_use(waiter.locking) or locks.any_in_use(waiter.checked):
+            return False
+        append = waiter.append
+        latest = locks.last_taken(waiter.checked)
+        if latest > append.client_mark:
+            refused.append((waiter.peer, append, latest))
+            self.open_count -= 1
+            self.open_bytes -= len(append.record_tail)
+        else:
+            locks.begin(waiter.locking)
+            append.locking = waiter.locking
+            granted.append(append)
+        return True
+
+    def _retry_waiting(
+        self, locks: LockTable, granted: list[Append], refused: list[Refused]
+    ) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        self._num_waiting = 0
+        self._wanted.clear()
+        self._waiting_clients.clear()
+        for item in waiting:
+            if isinstance(item, Barrier):
+                self._submitted += len(granted)
+                self._place_barrier(item)
+                self._submitted -= len(granted)
+            elif self._must_queue(item) or not self._try(locks, item, granted, refused):
+                self._wait(item)
+
+    def _must_queue(self, waiter: _Waiter) -> bool:
+        """Whether an earlier waiter is of the same client, or wants one of the same slots."""
+        return bool(self._num_waiting) and (
+            waiter.append.client_id in self._waiting_clients
+            or any(slot in self._wanted for slot in waiter.wanted)
+        )
+
+    def _wait(self, waiter: _Waiter) -> None:
+        self._waiting.append(waiter)
+        self._num_waiting += 1
+        self._waiting_clients[waiter.append.client_id] += 1
+        self._wanted.update(waiter.wanted)
+
+    def _place_barrier(self, barrier: Barrier) -> None:
+        if self._waiting:
+            self._waiting.append(barrier)
+        else:
+            self._barriers.append((self._submitted, barrier))

@@ -1,0 +1,386 @@
+"""One partition on its server: appends, locks, mounts, feeds and reads. Pure.
+
+Everything that happens to a partition comes in as a method call and leaves as effects, which
+`drain_effects` hands to the shell: frames for clients, requests for storages, metadata writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
+from waltz.protocol import NO_TRANSACTION, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as st
+from waltz_server.append_queue import AppendQueue, Barrier
+from waltz_server.data_cache import DataCache
+from waltz_server.effects import (
+    Again,
+    Append,
+    Committed,
+    Drop,
+    Failed,
+    Fetched,
+    Note,
+    Opened,
+    PartitionEffect,
+    Peer,
+    Send,
+    Unresolved,
+    Wake,
+)
+from waltz_server.feed_cache import FeedCache, feed_frames
+from waltz_server.feeds import TURN_TRANSACTIONS, Feed, Feeds
+from waltz_server.reads import Reads
+from waltz_server.replication import ReplicationLimits
+from waltz_server.store import RetryLimits, StorePartition
+
+_MAX_OPEN_APPENDS = 10_000
+_MAX_OPEN_BYTES = 64 << 20
+_FEED_RETRY_SECONDS = 1.0
+_RETRY_FEEDS = "retry feeds"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """What shapes a partition's behaviour; defaults are those of the server's settings."""
+
+    lock_table_size: int = 30_000
+    min_fetch: int = 100
+    realtime_threshold: int = 1000
+    feed_cache_bytes: int = 4 << 20
+    replication: ReplicationLimits = field(default_factory=ReplicationLimits)
+    retry: RetryLimits = field(default_factory=RetryLimits)
+
+
+@dataclass(slots=True)
+class PartitionCounters:
+    """What has happened so far, for metrics."""
+
+    transactions: int = 0
+    committed: int = 0
+    rejected: int = 0
+    feed_cache_misses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Registration:
+    peer: Peer
+    generation: int
+    seq_num: int
+
+
+class Partition:
+    """The state machine of one partition."""
+
+    def __init__(self, partition: int, settings: PartitionSettings, data: DataCache) -> None:
+        self.id = partition
+        self.generation = -1
+        self.counters = PartitionCounters()
+        self.store = StorePartition(partition, settings.replication, settings.retry)
+        self._settings = settings
+        self._queue = AppendQueue(settings.lock_table_size)
+        self._feeds = Feeds(settings.realtime_threshold)
+        self._feed_cache = FeedCache(settings.feed_cache_bytes)
+        self._reads = Reads(partition, data, self.store)
+        self._clients: dict[int, _Registration] = {}
+        self._mark: int | None = None
+        self._out: list[PartitionEffect] = []
+
+    # ---- questions
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The last committed transaction id, None until the first store session has opened."""
+        return self._mark
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether clients should stop sending appends for a while."""
+        queue = self._queue
+        return queue.open_count > _MAX_OPEN_APPENDS or queue.open_bytes > _MAX_OPEN_BYTES
+
+    @property
+    def open_appends(self) -> int:
+        """Number of appends accepted and not yet resolved."""
+        return self._queue.open_count
+
+    @property
+    def feeds(self) -> Feeds:
+        """The open feeds, for metrics."""
+        return self._feeds
+
+    def drain_effects(self) -> list[Any]:
+        """Return what is to be done since the last call, in order."""
+        self._follow_store()
+        effects, self._out = self._out, []
+        return effects
+
+    # ---- ownership
+
+    def set_generation(self, generation: int) -> None:
+        """The partition is this server's in ``generation``."""
+        if generation > self.generation:
+            self.generation = generation
+            self.store.set_generation(generation)
+
+    def set_replicas(self, replicas: Iterable[str]) -> None:
+        """The storages that hold the partition."""
+        self.store.set_replicas(replicas)
+
+    def close(self) -> None:
+        """The partition is no longer this server's: feeds end, appends stay unresolved."""
+        self.store.close()
+        for peer in self._feeds.peers:
+            self._feeds.close(peer)
+
+    # ---- clients
+
+    def mount(self, peer: Peer, request: cs.MountRequest) -> None:
+        """Register the client's connection, and begin its feed when earlier appends are done."""
+        req_id = request.req_id
+        known = self._clients.get(req_id.client_id)
+        if (
+            known is None
+            or known.peer is peer
+            or req_id.generation > known.generation
+            or (req_id.generation == known.generation and request.seq_num > known.seq_num)
+        ):
+            self._clients[req_id.client_id] = _Registration(
+                peer, req_id.generation, request.seq_num
+            )
+            self._queue.add_barrier(Barrier(peer, request))
+            self._release_barriers()
+
+    def append(self, peer: Peer, appends: list[Append]) -> None:
+        """Take the appends of one received chunk."""
+        for append in appends:
+            registered = self._clients.get(append.client_id)
+            if (
+                registered is None
+                or registered.peer is not peer
+                or append.generation != self.generation
+            ):
+                continue
+            self.counters.transactions += 1
+            self._queue.add(peer, append)
+        self._submit()
+
+    def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
+        """Feed on from the client's mark."""
+        if not self._is_current(peer, request.req_id.client_id):
+            return
+        mark, position = self._mark, request.client_high_water_mark
+        if mark is None or position > mark or position < NO_TRANSACTION:
+            self._out.append(Drop(peer, f"feed request from {position}, the log ends at {mark}"))
+            return
+        remaining = max(mark - position, self._settings.min_fetch)
+        self._open_feed(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
+
+    def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
+        """Answer once every append received before this is resolved."""
+        self._queue.add_barrier(Barrier(peer, request))
+        self._release_barriers()
+
+    def read_mark(self, peer: Peer, request: cs.HighWaterMarkRequest) -> None:
+        """Answer with the high-water mark."""
+        mark = self._mark
+        answer = cs.HighWaterMarkResponse(request.req_id, UNRESOLVED if mark is None else mark)
+        self._send(peer, answer)
+
+    def read_data(self, peer: Peer, request: cs.TransactionDataRequest) -> None:
+        """Answer with a transaction's data, from the cache or from a replica."""
+        self._out += self._reads.read(peer, request, self._mark)
+
+    def writable(self, peer: Peer) -> None:
+        """A congested connection drains again."""
+        if self._feeds.unpark(peer, self._mark or 0):
+            self._serve_feeds()
+
+    def lost(self, peer: Peer) -> None:
+        """A client's connection is gone."""
+        self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}
+        self._feeds.close(peer)
+        self._queue.forget(peer)
+
+    def turn(self) -> None:
+        """Give one far-behind feed its turn."""
+        feed = self._feeds.next_far()
+        if feed is not None:
+            served = self._serve(feed, TURN_TRANSACTIONS, {})
+            if served or not self._reads.fetching_headers:
+                self._feeds.turned(feed, self._mark or 0)
+            else:
+                self._reads.when_headers(feed)
+        if self._feeds.any_far:
+            self._out.append(Again())
+
+    # ---- reports, passed to the store
+
+    def storage_up(self, storage: str) -> None:
+        """A connection to a storage is open."""
+        self.store.storage_up(storage)
+
+    def storage_down(self, storage: str) -> None:
+        """A connection to a storage is gone."""
+        self.store.storage_down(storage)
+
+    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
+        """A storage answered."""
+        self.store.answered(storage, request, response, elapsed_ms)
+
+    def metadata_read(self, value: PartitionMetadata, version: int) -> None:
+        """The partition's metadata was read."""
+        self.store.metadata_read(value, version)
+
+    def metadata_written(self, version: int) -> None:
+        """The partition's metadata was written."""
+        self.store.metadata_written(version)
+
+    def metadata_failed(self, reason: str) -> None:
+        """A metadata operation failed."""
+        self.store.metadata_failed(reason)
+
+    def woken(self, purpose: Any) -> None:
+        """The time of a `Wake` has come."""
+        if purpose == _RETRY_FEEDS:
+            self._resume_feeds()
+        else:
+            self.store.woken(purpose)
+
+    # ---- what the store says
+
+    def _follow_store(self) -> None:
+        while effects := self.store.drain_effects():
+            for effect in effects:
+                match effect:
+                    case Committed(first_id, appends):
+                        self._committed(first_id, appends)
+                    case Failed(appends):
+                        self._resolved(appends, None)
+                    case Unresolved(appends):
+                        self._resolved(appends, None)
+                        self._queue.assume(self.store.high_water_mark)
+                    case Opened(mark):
+                        self._opened(mark)
+                    case Fetched():
+                        self._fetched(effect)
+                    case _:
+                        self._out.append(effect)
+
+    def _opened(self, mark: int) -> None:
+        self._mark = mark
+        self._queue.open(mark)
+        self._submit()
+        self._serve_feeds()
+
+    def _committed(self, first_id: int, appends: list[Append]) -> None:
+        frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
+        self._feed_cache.put(first_id, frames)
+        self._reads.remember(first_id, appends)
+        self.counters.committed += len(appends)
+        self._mark = first_id + len(appends) - 1
+        self._resolved(appends, first_id)
+        self._serve_feeds({first_id: frames})
+
+    def _resolved(self, appends: list[Append], first_id: int | None) -> None:
+        self._queue.resolved(appends, first_id)
+        self._submit()
+
+    def _submit(self) -> None:
+        """Send what the lock table grants, refuse what it refuses, and answer barriers."""
+        granted, refused = self._queue.take()
+        for peer, append, taken in refused:
+            self.counters.rejected += 1
+            req_id = ReqId.decode(append.req_id)
+            self._send(peer, cs.LockFailure(req_id, taken))
+        for append in granted:
+            self.store.append(append)
+        if granted:
+            self.store.pump()
+        self._release_barriers()
+
+    def _release_barriers(self) -> None:
+        mark = self._mark
+        if mark is None:
+            return
+        for barrier in self._queue.passed_barriers():
+            match barrier.request:
+                case cs.FlushRequest(req_id=req_id):
+                    self._send(barrier.peer, cs.FlushResponse(req_id, mark))
+                case cs.MountRequest() as request:
+                    self._mounted(barrier.peer, request, mark)
+
+    def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
+        if not self._is_current(peer, request.req_id.client_id):
+            return
+        position = request.client_high_water_mark
+        if position > mark:
+            self._send(peer, cs.MountResponse(request.req_id, cs.MountState.CLIENT_AHEAD))
+            return
+        ready = cs.MountResponse(request.req_id, cs.MountState.READY)
+        if position == mark:
+            self._feeds.close(peer)
+            self._send(peer, ready)
+        elif position < NO_TRANSACTION:
+            self._out.append(Drop(peer, f"mount from {position}: no such transaction"))
+        else:
+            self._open_feed(Feed(peer, position, mark - position, ready))
+
+    # ---- feeding
+
+    def _open_feed(self, feed: Feed) -> None:
+        self._feeds.open(feed, self._mark or 0)
+        self._serve_feeds()
+
+    def _serve_feeds(self, fresh: dict[int, bytes] | None = None) -> None:
+        """Serve the feeds near the end of the log; ``fresh`` are frames by their first id."""
+        known = dict(fresh or {})
+        for feed in self._feeds.near():
+            while feed.remaining and self._serve(feed, TURN_TRANSACTIONS, known):
+                pass
+        if self._feeds.any_far:
+            self._out.append(Again())
+
+    def _serve(self, feed: Feed, limit: int, known: dict[int, bytes]) -> bool:
+        """Serve one feed from the cache, or ask for what is missing; returns whether it moved."""
+        mark = self._mark
+        first_id = feed.position + 1
+        if mark is None or first_id > mark or feed.peer.congested:
+            return False
+        frames = known.get(first_id) or self._feed_cache.get(
+            first_id, min(limit, mark - feed.position)
+        )
+        if not frames:
+            self.counters.feed_cache_misses += 1
+            self._reads.fetch_headers(first_id, mark, self._feed_cache.capacity_blocks)
+            return False
+        known[first_id] = frames
+        self._out.append(Send(feed.peer, self._feeds.serve(feed, frames)))
+        return True
+
+    def _fetched(self, fetched: Fetched) -> None:
+        if fetched.token == Reads.HEADERS:
+            self._reads.headers_fetched(fetched, self._feed_cache)
+            if fetched.error is not None:
+                self._out.append(Note(logging.ERROR, f"partition {self.id}: {fetched.error}"))
+                self._out.append(Wake(_FEED_RETRY_SECONDS, _RETRY_FEEDS))
+            else:
+                self._resume_feeds()
+        else:
+            self._out += self._reads.records_fetched(fetched)
+
+    def _resume_feeds(self) -> None:
+        for feed in self._reads.waiting_feeds():
+            self._feeds.turned(feed, self._mark or 0)
+        self._serve_feeds()
+
+    def _is_current(self, peer: Peer, client_id: int) -> bool:
+        registered = self._clients.get(client_id)
+        return registered is not None and registered.peer is peer
+
+    def _send(self, peer: Peer, message: Any) -> None:
+        self._out.append(Send(peer, cs.encode(message, peer.version)))

@@ -1,0 +1,154 @@
+"""Reads of committed transactions for one partition's clients: cached, shared, bounded. Pure.
+
+Requests for one transaction share one read, and a read takes along a few transactions behind the
+wanted one, because readers mostly go forward. A failed read is forgotten, so that asking too early
+does no harm.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from waltz.protocol import ReqId
+from waltz.protocol import client_server as cs
+from waltz_server.data_cache import DataCache
+from waltz_server.effects import Append, Fetched, Peer, Send
+from waltz_server.feed_cache import BLOCK_TRANSACTIONS, FeedCache, frames_of_headers
+from waltz_server.feeds import Feed
+from waltz_server.store import StorePartition
+
+_READ_AHEAD_BYTES = 256 << 10
+_MAX_READ_AHEAD = 256
+_HEADER_BLOCKS = 8
+_NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
+_STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
+
+_ANSWER_TAIL = struct.Struct(">q?")
+_HEADER_BYTES = 4
+
+
+class Reads:
+    """What is being read, and who waits for it."""
+
+    HEADERS = "headers"
+
+    def __init__(self, partition: int, cache: DataCache, store: StorePartition) -> None:
+        self._partition = partition
+        self._cache = cache
+        self._store = store
+        self._windows: dict[int, int] = {}
+        """Reads under way: first id to count."""
+        self._askers: dict[int, list[tuple[Peer, ReqId]]] = {}
+        self._fetching_headers = False
+        self._waiting_feeds: list[Feed] = []
+        self._mean_bytes: float | None = None
+        self.data_cache_misses = 0
+
+    @property
+    def fetching_headers(self) -> bool:
+        """Whether headers are on their way into the feed cache."""
+        return self._fetching_headers
+
+    def remember(self, first_id: int, appends: list[Append]) -> None:
+        """Keep the data of freshly committed transactions."""
+        put, partition = self._cache.put, self._partition
+        for transaction_id, append in enumerate(appends, first_id):
+            put(partition, transaction_id, append.record_tail)
+        self._learn_size(len(appends[-1].record_tail))
+
+    def read(
+        self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
+    ) -> list[Send]:
+        """Answer from the cache, or begin a read; returns what can be sent at once."""
+        wanted = request.transaction_id
+        if high_water_mark is None or not 0 <= wanted <= high_water_mark:
+            error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
+            return [_failure(peer, request.req_id, wanted, error)]
+        tail = self._cache.get(self._partition, wanted)
+        if tail is not None:
+            return [_answer(peer, request.req_id, wanted, tail)]
+        self.data_cache_misses += 1
+        askers = self._askers.setdefault(wanted, [])
+        askers.append((peer, request.req_id))
+        if len(askers) == 1 and not self._under_way(wanted):
+            ahead = 1
+            if self._mean_bytes is not None:
+                ahead = int(_READ_AHEAD_BYTES // max(self._mean_bytes, 1.0))
+            self._fetch(wanted, min(max(ahead, 1), _MAX_READ_AHEAD, high_water_mark - wanted + 1))
+        return []
+
+    def records_fetched(self, fetched: Fetched) -> list[Send]:
+        """Answer those who waited for these records; read again what fell short."""
+        first_id = fetched.token
+        count = self._windows.pop(first_id)
+        out: list[Send] = []
+        if fetched.records is not None:
+            for transaction_id, _, tail in fetched.records.parts():
+                self._cache.put(self._partition, transaction_id, tail)
+                self._learn_size(len(tail))
+                for peer, req_id in self._askers.pop(transaction_id, ()):
+                    out.append(_answer(peer, req_id, transaction_id, tail))
+        for missing in range(first_id, first_id + count):
+            if missing not in self._askers:
+                continue
+            if fetched.error is None:
+                self._fetch(missing, 1)
+                continue
+            for peer, req_id in self._askers.pop(missing):
+                error = f"{_STORE_ERROR}: {fetched.error}"
+                out.append(_failure(peer, req_id, missing, error))
+        return out
+
+    def fetch_headers(self, first_id: int, high_water_mark: int, cache_blocks: int) -> None:
+        """Read the headers of the blocks from that of ``first_id`` on, unless a read is on."""
+        if self._fetching_headers:
+            return
+        self._fetching_headers = True
+        start = first_id - first_id % BLOCK_TRANSACTIONS
+        count = min(_HEADER_BLOCKS, cache_blocks) * BLOCK_TRANSACTIONS
+        self._store.fetch_headers(start, min(count, high_water_mark + 1 - start), self.HEADERS)
+
+    def headers_fetched(self, fetched: Fetched, cache: FeedCache) -> None:
+        """Put headers into the feed cache."""
+        self._fetching_headers = False
+        if fetched.headers:
+            cache.put(fetched.headers[0].transaction_id, frames_of_headers(fetched.headers))
+
+    def when_headers(self, feed: Feed) -> None:
+        """Have ``feed`` wait for the headers under way."""
+        self._waiting_feeds.append(feed)
+
+    def waiting_feeds(self) -> list[Feed]:
+        """Take the feeds that waited."""
+        waiting, self._waiting_feeds = self._waiting_feeds, []
+        return waiting
+
+    def _under_way(self, wanted: int) -> bool:
+        return any(first <= wanted < first + count for first, count in self._windows.items())
+
+    def _fetch(self, first_id: int, count: int) -> None:
+        self._windows[first_id] = count
+        self._store.fetch_records(first_id, count, first_id)
+
+    def _learn_size(self, size: int) -> None:
+        mean = self._mean_bytes
+        self._mean_bytes = float(size) if mean is None else mean + (size - mean) / 8
+
+
+def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> Send:
+    """Make the answer out of a record's end: its data length, data and checksum fit as they are."""
+    body = b"".join(
+        (
+            b"\x07",
+            req_id.encode(),
+            _ANSWER_TAIL.pack(transaction_id, True),
+            memoryview(record_tail)[_HEADER_BYTES:],
+        )
+    )
+    return Send(peer, cs.frame(body, peer.version))
+
+
+def _failure(peer: Peer, req_id: ReqId, transaction_id: int, error: str) -> Send:
+    response: Any = cs.TransactionDataResponse(req_id, transaction_id, None, error=error)
+    return Send(peer, cs.encode(response, peer.version))

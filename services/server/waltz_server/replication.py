@@ -1,0 +1,450 @@
+"""One store session of one partition: recovery, then quorum appends and catching up. Pure.
+
+A session is a server's exclusive right to write a partition's replicas (behaviour.md section 5). It
+ends when its quorum is lost, when it is drained on purpose, or when its recovery fails; the store
+then begins another. A replica that fails leaves its session for good: what was in flight to it can
+no longer be told from what was not, so only a new session's recovery may take it back in.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from waltz.metadata.formats import PartitionMetadata, ReplicaState
+from waltz.protocol import RecordBatch
+from waltz.protocol import storage as st
+from waltz_server.effects import Append, Ask, Committed, StoreEffect
+from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+
+_ID = struct.Struct(">q")
+_NO_SEQ = -2
+"""The shell puts the real sequence number in."""
+
+_CATCH_UP_START_RECORDS = 64
+_CATCH_UP_TARGET_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLimits:
+    """How much a session has under way."""
+
+    batch_records: int = 500
+    batch_bytes: int = 4 << 20
+    batches_in_flight: int = 3
+    tail_bytes: int = 16 << 20
+    """How much of the committed tail is kept in memory for replicas that lag a little."""
+    copy_records: int = 500
+    """Records per copy during recovery."""
+    checkpoint_interval: int = 250_000
+    """Transactions after which a session makes way for a new one, so that marks advance."""
+
+
+class Phase(Enum):
+    """Where a store session is in its life."""
+
+    RECOVERING = auto()
+    OPEN = auto()
+    DRAINING = auto()
+    CLOSED = auto()
+
+
+class _State(Enum):
+    CONNECTING = auto()
+    RECOVERING = auto()
+    ACTIVE = auto()
+    CLOSED = auto()
+
+
+@dataclass(slots=True)
+class _ReplicaSession:
+    storage: str
+    state: _State = _State.CONNECTING
+    introducing: bool = False
+    next_id: int = 0
+    """First transaction not yet sent to it."""
+    acknowledged: int = -1
+    in_flight: int = 0
+    copying: st.RecordListRequest | None = None
+    """The read whose records it is to get."""
+    catch_up_records: int = _CATCH_UP_START_RECORDS
+    route_weight: float = 0.0
+    expected_ms: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    first_id: int
+    appends: list[Append]
+    records: RecordBatch
+
+    @property
+    def last_id(self) -> int:
+        return self.first_id + self.records.count - 1
+
+
+class StoreSession:
+    """The state machine of one session. Effects gather in ``out``; the store takes them away.
+
+    ``metadata`` is what the store has just written to begin the session, ``last`` the replica
+    states that it found, ``queue`` the appends that wait, which outlives the session.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        metadata: PartitionMetadata,
+        replicas: tuple[str, ...],
+        last: Mapping[str, ReplicaState],
+        limits: ReplicationLimits,
+        queue: deque[Append],
+    ) -> None:
+        self.partition = partition
+        self.session_id = metadata.session_id
+        self.generation = metadata.generation
+        self.phase = Phase.RECOVERING
+        self.end_reason = ""
+        self.low_water_mark = -1
+        self.high_water_mark = -1
+        self.out: list[StoreEffect] = []
+        self.metadata_due: PartitionMetadata | None = None
+        """The metadata that recovery wants written, None if there is nothing to write."""
+        self.fallen: set[str] = set()
+        """Replicas that left this session and could come back in another."""
+        self._limits = limits
+        self._quorum = len(replicas) // 2 + 1
+        self._replicas = {name: _ReplicaSession(name) for name in replicas}
+        self._recovery = Recovery(
+            self.session_id, self.generation, replicas, last, limits.copy_records
+        )
+        self._written = PartitionMetadata(self.generation, self.session_id, last)
+        self._queue = queue
+        self._next_id = 0
+        self._uncommitted: deque[_Batch] = deque()
+        self._tail: dict[int, _Batch] = {}
+        """Batches by first id, oldest first: all uncommitted ones and some committed ones."""
+        self._tail_bytes = 0
+
+    # ---- inputs
+
+    def storage_up(self, storage: str) -> None:
+        """The connection to ``storage`` is open."""
+        r = self._replicas.get(storage)
+        if r is None or r.state is not _State.CONNECTING or r.introducing:
+            return
+        if self.phase in (Phase.RECOVERING, Phase.OPEN):
+            r.introducing = True
+            request = st.LastSessionInfoRequest(self.session_id, _NO_SEQ, self.partition)
+            self.out.append(Ask(storage, request))
+
+    def storage_down(self, storage: str) -> None:
+        """The connection to ``storage`` is gone, and with it everything asked on it."""
+        r = self._replicas.get(storage)
+        if r is None:
+            return
+        r.introducing = False
+        if r.state is not _State.CONNECTING:
+            self._fail(r, f"connection to {storage} lost")
+
+    def answered(self, storage: str, request: st.Request, response: Any) -> bool:
+        """A storage answered; ``response`` is None if the connection was lost instead.
+
+        Returns False if an introduction was refused: it may be tried again later.
+        """
+        r = self._replicas[storage]
+        if self.phase is Phase.CLOSED or response is None:
+            return True
+        if isinstance(request, st.LastSessionInfoRequest):
+            return self._introduced(r, response)
+        if isinstance(request, st.RecordListRequest):
+            self._copy_read(request, response)
+            return True
+        if r.state in (_State.CONNECTING, _State.CLOSED):
+            return True
+        if isinstance(response, st.FailureResponse):
+            self._fail(r, f"{storage} refused: {response.failure.message}")
+        elif r.state is _State.ACTIVE:
+            assert isinstance(request, st.AppendRequest)
+            self._acknowledged(r, request)
+        else:
+            self._recovery_step_done(r, request, response)
+        return True
+
+    def metadata_written(self) -> None:
+        """The metadata of ``metadata_due`` is in place: recovered replicas become active."""
+        assert self.metadata_due is not None
+        self._written, self.metadata_due = self.metadata_due, None
+        self._recovery.metadata_written(self._written)
+        self._admit()
+        self._recover()
+
+    def pump(self) -> None:
+        """Form batches of what waits in the queue and send them, as far as limits allow."""
+        limits = self._limits
+        while (
+            self._queue
+            and self.phase is Phase.OPEN
+            and len(self._uncommitted) < limits.batches_in_flight
+        ):
+            if self._next_id - 1 - self.low_water_mark >= limits.checkpoint_interval:
+                self.drain("checkpoint")
+                return
+            self._form_batch()
+        for r in self._replicas.values():
+            if r.state is _State.ACTIVE:
+                self._send_due(r)
+
+    def drain(self, reason: str) -> None:
+        """Take no new batch, and close once what is in flight is committed."""
+        if self.phase is Phase.RECOVERING:
+            self.close(reason)
+        elif self.phase is Phase.OPEN:
+            self.phase = Phase.DRAINING
+            self.end_reason = reason
+            self._close_if_drained()
+
+    def close(self, reason: str) -> None:
+        """End the session now."""
+        if self.phase is not Phase.CLOSED:
+            self.phase = Phase.CLOSED
+            self.end_reason = reason
+
+    # ---- questions
+
+    def uncertain(self) -> list[Append]:
+        """Return the appends that were sent and not committed, in the order of their ids."""
+        return [append for batch in self._uncommitted for append in batch.appends]
+
+    def route(self, needed_id: int, excluded: frozenset[str] = frozenset()) -> str | None:
+        """Return the replica to read up to ``needed_id`` from: the least loaded that has it."""
+        having = [
+            r
+            for r in self._replicas.values()
+            if r.state is _State.ACTIVE
+            and r.acknowledged >= needed_id
+            and r.storage not in excluded
+        ]
+        if not having:
+            return None
+        best = min(having, key=lambda r: r.route_weight)
+        best.route_weight += best.expected_ms
+        return best.storage
+
+    def read_took(self, storage: str, elapsed_ms: float) -> None:
+        """A read from ``storage`` took so long; slow replicas are asked less often."""
+        r = self._replicas.get(storage)
+        if r is not None:
+            r.expected_ms = (r.expected_ms + min(max(elapsed_ms, 1.0), 3000.0)) / 2
+
+    def active(self) -> frozenset[str]:
+        """Return the replicas that take part in appends."""
+        return frozenset(n for n, r in self._replicas.items() if r.state is _State.ACTIVE)
+
+    def has_left(self, storage: str) -> bool:
+        """Whether ``storage`` fell out of this session: only another one may take it back in."""
+        r = self._replicas.get(storage)
+        return r is not None and r.state is _State.CLOSED
+
+    def waiting_for(self) -> str:
+        """Say what a recovery waits for, for people."""
+        return self._recovery.waiting_for()
+
+    # ---- recovery
+
+    def _introduced(self, r: _ReplicaSession, response: Any) -> bool:
+        if not r.introducing or r.state is not _State.CONNECTING:
+            return True
+        r.introducing = False
+        if not isinstance(response, st.LastSessionInfoResponse):
+            return False
+        r.state = _State.RECOVERING
+        self._recovery.introduced(
+            r.storage,
+            response.last_session_id,
+            response.low_water_mark,
+            response.local_low_water_mark,
+        )
+        self._recover()
+        return True
+
+    def _recover(self) -> None:
+        for storage, step in self._recovery.steps():
+            self._perform(storage, step)
+        recovered = self._recovery.recovered()
+        if len(recovered) >= self._quorum and self.metadata_due is None:
+            wanted = self._recovery.metadata()
+            if wanted != self._written:
+                self.metadata_due = wanted
+            else:
+                self._admit()
+
+    def _perform(self, storage: str, step: Step) -> None:
+        session, partition = self.session_id, self.partition
+        request: st.Request
+        match step:
+            case Measure():
+                request = st.MaxTransactionIdRequest(session, _NO_SEQ, partition)
+            case Truncate(to):
+                request = st.TruncateRequest(session, _NO_SEQ, partition, to)
+            case Mark(mark):
+                request = st.SetLowWaterMarkRequest(session, _NO_SEQ, partition, mark)
+            case Copy(usher, first, count):
+                request = st.RecordListRequest(session, _NO_SEQ, partition, first, count)
+                self._replicas[storage].copying = request
+                storage = usher
+        self.out.append(Ask(storage, request))
+
+    def _recovery_step_done(self, r: _ReplicaSession, request: st.Request, response: Any) -> None:
+        match request, response:
+            case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
+                self._recovery.measured(r.storage, max_id)
+            case st.TruncateRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
+                self._recovery.cut(r.storage, max_id)
+            case st.SetLowWaterMarkRequest(), st.SuccessResponse():
+                self._recovery.marked(r.storage)
+            case st.AppendRequest(records=records), st.SuccessResponse():
+                self._recovery.copied(r.storage, records.first_id() + records.count - 1)
+            case _:
+                self._fail(r, f"{r.storage} gave an answer that does not fit: {response!r}")
+                return
+        self._recover()
+
+    def _admit(self) -> None:
+        """Recovered replicas that the metadata names become active; a quorum opens the session."""
+        mark = self._recovery.mark
+        assert mark is not None
+        for name in self._recovery.recovered():
+            r = self._replicas[name]
+            named = self._written.replicas.get(name)
+            if (
+                r.state is _State.RECOVERING
+                and named is not None
+                and named.session_id == self.session_id
+            ):
+                r.state = _State.ACTIVE
+                r.acknowledged = mark
+                r.next_id = mark + 1
+        if self.phase is Phase.RECOVERING and len(self.active()) >= self._quorum:
+            self.phase = Phase.OPEN
+            self.low_water_mark = self.high_water_mark = mark
+            self._next_id = mark + 1
+        elif self.phase is Phase.OPEN:
+            self.pump()
+
+    # ---- appends
+
+    def _form_batch(self) -> None:
+        limits, queue = self._limits, self._queue
+        appends: list[Append] = []
+        parts: list[bytes] = []
+        size = 0
+        pack, first_id = _ID.pack, self._next_id
+        while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
+            append = queue.popleft()
+            parts += (pack(first_id + len(appends)), append.req_id, append.record_tail)
+            size += len(append.record_tail)
+            appends.append(append)
+        batch = _Batch(first_id, appends, RecordBatch(len(appends), b"".join(parts)))
+        self._next_id = batch.last_id + 1
+        self._uncommitted.append(batch)
+        self._tail[first_id] = batch
+        self._tail_bytes += len(batch.records.wire)
+
+    def _send_due(self, r: _ReplicaSession) -> None:
+        """Send ``r`` what it lacks: from the tail in memory, or by copying from a peer."""
+        while r.copying is None and r.next_id < self._next_id:
+            batch = self._tail.get(r.next_id)
+            if batch is None:
+                if r.in_flight == 0:
+                    self._catch_up(r)
+                return
+            if r.in_flight >= self._limits.batches_in_flight:
+                return
+            self._send_records(r, batch.records)
+
+    def _send_records(self, r: _ReplicaSession, records: RecordBatch) -> None:
+        request = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
+        self.out.append(Ask(r.storage, request))
+        r.next_id += records.count
+        r.in_flight += 1
+
+    def _catch_up(self, r: _ReplicaSession) -> None:
+        """Read committed records for ``r`` from a peer, up to where the tail in memory begins."""
+        tail_start = next(iter(self._tail), self._next_id)
+        assert r.next_id < tail_start
+        count = min(r.catch_up_records, tail_start - r.next_id)
+        usher = self.route(r.next_id + count - 1, frozenset({r.storage}))
+        if usher is None:
+            self._fail(r, f"no peer holds what {r.storage} lacks from {r.next_id} on")
+            return
+        r.copying = st.RecordListRequest(self.session_id, _NO_SEQ, self.partition, r.next_id, count)
+        self.out.append(Ask(usher, r.copying))
+
+    def _copy_read(self, request: st.RecordListRequest, response: Any) -> None:
+        r = next((r for r in self._replicas.values() if r.copying is request), None)
+        if r is None:
+            return
+        r.copying = None
+        if r.state is _State.CLOSED:
+            return
+        records = getattr(response, "records", None)
+        if not records or records.first_id() != request.first_id:
+            self._fail(r, f"records from {request.first_id} on cannot be copied to {r.storage}")
+            return
+        if r.state is _State.RECOVERING:
+            copy = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
+            self.out.append(Ask(r.storage, copy))
+            return
+        if len(records.wire) < _CATCH_UP_TARGET_BYTES // 2:
+            r.catch_up_records *= 2
+        elif len(records.wire) > _CATCH_UP_TARGET_BYTES:
+            r.catch_up_records = max(1, r.catch_up_records // 2)
+        self._send_records(r, records)
+
+    def _acknowledged(self, r: _ReplicaSession, request: st.AppendRequest) -> None:
+        r.in_flight -= 1
+        r.acknowledged = request.records.first_id() + request.records.count - 1
+        marks = sorted((x.acknowledged for x in self._replicas.values()), reverse=True)
+        committed = marks[self._quorum - 1]
+        while self._uncommitted and self._uncommitted[0].last_id <= committed:
+            batch = self._uncommitted.popleft()
+            self.high_water_mark = batch.last_id
+            self.out.append(Committed(batch.first_id, batch.appends))
+        self._trim_tail()
+        self._close_if_drained()
+        if self.phase is not Phase.CLOSED:
+            self.pump()
+
+    def _trim_tail(self) -> None:
+        """Forget batches that every active replica has, and older ones beyond the bound."""
+        had_by_all = min(
+            (r.acknowledged for r in self._replicas.values() if r.state is _State.ACTIVE),
+            default=-1,
+        )
+        for batch in list(self._tail.values()):
+            if batch.last_id > self.high_water_mark:
+                return
+            if batch.last_id > had_by_all and self._tail_bytes <= self._limits.tail_bytes:
+                return
+            del self._tail[batch.first_id]
+            self._tail_bytes -= len(batch.records.wire)
+
+    def _close_if_drained(self) -> None:
+        if self.phase is Phase.DRAINING and not self._uncommitted:
+            self.close(self.end_reason)
+
+    def _fail(self, r: _ReplicaSession, reason: str) -> None:
+        """``r`` is out of this session; without a quorum the session is over."""
+        if r.state is _State.CLOSED or self.phase is Phase.CLOSED:
+            return
+        r.state = _State.CLOSED
+        r.copying = None
+        self.fallen.add(r.storage)
+        if self.phase is Phase.RECOVERING or len(self.active()) < self._quorum:
+            self.close(reason)
+        else:
+            self.pump()
