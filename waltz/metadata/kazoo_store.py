@@ -90,7 +90,8 @@ class KazooStore:
         client.add_listener(store._state_from_thread)
         client.start_async()
         try:
-            await asyncio.wait_for(connected.wait(), connect_timeout_s)
+            async with asyncio.timeout(connect_timeout_s):
+                await connected.wait()
         except TimeoutError as problem:
             await store.close()
             raise ConnectFailed(

@@ -42,8 +42,10 @@ async def pause(store: MetadataStore, delay: float) -> None:
 
     forget = store.health.on_change(on_connection)
     try:
+        # Not wait_for, which up to Python 3.11 forgets a cancellation that comes with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reconnected.wait(), delay)
+            async with asyncio.timeout(delay):
+                await reconnected.wait()
     finally:
         forget()
 

@@ -1,0 +1,278 @@
+"""One suite for both stores: what the interface promises holds in memory and over ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.eventually import eventually
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
+from waltz.metadata.store import (
+    ANY_VERSION,
+    Connection,
+    MetadataStore,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+    StoreClosed,
+    StoreError,
+    VersionConflict,
+    create_ancestors,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """How to connect to what keeps the nodes, and how to make it end a session."""
+
+    connect: Callable[[], Awaitable[MetadataStore]]
+    expire: Callable[[MetadataStore], Awaitable[None]]
+
+
+def in_memory() -> Ensemble:
+    zookeeper = MemoryZooKeeper()
+
+    async def connect() -> MetadataStore:
+        return zookeeper.connect()
+
+    async def expire(store: MetadataStore) -> None:
+        assert isinstance(store, MemoryStore)
+        zookeeper.expire(store)
+        zookeeper.resume(store)
+
+    return Ensemble(connect, expire)
+
+
+def over(connect_string: str) -> Ensemble:
+    async def connect() -> MetadataStore:
+        return await KazooStore.connect(connect_string, 4000)
+
+    async def expire(store: MetadataStore) -> None:
+        """A second client that takes over the session and closes it."""
+        assert isinstance(store, KazooStore)
+        intruder = KazooClient(connect_string, client_id=store._client.client_id)
+
+        def end_session() -> None:
+            intruder.start()
+            intruder.stop()
+            intruder.close()
+
+        await asyncio.to_thread(end_session)
+
+    return Ensemble(connect, expire)
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def ensemble(request: pytest.FixtureRequest) -> Ensemble:
+    if request.param == "memory":
+        return in_memory()
+    return over(request.getfixturevalue("zookeeper"))
+
+
+@pytest.fixture
+async def store(ensemble: Ensemble) -> AsyncIterator[MetadataStore]:
+    connected = await ensemble.connect()
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+async def other(ensemble: Ensemble) -> AsyncIterator[MetadataStore]:
+    """A second session with the same ensemble."""
+    connected = await ensemble.connect()
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+async def base(store: MetadataStore) -> str:
+    """A node of this test's own."""
+    return await store.create(f"/{uuid.uuid4().hex}", None)
+
+
+class Calls:
+    """Counts how often it was called."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+async def test_create_get_set_delete(store: MetadataStore, base: str) -> None:
+    path = f"{base}/a"
+    assert await store.get(path) is None
+    assert await store.create(path, b"one") == path
+    node = await store.get(path)
+    assert node is not None
+    assert (node.data, node.version, node.cversion, node.owner) == (b"one", 0, 0, None)
+    assert await store.set(path, b"two", 0) == 1
+    assert await store.set(path, b"three", ANY_VERSION) == 2
+    node = await store.get(path)
+    assert node is not None
+    assert (node.data, node.version) == (b"three", 2)
+    await store.delete(path, 2)
+    assert await store.get(path) is None
+
+
+async def test_no_data_is_not_empty_data(store: MetadataStore, base: str) -> None:
+    await store.create(f"{base}/none", None)
+    await store.create(f"{base}/empty", b"")
+    none, empty = await store.get(f"{base}/none"), await store.get(f"{base}/empty")
+    assert none is not None
+    assert none.data is None
+    assert empty is not None
+    assert empty.data == b""
+
+
+async def test_refusals(store: MetadataStore, base: str) -> None:
+    await store.create(f"{base}/a", b"")
+    with pytest.raises(NodeExists):
+        await store.create(f"{base}/a", b"")
+    with pytest.raises(NodeMissing):
+        await store.create(f"{base}/b/c", b"")
+    with pytest.raises(VersionConflict) as conflict:
+        await store.set(f"{base}/a", b"x", 1)
+    assert (conflict.value.path, conflict.value.expected) == (f"{base}/a", 1)
+    with pytest.raises(NodeMissing):
+        await store.set(f"{base}/b", b"x", 0)
+    with pytest.raises(VersionConflict):
+        await store.delete(f"{base}/a", 1)
+    with pytest.raises(NodeNotEmpty):
+        await store.delete(base)
+    with pytest.raises(NodeMissing):
+        await store.delete(f"{base}/b")
+    with pytest.raises(NodeMissing):
+        await store.children(f"{base}/b")
+
+
+async def test_child_versions_and_sequence(store: MetadataStore, base: str) -> None:
+    """The number of a sequential node counts creations; cversion counts deletions too."""
+    assert await store.create(f"{base}/s_", b"", sequence=True) == f"{base}/s_0000000000"
+    await store.create(f"{base}/plain", b"")
+    await store.delete(f"{base}/s_0000000000")
+    assert await store.create(f"{base}/s_", b"", sequence=True) == f"{base}/s_0000000002"
+    children = await store.children(base)
+    assert children.names == ("plain", "s_0000000002")
+    assert (children.version, children.cversion) == (0, 4)
+    await store.set(f"{base}/plain", b"x", 0)
+    assert (await store.children(base)).cversion == 4
+
+
+async def test_ancestors(store: MetadataStore, base: str) -> None:
+    await create_ancestors(store, f"{base}/a/b/c")
+    await create_ancestors(store, f"{base}/a/b/c")
+    assert (await store.children(f"{base}/a/b")).names == ()
+    node = await store.get(f"{base}/a")
+    assert node is not None
+    assert node.data is None
+
+
+async def test_ephemeral_nodes_belong_to_their_session(
+    ensemble: Ensemble, store: MetadataStore, other: MetadataStore, base: str
+) -> None:
+    third = await ensemble.connect()
+    path = await third.create(f"{base}/e", b"x", ephemeral=True)
+    node = await store.get(path)
+    assert node is not None
+    assert node.owner == third.health.session_id != other.health.session_id
+    with pytest.raises(StoreError):
+        await store.create(f"{path}/child", b"")
+    gone = Calls()
+    await other.get(path, gone)
+    await third.close()
+    await eventually(lambda: gone.count == 1)
+    assert await other.get(path) is None
+
+
+@pytest.mark.parametrize("change", ["set", "delete"])
+async def test_data_watch(
+    store: MetadataStore, other: MetadataStore, base: str, change: str
+) -> None:
+    path = await store.create(f"{base}/a", b"")
+    watch, child_watch = Calls(), Calls()
+    await other.get(path, watch)
+    await other.get(path, watch)
+    await other.children(base, child_watch)
+    await (store.set(path, b"x", 0) if change == "set" else store.delete(path))
+    await eventually(lambda: watch.count)
+    await other.get(base)
+    assert watch.count == 1
+    await eventually(lambda: child_watch.count == (change == "delete"))
+
+
+async def test_watch_for_a_node_that_is_not_there_yet(
+    store: MetadataStore, other: MetadataStore, base: str
+) -> None:
+    watch = Calls()
+    assert await other.get(f"{base}/a", watch) is None
+    await store.create(f"{base}/a", b"")
+    await eventually(lambda: watch.count == 1)
+    await store.set(f"{base}/a", b"x", 0)
+    await other.get(f"{base}/a")
+    assert watch.count == 1
+
+
+async def test_child_watch(store: MetadataStore, other: MetadataStore, base: str) -> None:
+    watch = Calls()
+    await other.children(base, watch)
+    await store.set(base, b"data is none of its business", 0)
+    await store.create(f"{base}/a", b"")
+    await eventually(lambda: watch.count == 1)
+    await store.delete(f"{base}/a")
+    await other.get(base)
+    assert watch.count == 1
+
+
+async def test_session_expiry(
+    ensemble: Ensemble, store: MetadataStore, other: MetadataStore, base: str
+) -> None:
+    path = await other.create(f"{base}/e", b"", ephemeral=True)
+    old_session = other.health.session_id
+    states: list[Connection] = []
+    forget = other.health.on_change(states.append)
+    watch = Calls()
+    await other.get(base, watch)
+    await ensemble.expire(other)
+    await eventually(lambda: states[-2:] == [Connection.LOST, Connection.CONNECTED])
+    await eventually(lambda: watch.count == 1)
+    assert other.health.session_id not in (None, old_session)
+    assert other.health.unhealthy_since is None
+    assert await other.get(path) is None
+    forget()
+    await other.close()
+    assert states[-1] is Connection.CONNECTED
+
+
+async def test_closed_store(ensemble: Ensemble, base: str) -> None:
+    closing = await ensemble.connect()
+    states: list[Connection] = []
+    closing.health.on_change(states.append)
+    await closing.close()
+    await closing.close()
+    assert states == [Connection.CLOSED]
+    assert closing.health.session_id is None
+    assert closing.health.unhealthy_since is not None
+    with pytest.raises(StoreClosed):
+        await closing.get(base)
+
+
+async def test_one_of_two_writers_wins(
+    store: MetadataStore, other: MetadataStore, base: str
+) -> None:
+    path = await store.create(f"{base}/n", b"")
+
+    async def write(writer: MetadataStore) -> bool:
+        with contextlib.suppress(VersionConflict):
+            return bool(await writer.set(path, b"x", 0))
+        return False
+
+    assert sorted(await asyncio.gather(write(store), write(other))) == [False, True]

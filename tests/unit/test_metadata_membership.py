@@ -1,0 +1,279 @@
+"""Servers that come, go and lose their sessions; clients that watch: over the store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from tests.eventually import eventually
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.formats import OwnedPartition, PartitionAssignment
+from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.membership import ClientMembership, ServerMembership
+from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
+from waltz.metadata.policy import PolicyError
+from waltz.metadata.recipe import Endpoint
+from waltz.metadata.store import ANY_VERSION, Connection
+
+ROOT = "/waltz/test"
+PARTITIONS = 4
+
+
+class Server:
+    """A server's membership with a session of its own, and what it was told last."""
+
+    def __init__(self, zookeeper: MemoryZooKeeper, port: int) -> None:
+        self.store: MemoryStore = zookeeper.connect()
+        self.partitions: Mapping[int, int] = {}
+        self.membership = ServerMembership(
+            Cluster(self.store, ROOT),
+            ("localhost", port),
+            self._own,
+            shuffle=random.Random(port).shuffle,
+        )
+
+    def _own(self, partitions: Mapping[int, int]) -> None:
+        self.partitions = partitions
+
+
+class World:
+    """A cluster in memory, its servers, and whoever looks on."""
+
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+        self.admin = Cluster(self.zookeeper.connect(), ROOT)
+        self.servers: list[Server] = []
+        self.clients: list[ClientMembership] = []
+
+    async def server(self) -> Server:
+        server = Server(self.zookeeper, 6001 + len(self.servers))
+        self.servers.append(server)
+        await server.membership.join()
+        return server
+
+    def client(self) -> list[Mapping[Endpoint, tuple[OwnedPartition, ...]]]:
+        """Return the list to which a new client's every view is added."""
+        seen: list[Mapping[Endpoint, tuple[OwnedPartition, ...]]] = []
+        client = ClientMembership(Cluster(self.zookeeper.connect(), ROOT), seen.append)
+        client.start()
+        self.clients.append(client)
+        return seen
+
+    async def settled(self, *sizes: int) -> None:
+        """Wait until the given servers own so many partitions each, and all together all."""
+
+        def done() -> bool:
+            owned = [p for s in self.servers for p in s.partitions]
+            found = tuple(len(s.partitions) for s in self.servers)
+            return found == sizes and sorted(owned) == list(range(PARTITIONS))
+
+        await eventually(done, 5)
+
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.stop()
+        for server in self.servers:
+            if server.store.health.connection is not Connection.CONNECTED:
+                self.zookeeper.resume(server.store)
+            await server.membership.leave()
+            await server.store.close()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    await create_cluster(world.admin.store, ROOT, "test", PARTITIONS, key=uuid.uuid4())
+    yield world
+    await world.close()
+
+
+async def test_servers_share_the_partitions(world: World) -> None:
+    first = await world.server()
+    await world.settled(4)
+    assert first.membership.server_id == 1
+    assert set(first.partitions.values()) == {1}
+    second = await world.server()
+    await world.settled(2, 2)
+    assert set(first.partitions.values()) == {1}
+    assert set(second.partitions.values()) == {2}
+
+
+async def test_one_change_is_one_assignment(world: World) -> None:
+    await world.server()
+    await world.settled(4)
+    await world.server()
+    await world.settled(2, 2)
+    view = await world.admin.view()
+    assert (view.version, view.cversion, view.consistent) == (2, 2, True)
+
+
+async def test_orderly_leave_hands_over_at_once(world: World) -> None:
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    moving = dict(first.partitions)
+    await first.membership.leave()
+    await eventually(lambda: len(second.partitions) == 4)
+    assert {p: second.partitions[p] for p in moving} == {p: g + 1 for p, g in moving.items()}
+    await first.membership.finished()
+
+
+async def test_a_suspended_server_keeps_serving(world: World) -> None:
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    kept = dict(second.partitions)
+    world.zookeeper.suspend(second.store)
+    third = await world.server()
+    await eventually(lambda: third.partitions)
+    assert second.partitions == kept
+    world.zookeeper.resume(second.store)
+    await eventually(lambda: second.partitions != kept)
+    assert len(first.partitions) + len(second.partitions) + len(third.partitions) == PARTITIONS
+    view = await world.admin.view()
+    assert [m.descriptor.server_id for m in view.members] == [1, 2, 3]
+
+
+async def test_a_suspended_coordinator_is_waited_for(world: World) -> None:
+    """It may be alive; only the end of its session lets the next one assign."""
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    world.zookeeper.suspend(first.store)
+    third = await world.server()
+    await eventually(lambda: third.membership.server_id == 3)
+    world.zookeeper.expire(first.store)
+    await eventually(lambda: len(second.partitions) == len(third.partitions) == 2)
+
+
+async def test_a_lost_session_rejoins_with_the_same_id(world: World) -> None:
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    world.zookeeper.suspend(first.store)
+    world.zookeeper.expire(first.store)
+    await eventually(lambda: len(second.partitions) == 4)
+    world.zookeeper.resume(first.store)
+    await eventually(lambda: len(second.partitions) == 2)
+    await world.settled(2, 2)
+    view = await world.admin.view()
+    assert sorted(m.descriptor.server_id for m in view.members) == [1, 2]
+
+
+async def test_joining_whose_answer_was_lost_makes_one_node(world: World) -> None:
+    server = Server(world.zookeeper, 6001)
+    world.servers.append(server)
+    created = asyncio.Event()
+
+    def on_child() -> None:
+        created.set()
+
+    await world.admin.store.children(world.admin.paths.server_descriptors, on_child)
+    create = server.store.create
+
+    async def create_and_lose(
+        path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        if not created.is_set():
+            server.store.lose_next_answer()
+        return await create(path, data, ephemeral=ephemeral, sequence=sequence)
+
+    server.store.create = create_and_lose  # type: ignore[method-assign]
+    await server.membership.join()
+    await world.settled(4)
+    assert len((await world.admin.view()).members) == 1
+
+
+async def test_prefer_moves_a_partition(world: World) -> None:
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    wanted, generation = next(iter(first.partitions.items()))
+    await second.membership.prefer([wanted])
+    await eventually(lambda: second.partitions.get(wanted) == generation + 1)
+    await world.settled(2, 2)
+    view = await world.admin.view()
+    assert view.servers()[second.membership.server_id].preferred == (wanted,)
+    assert view.consistent
+
+
+async def test_prefer_survives_conflicts(world: World) -> None:
+    """Two that prefer the same at once both get done, and the lower id has it."""
+    first, second = await world.server(), await world.server()
+    await world.settled(2, 2)
+    async with asyncio.timeout(5):
+        await asyncio.gather(first.membership.prefer([3]), second.membership.prefer([3]))
+    await eventually(lambda: 3 in first.partitions)
+    await world.settled(2, 2)
+
+
+async def test_preference_is_kept_over_a_lost_session(world: World) -> None:
+    server = await world.server()
+    await world.settled(4)
+    world.zookeeper.expire(server.store)
+    preferring = asyncio.create_task(server.membership.prefer([2]))
+    world.zookeeper.resume(server.store)
+    await preferring
+    node = world.admin.paths.server_descriptor("s_0000000001")
+    await eventually(lambda: node in world.zookeeper.dump())
+    assert (await world.admin.view()).servers()[1].preferred == (2,)
+
+
+async def test_damaged_assignment_stops_the_change_and_nothing_else(world: World) -> None:
+    """The reference would try for ever; here the caller is told, and a repair is picked up."""
+    server = await world.server()
+    await world.settled(4)
+    view = await world.admin.view()
+    lossy = PartitionAssignment(view.cversion, PARTITIONS, {1: (OwnedPartition(0, 1),)})
+    version = await world.admin.write_partition_assignment(lossy, view.version)
+    with pytest.raises(PolicyError, match="partition 1 has no owner"):
+        await server.membership.prefer([2])
+    await eventually(lambda: server.partitions == {0: 1})
+    await world.admin.write_partition_assignment(view.assignment, version)
+    await world.settled(4)
+
+
+async def test_client_follows(world: World) -> None:
+    seen = world.client()
+    first = await world.server()
+    await eventually(lambda: seen)
+    owned = seen[-1]["localhost", 6001]
+    assert dict(owned) == first.partitions
+    second = await world.server()
+    await eventually(lambda: len(seen[-1]) == 2)
+    assert sorted(o.partition for owned in seen[-1].values() for o in owned) == [0, 1, 2, 3]
+    await first.membership.leave()
+    await eventually(lambda: seen[-1].keys() == {("localhost", 6002)})
+    await second.membership.leave()
+    await eventually(lambda: seen[-1] == {})
+
+
+async def test_a_deleted_node_is_made_again(world: World) -> None:
+    server = await world.server()
+    await world.settled(4)
+    paths = world.admin.paths
+    await world.admin.store.delete(paths.server_descriptor("s_0000000000"))
+    await eventually(lambda: paths.server_descriptor("s_0000000001") in world.zookeeper.dump())
+    await world.settled(4)
+    assert server.membership.server_id == 1
+
+
+async def test_membership_ends_with_the_cluster(world: World) -> None:
+    server = await world.server()
+    await world.settled(4)
+    for path in sorted(world.zookeeper.dump(), reverse=True):
+        world.zookeeper._delete(path, ANY_VERSION)
+    with pytest.raises(NoCluster, match="serverDescriptors is not set"):
+        await server.membership.finished()
+    world.servers.clear()
+    await server.store.close()
+
+
+async def test_leaving_while_cut_off_gives_up_in_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waltz.metadata.membership._LEAVE_TIMEOUT_S", 0.05)
+    server = await world.server()
+    await world.settled(4)
+    world.zookeeper.suspend(server.store)
+    await server.membership.leave()
+    assert len((await world.admin.view()).members) == 1
