@@ -109,6 +109,11 @@ class Partition:
         return self._queue.open_count
 
     @property
+    def data_cache_misses(self) -> int:
+        """Number of reads that the cache could not answer."""
+        return self._reads.data_cache_misses
+
+    @property
     def feeds(self) -> Feeds:
         """The open feeds, for metrics."""
         return self._feeds

@@ -1,0 +1,195 @@
+"""One client's connection: hands its messages to partitions. Touches one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from waltz.metadata.policy import PolicyError
+from waltz.net import FrameConnection
+from waltz.protocol import ReqId
+from waltz.protocol import client_server as cs
+from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz_server.effects import Append, Peer
+from waltz_server.hosting import HostedPartition
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What a connection needs of the server."""
+
+    num_partitions: int
+
+    def partition(self, partition: int) -> HostedPartition | None:
+        """Return a partition if it is on this server."""
+
+    def partitions(self) -> list[HostedPartition]:
+        """Return all partitions on this server."""
+
+    def connected(self, peer: Peer, connection: FrameConnection) -> None:
+        """A client's handshake is done."""
+
+    def disconnected(self, peer: Peer) -> None:
+        """A client's connection is gone."""
+
+    def overloaded(self, connection: FrameConnection) -> None:
+        """A partition has too much to do for what ``connection`` sends: stop reading it."""
+
+    async def check_storages(self) -> dict[str, bool]:
+        """Dial every storage in use."""
+
+    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+        """Change the server's preferred partitions; raises PolicyError."""
+
+
+class ClientConnection:
+    """Implements `FrameHandler` for the client-facing port."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._connection: FrameConnection | None = None
+        self._peer: Peer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ready(self, connection: FrameConnection) -> None:
+        """The protocol version is known."""
+        self._connection = connection
+        self._peer = Peer(connection.version, lambda: connection.congested)
+        self._host.connected(self._peer, connection)
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Hand the messages of one chunk to their partitions, appends in batches."""
+        assert self._peer is not None
+        version = self._peer.version
+        appends: dict[int, list[Append]] = {}
+        for body in bodies:
+            if body[0] == APPEND_TYPE:
+                partition, append = decode_append(body, version)
+                appends.setdefault(partition, []).append(append)
+            else:
+                self._append(appends)
+                appends = {}
+                self._dispatch(cs.decode(body, version))
+        self._append(appends)
+
+    def lost(self, reason: str) -> None:
+        """Forget the client."""
+        for task in self._tasks:
+            task.cancel()
+        if self._peer is not None:
+            self._host.disconnected(self._peer)
+            for hosted in self._host.partitions():
+                hosted.core.lost(self._peer)
+
+    def writable(self) -> None:
+        """Feeds may go on."""
+        if self._peer is not None:
+            for hosted in self._host.partitions():
+                hosted.core.writable(self._peer)
+                hosted.settle()
+
+    def _append(self, appends: dict[int, list[Append]]) -> None:
+        assert self._peer is not None
+        assert self._connection is not None
+        for partition, batch in appends.items():
+            hosted = self._host.partition(partition)
+            if hosted is not None:
+                hosted.append(self._peer, batch)
+                if hosted.core.overloaded:
+                    self._host.overloaded(self._connection)
+
+    def _dispatch(self, message: cs.Message) -> None:
+        assert self._peer is not None
+        peer = self._peer
+        hosted = self._host.partition(message.req_id.partition)
+        match message:
+            case cs.MountRequest():
+                if hosted is None:
+                    self._send(cs.MountResponse(message.req_id, cs.MountState.NOT_READY))
+                else:
+                    hosted.core.mount(peer, message)
+            case cs.FeedRequest():
+                if hosted is not None:
+                    hosted.core.feed(peer, message)
+            case cs.FlushRequest():
+                if hosted is not None:
+                    hosted.core.flush(peer, message)
+            case cs.HighWaterMarkRequest():
+                if hosted is not None:
+                    hosted.core.read_mark(peer, message)
+            case cs.TransactionDataRequest():
+                if hosted is None:
+                    error = "partition not ready"
+                    self._send(
+                        cs.TransactionDataResponse(
+                            message.req_id, message.transaction_id, None, error=error
+                        )
+                    )
+                else:
+                    hosted.core.read_data(peer, message)
+            case _:
+                self._answer_about_server(message)
+                return
+        if hosted is not None:
+            hosted.settle()
+
+    def _answer_about_server(self, message: cs.Message) -> None:
+        match message:
+            case cs.ServerPartitionsAssignmentRequest(req_id):
+                ids = tuple(hosted.core.id for hosted in self._host.partitions())
+                self._send(cs.ServerPartitionsAssignmentResponse(req_id, ids))
+            case cs.ServerPartitionsHealthStatRequest(req_id):
+                health = {h.core.id: h.core.store.healthy for h in self._host.partitions()}
+                self._send(cs.ServerPartitionsHealthStatResponse(req_id, health))
+            case cs.CheckStorageConnectivityRequest(req_id):
+                self._spawn(self._check_storages(req_id))
+            case cs.AddPreferredPartitionRequest(req_id, partitions):
+                self._prefer(req_id, partitions, preferred=True)
+            case cs.RemovePreferredPartitionRequest(req_id, partitions):
+                self._prefer(req_id, partitions, preferred=False)
+            case _:
+                assert self._connection is not None
+                self._connection.abort(f"{type(message).__name__} is not for a server")
+
+    def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
+        if not partitions:
+            assert self._connection is not None
+            self._connection.close("a preference without partitions")
+        elif min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
+            self._send(_preference_answer(req_id, preferred, result=False))
+        else:
+            self._spawn(self._change_preference(req_id, partitions, preferred))
+
+    async def _change_preference(
+        self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
+    ) -> None:
+        try:
+            await self._host.prefer(partitions, preferred)
+        except PolicyError as error:
+            log.warning("the preference for %s is kept for later: %s", partitions, error)
+        self._send(_preference_answer(req_id, preferred, result=True))
+
+    async def _check_storages(self, req_id: ReqId) -> None:
+        reachable = await self._host.check_storages()
+        self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _send(self, message: cs.Message) -> None:
+        assert self._peer is not None
+        assert self._connection is not None
+        self._connection.send(cs.encode(message, self._peer.version))
+
+
+def _preference_answer(
+    req_id: ReqId, preferred: bool, *, result: bool
+) -> cs.AddPreferredPartitionResponse | cs.RemovePreferredPartitionResponse:
+    if preferred:
+        return cs.AddPreferredPartitionResponse(req_id, result)
+    return cs.RemovePreferredPartitionResponse(req_id, result)

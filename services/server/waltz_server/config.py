@@ -1,0 +1,108 @@
+"""The server's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14)."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz.config import (
+    KEY_STORES,
+    ConfigError,
+    Key,
+    port,
+    positive,
+    read_settings,
+    text,
+    tls_config,
+    tls_keys,
+)
+from waltz.net.tls import TlsConfig
+from waltz_server.partition import PartitionSettings
+from waltz_server.replication import ReplicationLimits
+from waltz_server.store import RetryLimits
+
+KEYS = (
+    Key("zookeeper.connectString", text, meaning="host:port of the ZooKeeper servers, with commas"),
+    Key("zookeeper.sessionTimeout", positive, meaning="milliseconds"),
+    Key("cluster.root", text, meaning="the cluster's znode"),
+    Key("server.port", port, meaning="client-facing port; 0 takes a free one"),
+    Key("server.jetty.port", port, None, "HTTP port for health and metrics; not set: no HTTP"),
+    Key("server.bind.host", text, None, "address to listen on; not set: all"),
+    Key("server.advertised.host", text, None, "host told to clients; not set: the host name"),
+    Key("server.advertised.port", port, None, "port told to clients; not set: server.port"),
+    Key("server.ports.file", Path, None, "file to write the ports in use to, as JSON"),
+    Key("server.optimisticLockTableSize", positive, 30_000, "slots of a partition's lock table"),
+    Key("server.feedCacheSize", positive, 64 << 20, "bytes, shared by the partitions"),
+    Key("server.minFetchSize", positive, 100, "transactions fed for one feed request at least"),
+    Key("server.realtimeThreshold", positive, 1000, "distance to the end that counts as near"),
+    Key("server.transactionDataCacheSize", positive, 128 << 20, "bytes, shared by the partitions"),
+    Key("storage.maxBatchSize", positive, 500, "transactions in one append to the storages"),
+    Key("storage.initialRetryInterval", positive, 100, "milliseconds"),
+    Key("storage.maxRetryInterval", positive, 20_000, "milliseconds"),
+    Key("storage.checkpointInterval", positive, 250_000, "transactions in one store session"),
+    *tls_keys("server.tls."),
+)
+
+MEANINGLESS = {
+    "server.region": "no server uses it",
+    "server.transactionDataCacheAllocation": "there is one kind of memory here",
+    "server.ssl.": KEY_STORES,
+    "server.graphite.": "metrics are read from the HTTP port",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """A server's settings, checked. Sizes in bytes, times in seconds."""
+
+    zookeeper: str
+    session_timeout_ms: int
+    cluster_root: str
+    port: int
+    http_port: int | None
+    bind_host: str | None
+    advertised_host: str
+    advertised_port: int | None
+    ports_file: Path | None
+    feed_cache_bytes: int
+    data_cache_bytes: int
+    partition: PartitionSettings
+    tls: TlsConfig
+
+
+def load(path: Path) -> ServerConfig:
+    """Read the file at ``path``; raises ConfigError."""
+    values = read_settings(path, KEYS, MEANINGLESS)
+    if values["server.minFetchSize"] >= values["server.realtimeThreshold"]:
+        raise ConfigError(f"{path}: server.realtimeThreshold must exceed server.minFetchSize")
+    if values["server.port"] and values["server.port"] == values["server.jetty.port"]:
+        raise ConfigError(f"{path}: server.port and server.jetty.port must differ")
+    partition = PartitionSettings(
+        lock_table_size=values["server.optimisticLockTableSize"],
+        min_fetch=values["server.minFetchSize"],
+        realtime_threshold=values["server.realtimeThreshold"],
+        replication=ReplicationLimits(
+            batch_records=values["storage.maxBatchSize"],
+            checkpoint_interval=values["storage.checkpointInterval"],
+        ),
+        retry=RetryLimits(
+            values["storage.initialRetryInterval"] / 1000,
+            values["storage.maxRetryInterval"] / 1000,
+        ),
+    )
+    return ServerConfig(
+        zookeeper=values["zookeeper.connectString"],
+        session_timeout_ms=values["zookeeper.sessionTimeout"],
+        cluster_root=values["cluster.root"],
+        port=values["server.port"],
+        http_port=values["server.jetty.port"],
+        bind_host=values["server.bind.host"],
+        advertised_host=values["server.advertised.host"] or socket.getfqdn(),
+        advertised_port=values["server.advertised.port"],
+        ports_file=values["server.ports.file"],
+        feed_cache_bytes=values["server.feedCacheSize"],
+        data_cache_bytes=values["server.transactionDataCacheSize"],
+        partition=partition,
+        tls=tls_config(values, "server.tls."),
+    )

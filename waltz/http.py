@@ -1,0 +1,88 @@
+"""The HTTP port of a process: ping, build information, metrics, health. Touches the network.
+
+Paths and forms are those of behaviour.md section 12. There is no HTTP without a configured port.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from aiohttp import web
+
+from waltz.metrics import Registry
+from waltz.net import ListenFailed
+
+
+def build_version() -> str | None:
+    """Return the installed version of this software, None when it is not installed."""
+    try:
+        return version("waltz")
+    except PackageNotFoundError:
+        return None
+
+
+@asynccontextmanager
+async def serve_http(
+    service: str,
+    host: str | None,
+    port: int | None,
+    registry: Registry,
+    health: Callable[[], tuple[bool, dict[str, Any]]],
+) -> AsyncIterator[int | None]:
+    """Serve while the context lasts; yields the port in use, None if ``port`` is None.
+
+    ``health`` returns whether the process is healthy and what to say about it. Raises ListenFailed.
+    """
+    if port is None:
+        yield None
+        return
+    runner = web.AppRunner(_application(service, registry, health), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ListenFailed(
+                f"cannot serve HTTP on {host or '*'}:{port}: {error.strerror or error}; choose "
+                "another port or stop the process that has it"
+            ) from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _application(
+    service: str, registry: Registry, health: Callable[[], tuple[bool, dict[str, Any]]]
+) -> web.Application:
+    async def ping(_: web.Request) -> web.Response:
+        return web.Response(text="pong\n")
+
+    async def build_info(_: web.Request) -> web.Response:
+        return _json({"service_name": service, "version": build_version()}, pretty=False)
+
+    async def metrics(request: web.Request) -> web.Response:
+        return _json(registry.http_form(), _is_pretty(request))
+
+    async def health_check(request: web.Request) -> web.Response:
+        healthy, report = health()
+        return _json(report, _is_pretty(request), status=200 if healthy else 500)
+
+    application = web.Application()
+    application.router.add_get("/ping", ping)
+    application.router.add_get("/buildinfo", build_info)
+    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/health", health_check)
+    return application
+
+
+def _is_pretty(request: web.Request) -> bool:
+    return request.query.get("pretty") == "true"
+
+
+def _json(value: dict[str, Any], pretty: bool, status: int = 200) -> web.Response:
+    text = json.dumps(value, indent=2 if pretty else None)
+    return web.Response(text=text, content_type="application/json", status=status)
