@@ -139,21 +139,25 @@ def _open_file(disk: Disk) -> DiskFile | None:
     else:
         problem = f"the control file {CONTROL_FILE} is missing"
     partitions = partition_directories(disk)
-    if partitions:
-        raise DirectoryRefused(
-            f"{problem}, but there are directories of partitions ({partitions[0]} …): which of "
-            "them are assigned is unknown. Restore the file from a copy, or move the directories "
-            "away to begin with an empty node"
-        )
-    return None
+    if not partitions:
+        if disk.exists(CONTROL_FILE):
+            disk.remove(CONTROL_FILE)
+        return None
+    raise DirectoryRefused(
+        f"{problem}, but there are directories of partitions ({partitions[0]} …): which of them "
+        "are assigned is unknown. Restore the file from a copy, or move the directories away to "
+        "begin with an empty node"
+    )
 
 
 def _create(disk: Disk, header: ControlHeader) -> DiskFile:
     """Make the file complete and durable under another name first: it is there wholly or not."""
     file = disk.create(_NEW_FILE)
     try:
-        if not file.lock(HEADER_BYTES):
+        # Another process may be at it: it holds the lock, or has just given the file its name.
+        if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
             raise DirectoryRefused(_IN_USE)
+        file.truncate(0)
         entries = b"".join(fresh_entry(partition) for partition in range(header.num_partitions))
         file.write(0, header.encode() + entries)
         file.flush()

@@ -65,7 +65,7 @@ class Disk(Protocol):
         """Open an existing file for reading and writing; raises FileNotFoundError."""
 
     def create(self, path: str) -> DiskFile:
-        """Create a file, or open and empty an existing one; raises NoSpace."""
+        """Create a file, or open an existing one as it is; raises NoSpace."""
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name in the same directory, at once."""
@@ -107,8 +107,8 @@ class RealDisk:
         return RealFile(path, os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC))
 
     def create(self, path: str) -> DiskFile:
-        """Create or empty a file."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        """Create or open a file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
             return RealFile(path, os.open(self._at(path), flags, 0o644))
         except OSError as error:

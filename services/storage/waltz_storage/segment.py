@@ -92,6 +92,7 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
     try:
         for path in (index_path, new_path):
             opened.append(file := disk.create(path))
+            file.truncate(0)
             file.write(0, header)
             file.flush()
             disk.flush_directory(identity.directory)

@@ -1,0 +1,279 @@
+"""A disk in memory that forgets, tears and reorders what was not flushed. Pure but for its state.
+
+It keeps what was written and what is durable. `crashed` returns a disk as a machine may find it
+after losing power: each sector of a file has one of the contents it had since the last flush, or
+part of two of them; so have sizes and names. `restarted` returns it as a new process finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from waltz_storage.errors import DiskFailed, NoSpace
+
+SECTOR_BYTES = 512
+UNLIMITED = 1 << 60
+
+
+@dataclass(slots=True)
+class _Node:
+    """A file: what is durable, what a reader sees, and the changes in between."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    current: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, bytes | None]] = field(default_factory=list)
+
+
+_NameChange = tuple[str, str, str, _Node | None]
+
+
+def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
+    position, data = change
+    if data is None:
+        del content[position:]
+        content.extend(bytes(position - len(content)))
+    else:
+        content.extend(bytes(max(0, position - len(content))))
+        content[position : position + len(data)] = data
+
+
+class FaultDisk:
+    """Implements `waltz_storage.disk.Disk`.
+
+    ``observer`` is called after every change: a test takes crashed copies there. ``space`` is what
+    all files together may hold. ``failing_flush`` counts down; the flush that takes it to zero
+    fails, and what it should have made durable then looks clean, as on Linux.
+    """
+
+    def __init__(self) -> None:
+        self.observer: Callable[[], None] | None = None
+        self.space = UNLIMITED
+        self.failing_flush = 0
+        self.flushes = 0
+        self.locks: dict[int, FaultFile] = {}
+        self.directories = {""}
+        self._durable_directories = {""}
+        self._names: dict[str, _Node] = {}
+        self._durable_names: dict[str, _Node] = {}
+        self._pending_names: list[_NameChange] = []
+
+    def exists(self, path: str) -> bool:
+        return path in self._names or path in self.directories
+
+    def names(self, directory: str) -> list[str]:
+        prefix = f"{directory}/" if directory else ""
+        paths = [*self._names, *(d for d in self.directories if d)]
+        inside = [p[len(prefix) :] for p in paths if p.startswith(prefix)]
+        return [name for name in inside if "/" not in name]
+
+    def make_directory(self, path: str) -> None:
+        assert path not in self.directories
+        self.directories.add(path)
+        self._rename(("mkdir", path, path, None))
+
+    def open(self, path: str) -> FaultFile:
+        if path not in self._names:
+            raise FileNotFoundError(2, "No such file", path)
+        return FaultFile(self, self._names[path])
+
+    def create(self, path: str) -> FaultFile:
+        node = self._names.get(path)
+        if node is None:
+            node = self._names[path] = _Node()
+            self._rename(("link", path, path, node))
+        return FaultFile(self, node)
+
+    def rename(self, old: str, new: str) -> None:
+        self._names[new] = self._names.pop(old)
+        self._rename(("rename", old, new, None))
+
+    def remove(self, path: str) -> None:
+        del self._names[path]
+        self._rename(("unlink", path, path, None))
+
+    def flush_directory(self, path: str) -> None:
+        def inside(name: str) -> bool:
+            return name.rpartition("/")[0] == path
+
+        self._count_flush("directory")
+        for change in [c for c in self._pending_names if inside(c[1])]:
+            self._change_names(self._durable_names, self._durable_directories, change)
+            self._pending_names.remove(change)
+        self._observe()
+
+    def content(self, path: str) -> bytes:
+        """Return what a reader sees of a file."""
+        return bytes(self._names[path].current)
+
+    def damage(self, path: str, position: int, data: bytes) -> None:
+        """Change a file behind everybody's back, durably."""
+        node = self._names[path]
+        for content in (node.durable, node.current):
+            _apply(content, (position, data))
+
+    def restarted(self) -> FaultDisk:
+        """Return the disk as the next process finds it: all that was written is still cached."""
+        disk = self._copy(self._names)
+        nodes = {id(old): new for old, new in self._copied}
+        disk._durable_names = {path: nodes[id(node)] for path, node in self._durable_names.items()}
+        disk._durable_directories = set(self._durable_directories)
+        disk.directories = set(self.directories)
+        disk._pending_names = [
+            (kind, old, new, nodes[id(node)] if node is not None else None)
+            for kind, old, new, node in self._pending_names
+        ]
+        return disk
+
+    def crashed(self, random: Random) -> FaultDisk:
+        """Return the disk as it may be after power was lost now."""
+        names, directories = dict(self._durable_names), set(self._durable_directories)
+        keep = random.choice((0.0, 0.5, 1.0))
+        for change in self._pending_names:
+            if random.random() < keep:
+                self._change_names(names, directories, change)
+        names = {p: n for p, n in names.items() if p.rpartition("/")[0] in directories}
+        disk = FaultDisk()
+        disk.directories, disk._durable_directories = directories, set(directories)
+        for path, node in names.items():
+            content = _survivor(node, random)
+            disk._names[path] = _Node(bytearray(content), bytearray(content))
+        disk._durable_names = dict(disk._names)
+        return disk
+
+    def change(self, node: _Node, change: tuple[int, bytes | None]) -> None:
+        """Apply a change that is not durable yet."""
+        _apply(node.current, change)
+        node.pending.append(change)
+        self._observe()
+
+    def flush(self, node: _Node) -> None:
+        """Make a file durable."""
+        pending, node.pending = node.pending, []
+        self._count_flush("file")
+        for change in pending:
+            _apply(node.durable, change)
+        self._observe()
+
+    def left(self) -> int:
+        """Return how many bytes may still be added."""
+        return self.space - sum(len(node.current) for node in self._names.values())
+
+    def _copy(self, names: dict[str, _Node]) -> FaultDisk:
+        everything = [*names.values(), *self._durable_names.values()]
+        everything += [node for *_, node in self._pending_names if node is not None]
+        self._copied = []
+        copies: dict[int, _Node] = {}
+        for node in everything:
+            if id(node) not in copies:
+                copies[id(node)] = _Node(
+                    bytearray(node.durable), bytearray(node.current), list(node.pending)
+                )
+                self._copied.append((node, copies[id(node)]))
+        disk = FaultDisk()
+        disk._names = {path: copies[id(node)] for path, node in names.items()}
+        return disk
+
+    def _rename(self, change: _NameChange) -> None:
+        self._pending_names.append(change)
+        self._observe()
+
+    def _change_names(
+        self, names: dict[str, _Node], directories: set[str], change: _NameChange
+    ) -> None:
+        kind, old, new, node = change
+        if kind == "mkdir":
+            directories.add(new)
+        elif kind == "link" and node is not None:
+            names[new] = node
+        elif kind == "unlink":
+            names.pop(old, None)
+        elif kind == "rename" and old in names:
+            names[new] = names.pop(old)
+
+    def _count_flush(self, what: str) -> None:
+        self.flushes += 1
+        self.failing_flush -= 1
+        if self.failing_flush == 0:
+            raise DiskFailed(f"flush of a {what} failed: as ordered")
+
+    def _observe(self) -> None:
+        if self.observer is not None:
+            self.observer()
+
+
+class FaultFile:
+    """Implements `waltz_storage.disk.DiskFile`."""
+
+    def __init__(self, disk: FaultDisk, node: _Node) -> None:
+        self._disk = disk
+        self._node = node
+        self._closed = False
+
+    def size(self) -> int:
+        return len(self._node.current)
+
+    def read(self, offset: int, length: int) -> bytes:
+        assert not self._closed
+        return bytes(self._node.current[offset : offset + length])
+
+    def write(self, offset: int, data: bytes) -> None:
+        assert not self._closed
+        growth = offset + len(data) - len(self._node.current)
+        missing = max(0, growth) - max(0, self._disk.left())
+        if missing > 0:
+            fits = data[: max(0, len(data) - missing)]
+            if fits:
+                self._disk.change(self._node, (offset, fits))
+            raise NoSpace("no space left: as ordered")
+        if data:
+            self._disk.change(self._node, (offset, bytes(data)))
+
+    def allocate(self, start: int, end: int) -> None:
+        self.write(start, bytes(end - start))
+
+    def truncate(self, size: int) -> None:
+        assert not self._closed
+        self._disk.change(self._node, (size, None))
+
+    def flush(self) -> None:
+        assert not self._closed
+        self._disk.flush(self._node)
+
+    def lock(self, length: int) -> bool:
+        holder = self._disk.locks.setdefault(id(self._node), self)
+        return holder is self
+
+    def close(self) -> None:
+        self._closed = True
+        if self._disk.locks.get(id(self._node)) is self:
+            del self._disk.locks[id(self._node)]
+
+
+def _survivor(node: _Node, random: Random) -> bytes:
+    """Return the content of a file after a crash: a mixture of what it was since the last flush."""
+    version = bytearray(node.durable)
+    versions = [bytes(version)]
+    for change in node.pending:
+        _apply(version, change)
+        versions.append(bytes(version))
+    fate = random.choice(("lost", "kept", "mixed", "mixed"))
+    if fate == "lost" or len(versions) == 1:
+        return versions[0]
+    if fate == "kept":
+        return versions[-1]
+    size = len(random.choice(versions))
+    mixture = b"".join(
+        _sector(random.choice(versions), start, random) for start in range(0, size, SECTOR_BYTES)
+    )
+    other, tear = random.choice(versions), random.randrange(size + 1)
+    end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
+    return mixture[:tear] + other[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
+
+
+def _sector(version: bytes, start: int, random: Random) -> bytes:
+    sector = version[start : start + SECTOR_BYTES]
+    if not sector and random.random() < 0.2:
+        return random.randbytes(SECTOR_BYTES)
+    return sector.ljust(SECTOR_BYTES, b"\0")
