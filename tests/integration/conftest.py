@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from waltz.local.zookeeper import ZooKeeperProcess
+from waltz.metadata.kazoo_store import KazooStore
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,20 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def zk_root() -> str:
     """A cluster root that no other test uses."""
     return f"/test-{uuid.uuid4().hex}/cluster"
+
+
+@pytest.fixture
+def end_session(zookeeper: str) -> Callable[[KazooStore], Awaitable[None]]:
+    """Ends a session as an expiry would: a second client takes it over and closes it."""
+
+    async def end(store: KazooStore) -> None:
+        intruder = KazooClient(zookeeper, client_id=store._client.client_id)
+
+        def take_over_and_close() -> None:
+            intruder.start()
+            intruder.stop()
+            intruder.close()
+
+        await asyncio.to_thread(take_over_and_close)
+
+    return end

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.eventually import eventually
 from waltz.metadata.kazoo_store import KazooStore
@@ -50,21 +49,13 @@ def in_memory() -> Ensemble:
     return Ensemble(connect, expire)
 
 
-def over(connect_string: str) -> Ensemble:
+def over(connect_string: str, end_session: Callable[[KazooStore], Awaitable[None]]) -> Ensemble:
     async def connect() -> MetadataStore:
         return await KazooStore.connect(connect_string, 4000)
 
     async def expire(store: MetadataStore) -> None:
-        """A second client that takes over the session and closes it."""
         assert isinstance(store, KazooStore)
-        intruder = KazooClient(connect_string, client_id=store._client.client_id)
-
-        def end_session() -> None:
-            intruder.start()
-            intruder.stop()
-            intruder.close()
-
-        await asyncio.to_thread(end_session)
+        await end_session(store)
 
     return Ensemble(connect, expire)
 
@@ -73,7 +64,7 @@ def over(connect_string: str) -> Ensemble:
 def ensemble(request: pytest.FixtureRequest) -> Ensemble:
     if request.param == "memory":
         return in_memory()
-    return over(request.getfixturevalue("zookeeper"))
+    return over(request.getfixturevalue("zookeeper"), request.getfixturevalue("end_session"))
 
 
 @pytest.fixture

@@ -277,3 +277,72 @@ async def test_leaving_while_cut_off_gives_up_in_time(
     world.zookeeper.suspend(server.store)
     await server.membership.leave()
     assert len((await world.admin.view()).members) == 1
+
+
+class Faults:
+    """Lets servers come, go, hang and lose their sessions, as a seed says."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._rng = random.Random(seed)
+        self._owner_of: dict[tuple[int, int], int] = {}
+        self._left: list[Server] = []
+
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            await self._step()
+            for _ in range(self._rng.randrange(12)):
+                await asyncio.sleep(0)
+            self._no_generation_has_two_owners()
+        for server in self._world.servers:
+            if server.store.health.connection is not Connection.CONNECTED:
+                self._world.zookeeper.resume(server.store)
+
+    def settled(self) -> bool:
+        """Whether everybody who is there owns what a consistent assignment says."""
+        node = self._world.zookeeper.dump()[self._world.admin.paths.server_descriptors]
+        assert node.data is not None
+        assignment = PartitionAssignment.decode(node.data)
+        there = [s for s in self._world.servers if s not in self._left]
+        owned = {s.membership.server_id: dict(s.partitions) for s in there}
+        return assignment.cversion == node.cversion and owned == {
+            server: dict(partitions) for server, partitions in assignment.servers.items()
+        }
+
+    async def _step(self) -> None:
+        zookeeper = self._world.zookeeper
+        there = [s for s in self._world.servers if s not in self._left]
+        server = self._rng.choice(there)
+        connected = server.store.health.connection is Connection.CONNECTED
+        match self._rng.randrange(7), connected:
+            case 0, _ if len(there) < 5:
+                await self._world.server()
+            case 1, True if len(there) > 2:
+                self._left.append(server)
+                await server.membership.leave()
+            case 2, True:
+                zookeeper.suspend(server.store)
+            case 3, _:
+                zookeeper.expire(server.store)
+            case 4, False:
+                zookeeper.resume(server.store)
+            case 5, True:
+                server.store.lose_next_answer()
+            case 6, True:
+                await server.membership.prefer([self._rng.randrange(PARTITIONS)])
+
+    def _no_generation_has_two_owners(self) -> None:
+        for server in self._world.servers:
+            for owned in server.partitions.items():
+                owner = server.membership.server_id
+                assert self._owner_of.setdefault(owned, owner) == owner
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_random_faults(world: World, seed: int) -> None:
+    """No generation of a partition is ever given to two servers, and all is well in the end."""
+    faults = Faults(world, seed)
+    await world.server()
+    await world.server()
+    await faults.run(40)
+    await eventually(faults.settled)

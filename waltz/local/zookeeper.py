@@ -116,19 +116,20 @@ class ZooKeeperProcess:
             _check_free(self._port)
         java = find_java()
         class_path = os.pathsep.join(map(str, find_jars()))
-        (self._directory / "data").mkdir(parents=True, exist_ok=True)
-        config = self._directory / "zoo.cfg"
-        data = (self._directory / "data").resolve()
-        config.write_text(_CONFIG.format(data=data, host=HOST, port=self._port or 0))
-        logging = self._directory / "log4j2.properties"
-        logging.write_text(_LOGGING)
-        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging.resolve()}"]
+        try:
+            config, logging = self._write_config()
+        except OSError as problem:
+            raise ZooKeeperNotStarted(
+                f"ZooKeeper did not start: its directory {self._directory} cannot be used "
+                f"({problem})"
+            ) from problem
+        command = [java, *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}"]
         command += ["-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
             # In a session of its own: Ctrl-C is for its parent, which stops it in good order.
             self._process = subprocess.Popen(
-                [*command, str(config.resolve())],
+                [*command, str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -155,6 +156,15 @@ class ZooKeeperProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def _write_config(self) -> tuple[Path, Path]:
+        """Return the server's configuration and that of its logging."""
+        data = self._directory.resolve() / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
+        config.write_text(_CONFIG.format(data=data, host=HOST, port=self._port or 0))
+        logging.write_text(_LOGGING)
+        return config, logging
 
     def _await_answer(self, process: subprocess.Popen[bytes], log_start: int) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S

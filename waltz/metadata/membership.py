@@ -31,7 +31,7 @@ from waltz.metadata.recipe import (
     next_for_client,
     next_for_server,
 )
-from waltz.metadata.retry import pause, retry_delays, until_answered
+from waltz.metadata.retry import reconnections, retry_delays, until_answered, wait_at_most
 from waltz.metadata.store import (
     ANY_VERSION,
     NodeMissing,
@@ -73,23 +73,25 @@ class _Observer:
 
     async def _run(self) -> None:
         delays = retry_delays()
-        while True:
-            self._changed.clear()
-            try:
-                await self._act(await self._cluster.view(self._changed.set))
-            except VersionConflict:
-                # Somebody wrote since; the watch that was set by the reading has seen it.
-                log.debug("another server wrote the assignment first")
-            except (PolicyError, MalformedMetadata) as problem:
-                log.error("partitions cannot be assigned: %s", problem)
-            except StoreUnavailable as problem:
-                log.warning("membership: %s; looking again", problem)
-                await pause(self._cluster.store, next(delays))
-                continue
-            except StoreClosed:
-                return
-            delays = retry_delays()
-            await self._changed.wait()
+        with reconnections(self._cluster.store) as reconnected:
+            while True:
+                self._changed.clear()
+                reconnected.clear()
+                try:
+                    await self._act(await self._cluster.view(self._changed.set))
+                except VersionConflict:
+                    # Somebody wrote since; the watch that was set by the reading has seen it.
+                    log.debug("another server wrote the assignment first")
+                except (PolicyError, MalformedMetadata) as problem:
+                    log.error("partitions cannot be assigned: %s", problem)
+                except StoreUnavailable as problem:
+                    log.warning("membership: %s; looking again", problem)
+                    await wait_at_most(reconnected, next(delays))
+                    continue
+                except StoreClosed:
+                    return
+                delays = retry_delays()
+                await self._changed.wait()
 
 
 class ServerMembership:

@@ -32,8 +32,9 @@ def retry_delays() -> Iterator[float]:
         delay = min(2 * delay, 8.0)
 
 
-async def pause(store: MetadataStore, delay: float) -> None:
-    """Wait ``delay`` seconds, or until the store is connected again if that comes first."""
+@contextlib.contextmanager
+def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
+    """Have an event, inside, that is set whenever the store has got a connection again."""
     reconnected = asyncio.Event()
 
     def on_connection(connection: Connection) -> None:
@@ -42,25 +43,33 @@ async def pause(store: MetadataStore, delay: float) -> None:
 
     forget = store.health.on_change(on_connection)
     try:
-        # Not wait_for, which up to Python 3.11 forgets a cancellation that comes with the event.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await reconnected.wait()
+        yield reconnected
     finally:
         forget()
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Wait until ``event`` is set, or ``seconds`` have passed."""
+    # Not wait_for, which up to Python 3.11 forgets a cancellation that comes with the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat ``operation``, which must bear it, for as long as it raises StoreUnavailable.
 
-    There is no limit: whoever wants one puts asyncio.timeout around it.
+    It is repeated as soon as the connection is back, or after a delay if it was never gone. There
+    is no limit: whoever wants one puts asyncio.timeout around it.
     """
-    for delay in retry_delays():
-        try:
-            return await operation()
-        except StoreUnavailable as problem:
-            log.warning("%s; trying again within %g s", problem, delay)
-            await pause(store, delay)
+    with reconnections(store) as reconnected:
+        for delay in retry_delays():
+            reconnected.clear()
+            try:
+                return await operation()
+            except StoreUnavailable as problem:
+                log.warning("%s; trying again within %g s", problem, delay)
+                await wait_at_most(reconnected, delay)
     raise AssertionError("the delays never end")
 
 

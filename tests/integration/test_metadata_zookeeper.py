@@ -1,0 +1,197 @@
+"""Against a real ZooKeeper: the cluster's znodes, membership, lost sessions, a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.eventually import eventually
+from waltz.local.zookeeper import ZooKeeperNotStarted, ZooKeeperProcess, find_jars
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.formats import OwnedPartition
+from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
+from waltz.metadata.lifecycle import create_cluster, delete_cluster
+from waltz.metadata.membership import ClientMembership, ServerMembership
+from waltz.metadata.recipe import Endpoint
+from waltz.metadata.store import Connection, ConnectionLost, OperationTimedOut
+
+
+@pytest.fixture
+async def store(zookeeper: str) -> AsyncIterator[KazooStore]:
+    connected = await KazooStore.connect(zookeeper, 4000)
+    yield connected
+    await connected.close()
+
+
+async def test_storage_operations(store: KazooStore, zk_root: str) -> None:
+    await create_cluster(store, zk_root, "test", 3, key=uuid.uuid4())
+    cluster = Cluster(store, zk_root)
+    await asyncio.gather(*(cluster.add_storage_node(f"host{n}:1", n, 9000) for n in range(3)))
+    for group in range(3):
+        await cluster.auto_assign(group)
+    assignments = (await cluster.replica_assignments()).value
+    assert assignments.storages_of(2) == tuple(assignments.partitions)
+    assert (await cluster.partition_metadata(1)).version == 0
+    ids = await asyncio.gather(*(cluster.next_client_id() for _ in range(5)))
+    assert sorted(ids) == [1, 2, 3, 4, 5]
+    await delete_cluster(store, zk_root, "test")
+    assert await store.get(zk_root) is None
+
+
+async def test_membership_over_a_lost_session(
+    store: KazooStore,
+    zookeeper: str,
+    zk_root: str,
+    end_session: Callable[[KazooStore], Awaitable[None]],
+) -> None:
+    await create_cluster(store, zk_root, "test", 4, key=uuid.uuid4())
+    own: list[Mapping[int, int]] = [{}, {}]
+
+    def owning(place: int) -> Callable[[Mapping[int, int]], None]:
+        return lambda partitions: own.__setitem__(place, partitions)
+
+    seen: list[Mapping[Endpoint, tuple[OwnedPartition, ...]]] = [{}]
+    stores = [await KazooStore.connect(zookeeper, 4000) for _ in own]
+    servers = [
+        ServerMembership(Cluster(s, zk_root), ("localhost", 6001 + n), owning(n))
+        for n, s in enumerate(stores)
+    ]
+    client = ClientMembership(Cluster(store, zk_root), seen.append)
+    client.start()
+    for server in servers:
+        await server.join()
+    await eventually(lambda: [len(p) for p in own] == [2, 2])
+    await eventually(lambda: len(seen[-1]) == 2)
+
+    before = dict(own[1])
+    await end_session(stores[0])
+    await eventually(lambda: own[1] != before or own[0] == {})
+    await eventually(lambda: [len(p) for p in own] == [2, 2])
+    view = await Cluster(store, zk_root).view()
+    assert sorted(view.servers()) == [1, 2]
+    assert view.cversion >= 4
+
+    await servers[0].leave()
+    await eventually(lambda: len(own[1]) == 4)
+    await eventually(lambda: seen[-1].keys() == {("localhost", 6002)})
+    await servers[1].leave()
+    await client.stop()
+    for connected in stores:
+        await connected.close()
+
+
+async def test_session_outlives_a_restart_of_zookeeper(tmp_path: Path) -> None:
+    process = ZooKeeperProcess(tmp_path)
+    process.start()
+    now = [100.0]
+    store = await KazooStore.connect(process.connect_string, 20_000, clock=lambda: now[0])
+    states: list[Connection] = []
+    try:
+        session = store.health.session_id
+        await store.create("/kept", b"data", ephemeral=True)
+        store.health.on_change(states.append)
+        process.kill()
+        await eventually(lambda: store.health.connection is Connection.SUSPENDED)
+        assert store.health.unhealthy_since == 100.0
+        now[0] = 200.0
+        process.start()
+        await eventually(lambda: store.health.connection is Connection.CONNECTED)
+        assert states == [Connection.SUSPENDED, Connection.CONNECTED]
+        assert store.health.session_id == session
+        assert store.health.connection is Connection.CONNECTED
+        node = await store.get("/kept")
+        assert node is not None
+        assert (node.data, node.owner) == (b"data", session)
+    finally:
+        await store.close()
+        process.stop()
+    assert process.pid is None
+
+
+async def test_operations_without_zookeeper_end_in_time(tmp_path: Path) -> None:
+    process = ZooKeeperProcess(tmp_path)
+    process.start()
+    store = await KazooStore.connect(process.connect_string, 1000)
+    process.kill()
+    with pytest.raises((OperationTimedOut, ConnectionLost)):
+        await store.get("/")
+    await store.close()
+
+
+async def test_nobody_there() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ConnectFailed, match=f"{address} gave no session within 0.2 s"):
+            await KazooStore.connect(address, 1000, connect_timeout_s=0.2)
+
+
+@pytest.mark.parametrize("address", ["", "host:port", ":2181"])
+async def test_not_an_address(address: str) -> None:
+    with pytest.raises(ConnectFailed, match="not a ZooKeeper address"):
+        await KazooStore.connect(address, 1000)
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ZooKeeperNotStarted, match=f"port {port} cannot be used"):
+            ZooKeeperProcess(tmp_path, port).start()
+
+
+def test_unusable_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where a directory should be")
+    with pytest.raises(ZooKeeperNotStarted, match=r"its directory .* cannot be used"):
+        ZooKeeperProcess(tmp_path).start()
+
+
+def test_unusable_data(tmp_path: Path) -> None:
+    process = ZooKeeperProcess(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "version-2").write_text("a file where a directory should be")
+    with pytest.raises(ZooKeeperNotStarted, match=r"exited with .* Its log, .*\.log"):
+        process.start()
+    assert process.pid is None
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ZooKeeperNotStarted, match="no java in JAVA_HOME"):
+        ZooKeeperProcess(tmp_path / "zk").start()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ZooKeeperNotStarted, match="no java in the PATH"):
+        ZooKeeperProcess(tmp_path / "zk").start()
+
+
+@pytest.mark.parametrize(
+    ("banner", "reason"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11; install a newer"),
+        ('java version "1.8.0_292"', "is Java 8; install a newer"),
+        ("what?", "does not tell a version"),
+    ],
+)
+def test_unsuitable_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, reason: str
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{banner}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ZooKeeperNotStarted, match=reason):
+        ZooKeeperProcess(tmp_path / "zk").start()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ZooKeeperNotStarted, match="come with pyspark, which is not installed"):
+        find_jars()
