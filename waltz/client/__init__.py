@@ -1,0 +1,53 @@
+"""The client library: append to a cluster and stream from it, with asyncio.
+
+What decides is pure, one partition at a time:
+
+* `mount`: getting a feed going; `feed`: a stream's position; `appends`: the fate of appends
+* `questions`: reads and marks; `read_ahead`: the memory of reads; `codec`: the hot messages
+* `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
+
+What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
+`appender`, `asker`, `stream`, and `client`, the API itself. `settings` reads configuration files.
+"""
+
+from waltz.client.client import Client, connect
+from waltz.client.errors import (
+    AppendUncertain,
+    ClientAhead,
+    ClientClosed,
+    ClusterNotFound,
+    ClusterUnreachable,
+    DataCorrupt,
+    DataTooLarge,
+    LockFailed,
+    PartitionUnknown,
+    ServerTooOld,
+    TransactionNotFound,
+    WaltzError,
+)
+from waltz.client.settings import ClientOptions
+from waltz.client.stream import Stream
+from waltz.client.values import Attempt, Draft, Serializer, Transaction
+
+__all__ = [
+    "AppendUncertain",
+    "Attempt",
+    "Client",
+    "ClientAhead",
+    "ClientClosed",
+    "ClientOptions",
+    "ClusterNotFound",
+    "ClusterUnreachable",
+    "DataCorrupt",
+    "DataTooLarge",
+    "Draft",
+    "LockFailed",
+    "PartitionUnknown",
+    "Serializer",
+    "ServerTooOld",
+    "Stream",
+    "Transaction",
+    "TransactionNotFound",
+    "WaltzError",
+    "connect",
+]

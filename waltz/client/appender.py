@@ -1,0 +1,274 @@
+"""Drives the appends of all partitions over the network: futures, limits, connections.
+
+What is sent and what an answer means is decided in `waltz.client.appends`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import cast
+
+from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.asker import Asker
+from waltz.client.codec import FeedRun, parse
+from waltz.client.directory import Directory
+from waltz.client.errors import (
+    AppendUncertain,
+    ClientAhead,
+    ClientClosed,
+    ClusterUnreachable,
+    LockFailed,
+    ServerTooOld,
+)
+from waltz.client.link import Link
+from waltz.client.links import Links
+from waltz.client.mount import RequestIds
+from waltz.client.ticker import Ticker
+from waltz.net import TlsConfig
+from waltz.protocol import ReqId
+
+MAX_IN_FLIGHT_BYTES = 64 << 20
+"""Data of unresolved appends per partition; beyond it appends wait, but one always goes."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    appends: PartitionAppends
+    link: Link | None = None
+    in_flight: int = 0
+    in_flight_bytes: int = 0
+    queue: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+class Appender:
+    """The appends of one client id. A partition is mounted when it is first used."""
+
+    def __init__(
+        self,
+        client_id: int,
+        directory: Directory,
+        tls: TlsConfig,
+        asker: Asker,
+        *,
+        max_in_flight: int,
+        long_wait_seconds: float,
+    ) -> None:
+        self._client_id = client_id
+        self._asker = asker
+        self._max_in_flight = max_in_flight
+        self._long_wait_seconds = long_wait_seconds
+        self._links = Links(directory, tls, self)
+        self._ticker = Ticker(self._tick)
+        self._partitions: dict[int, _Partition] = {}
+        self._mounting = asyncio.Lock()
+        self._calls = 0
+        self._open_calls: dict[int, None] = {}
+        self._flushers: list[tuple[int, asyncio.Future[None]]] = []
+        self._closed = False
+
+    async def mount(self, partition: int, mark: int | None = None) -> int:
+        """Begin the partition's feed after ``mark`` (None: its high-water mark), at first use.
+
+        Returns the last transaction fed.
+        """
+        return (await self._partition(partition, mark)).appends.mark
+
+    async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
+        """Append, again if need be, and return the transaction id.
+
+        Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
+        ClusterUnreachable if nothing could be sent within the time given.
+        """
+        self._calls += 1
+        call = self._calls
+        self._open_calls[call] = None
+        sent: list[ReqId] = []
+        try:
+            if timeout_seconds is None:
+                return await self._append(partition, append, sent)
+            async with asyncio.timeout(timeout_seconds):
+                return await self._append(partition, append, sent)
+        except TimeoutError:
+            if sent:
+                reason = f"no outcome within {timeout_seconds:g} s"
+                raise AppendUncertain(partition, sent[-1], reason) from None
+            raise ClusterUnreachable(
+                f"no server took an append to partition {partition} within {timeout_seconds:g} s, "
+                "and nothing was sent: check that servers are running and reachable"
+            ) from None
+        finally:
+            del self._open_calls[call]
+            if self._flushers:
+                self._tell_flushers()
+
+    async def flush(self) -> None:
+        """Return when every append called before this has its outcome."""
+        if not self._open_calls:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushers.append((self._calls, future))
+        for partition in self._partitions.values():
+            partition.appends.flush()
+            self._drain(partition)
+        await future
+
+    async def close(self) -> None:
+        """Close the connections; what is unresolved ends as AppendUncertain or ClientClosed."""
+        self._closed = True
+        self._ticker.stop()
+        await self._links.close()
+        for partition in self._partitions.values():
+            partition.link = None
+            partition.appends.close()
+            self._drain(partition)
+            while partition.queue:
+                _wake(partition.queue.popleft())
+
+    def attached(self, partition: int, link: Link, generation: int) -> None:
+        """See LinkUser."""
+        state = self._partitions[partition]
+        state.link = link
+        state.appends.attach(generation, link.seq, link.version)
+        self._drain(state)
+
+    def detached(self, partition: int) -> None:
+        """See LinkUser."""
+        state = self._partitions[partition]
+        state.link = None
+        state.appends.detach()
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """See LinkUser."""
+        touched: dict[int, _Partition] = {}
+        for item in parse(bodies, link.version):
+            number = item.partition if isinstance(item, FeedRun) else item.req_id.partition
+            state = self._partitions.get(number)
+            if state is None or state.link is not link:
+                continue
+            touched[number] = state
+            if isinstance(item, FeedRun):
+                state.appends.fed(item.records)
+            else:
+                state.appends.received(item)
+        for number, state in touched.items():
+            self._asker.saw(number, state.appends.mark)
+            self._drain(state)
+
+    async def _append(self, partition: int, append: Append, sent: list[ReqId]) -> int:
+        state = await self._partition(partition)
+        size = len(append.data)
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room(state, size)
+            future: asyncio.Future[Settled] = loop.create_future()
+            state.in_flight += 1
+            state.in_flight_bytes += size
+            state.appends.append(future, append)
+            self._drain(state)
+            try:
+                settled = await future
+            except asyncio.CancelledError:
+                req_id = state.appends.withdraw(future)
+                if req_id is not None:
+                    sent.append(req_id)
+                raise
+            finally:
+                state.in_flight -= 1
+                state.in_flight_bytes -= size
+                if state.queue:
+                    _wake(state.queue.popleft())
+            if settled.outcome is Outcome.COMMITTED:
+                return settled.number
+            if settled.outcome is not Outcome.ABSENT:
+                raise _error(partition, settled, state.appends.mark)
+
+    async def _room(self, state: _Partition, size: int) -> None:
+        """Wait until one more append of ``size`` bytes fits into what may be in flight."""
+        while not self._closed and (
+            state.in_flight >= self._max_in_flight
+            or (state.in_flight and state.in_flight_bytes + size > MAX_IN_FLIGHT_BYTES)
+        ):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            state.queue.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled() and state.queue:
+                    _wake(state.queue.popleft())
+                raise
+        if self._closed:
+            raise ClientClosed
+
+    async def _partition(self, number: int, mark: int | None = None) -> _Partition:
+        """Return the partition, mounted from its high-water mark if this is its first use."""
+        if self._closed:
+            raise ClientClosed
+        state = self._partitions.get(number)
+        if state is not None:
+            return state
+        async with self._mounting:
+            if number not in self._partitions:
+                if mark is None:
+                    mark = await self._asker.mark(number)
+                ids = RequestIds(self._client_id, number)
+                appends = PartitionAppends(ids, mark, self._long_wait_seconds)
+                self._partitions[number] = _Partition(appends)
+                self._links.want(number)
+            return self._partitions[number]
+
+    def _drain(self, state: _Partition) -> None:
+        """Send what the partition wants sent, and hand out its results."""
+        appends = state.appends
+        if appends.outgoing:
+            outgoing, appends.outgoing = appends.outgoing, []
+            if state.link is not None:
+                state.link.send(outgoing)
+        if appends.settled:
+            settled, appends.settled = appends.settled, []
+            for one in settled:
+                future = cast("asyncio.Future[Settled]", one.token)
+                if not future.done():
+                    future.set_result(one)
+        if not appends.idle:
+            self._ticker.start()
+
+    def _tick(self, now: float) -> bool:
+        busy = False
+        for state in self._partitions.values():
+            if not state.appends.idle:
+                busy = True
+                state.appends.tick(now)
+                self._drain(state)
+        return busy
+
+    def _tell_flushers(self) -> None:
+        oldest = next(iter(self._open_calls), self._calls + 1)
+        for last, future in self._flushers:
+            if oldest > last:
+                _wake(future)
+        self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _error(partition: int, settled: Settled, mark: int) -> Exception:
+    """Return the named error of an outcome that is an end and no success."""
+    match settled.outcome:
+        case Outcome.LOCK_FAILED:
+            return LockFailed(partition, settled.number)
+        case Outcome.AHEAD:
+            return ClientAhead(partition, mark, settled.number)
+        case Outcome.UNSUPPORTED:
+            return ServerTooOld(partition, settled.number, "locks of that kind")
+        case Outcome.UNCERTAIN:
+            assert settled.req_id is not None
+            return AppendUncertain(
+                partition, settled.req_id, "the client was closed or the log lost"
+            )
+        case _:
+            return ClientClosed()

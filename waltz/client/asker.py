@@ -1,0 +1,154 @@
+"""Asks servers for data and marks, on connections of their own. Touches the network.
+
+These connections never mount anything, so that reading is neither held up by feeds nor disturbs
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from waltz.client.codec import FeedRun, parse
+from waltz.client.directory import Directory
+from waltz.client.errors import ClientClosed, DataCorrupt
+from waltz.client.link import Link
+from waltz.client.links import Links
+from waltz.client.mount import RequestIds
+from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, PartitionQuestions, Verdict
+from waltz.client.ticker import Ticker
+from waltz.net import TlsConfig
+from waltz.protocol.records import NO_TRANSACTION
+
+OnAnswer = Callable[[Answer | None], None]
+"""Called once with the answer, or with None if the client is closed before."""
+
+
+class Asker:
+    """The open questions of one client, partition by partition."""
+
+    def __init__(self, client_id: int, directory: Directory, tls: TlsConfig) -> None:
+        self._client_id = client_id
+        self._links = Links(directory, tls, self)
+        self._ticker = Ticker(self._tick)
+        self._partitions: dict[int, PartitionQuestions] = {}
+        self._link_of: dict[int, Link] = {}
+        self._known: dict[int, int] = {}
+        self._closed = False
+
+    def saw(self, partition: int, transaction_id: int) -> None:
+        """Note that the partition's log reaches ``transaction_id``."""
+        if transaction_id > self._known.get(partition, NO_TRANSACTION):
+            self._known[partition] = transaction_id
+
+    def known_mark(self, partition: int) -> int:
+        """Return the largest transaction id known to be in the partition's log."""
+        return self._known.get(partition, NO_TRANSACTION)
+
+    async def mark(self, partition: int) -> int:
+        """Return the partition's high-water mark, when its server has told it."""
+        answer = await self._answer(partition, lambda q, token: q.ask_mark(token))
+        self.saw(partition, answer.mark)
+        return answer.mark
+
+    async def data(self, partition: int, transaction_id: int) -> bytes:
+        """Return the data of a transaction that is in the log. Raises DataCorrupt."""
+        answer = await self._answer(partition, lambda q, token: q.ask_data(token, transaction_id))
+        if answer.verdict is Verdict.CORRUPT:
+            raise DataCorrupt(partition, transaction_id, CHECKSUM_ATTEMPTS)
+        return answer.data
+
+    def ask_data(self, partition: int, transaction_id: int, answered: OnAnswer) -> None:
+        """Ask for data and have ``answered`` called, without a future for each."""
+        if self._closed:
+            raise ClientClosed
+        self._of(partition).ask_data(answered, transaction_id)
+        self._settle(partition)
+
+    async def close(self) -> None:
+        """Close the connections; open questions end with ClientClosed."""
+        self._closed = True
+        self._ticker.stop()
+        await self._links.close()
+        for questions in self._partitions.values():
+            for token in questions.close():
+                cast(OnAnswer, token)(None)
+
+    def attached(self, partition: int, link: Link, generation: int) -> None:
+        """See LinkUser."""
+        self._link_of[partition] = link
+        self._of(partition).attach(generation)
+        self._settle(partition)
+
+    def detached(self, partition: int) -> None:
+        """See LinkUser."""
+        self._link_of.pop(partition, None)
+        self._of(partition).detach()
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """See LinkUser."""
+        touched = set()
+        for message in parse(bodies, link.version):
+            if not isinstance(message, FeedRun):
+                partition = message.req_id.partition
+                if partition in self._partitions and self._links.is_at(partition, link):
+                    self._partitions[partition].received(message)
+                    touched.add(partition)
+        for partition in touched:
+            self._settle(partition)
+
+    def _of(self, partition: int) -> PartitionQuestions:
+        questions = self._partitions.get(partition)
+        if questions is None:
+            questions = PartitionQuestions(RequestIds(self._client_id, partition))
+            self._partitions[partition] = questions
+            self._links.want(partition)
+        return questions
+
+    async def _answer(
+        self, partition: int, ask: Callable[[PartitionQuestions, OnAnswer], None]
+    ) -> Answer:
+        if self._closed:
+            raise ClientClosed
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: Answer | None) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        questions = self._of(partition)
+        ask(questions, answered)
+        self._settle(partition)
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            questions.withdraw(answered)
+            raise
+        if answer is None:
+            raise ClientClosed
+        return answer
+
+    def _settle(self, partition: int) -> None:
+        """Send what the questions of a partition want sent, and hand out their answers."""
+        questions = self._partitions[partition]
+        if questions.outgoing:
+            outgoing, questions.outgoing = questions.outgoing, []
+            link = self._link_of.get(partition)
+            if link is not None:
+                link.send(outgoing)
+        if questions.answers:
+            answers, questions.answers = questions.answers, []
+            for answer in answers:
+                cast(OnAnswer, answer.token)(answer)
+        if questions:
+            self._ticker.start()
+
+    def _tick(self, now: float) -> bool:
+        busy = False
+        for partition, questions in self._partitions.items():
+            if questions:
+                busy = True
+                questions.tick(now)
+                self._settle(partition)
+        return busy

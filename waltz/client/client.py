@@ -1,0 +1,397 @@
+"""The client: what applications open, append with, and stream from. Network and ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from waltz.client.appender import Appender
+from waltz.client.appends import Append
+from waltz.client.asker import Asker
+from waltz.client.directory import Directory
+from waltz.client.errors import (
+    ClientClosed,
+    ClusterNotFound,
+    ClusterUnreachable,
+    DataTooLarge,
+    LockFailed,
+    PartitionUnknown,
+    TransactionNotFound,
+)
+from waltz.client.opening import Opening
+from waltz.client.settings import ClientOptions, read_client_settings
+from waltz.client.stream import Stream, StreamSources
+from waltz.client.values import MAX_DATA_BYTES, Attempt, Draft, Serializer
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.formats import ClusterParams
+from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
+from waltz.metadata.membership import ClientMembership
+from waltz.net import TlsConfig
+from waltz.protocol.locks import Lock, lock_hashes
+from waltz.protocol.records import NO_TRANSACTION, checksum
+
+log = logging.getLogger(__name__)
+
+Build = Callable[[Attempt], Draft | None] | Callable[[Attempt], Awaitable[Draft | None]]
+"""Decides what to append, given the attempt; None if there is nothing to do."""
+
+
+class Client:
+    """One application's access to one cluster. Open it with `waltz.connect`.
+
+    It belongs to the event loop that it was opened on.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        params: ClusterParams,
+        client_id: int,
+        options: ClientOptions,
+        *,
+        owns_store: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._params = params
+        self._client_id = client_id
+        self._options = options
+        self._owns_store = owns_store
+        self._directory = Directory()
+        self._asker = Asker(client_id, self._directory, options.tls)
+        self._appender = Appender(
+            client_id,
+            self._directory,
+            options.tls,
+            self._asker,
+            max_in_flight=options.max_in_flight,
+            long_wait_seconds=options.long_wait_seconds,
+        )
+        self._streams: set[Stream] = set()
+        self._closed = False
+        self._membership = ClientMembership(cluster, self._directory.replace)
+        self._membership.start()
+        self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
+
+    @classmethod
+    async def open(cls, zookeeper: str, root: str, options: ClientOptions) -> Client:
+        """Open a client; see `waltz.connect`."""
+        options.tls.dialing_context()
+        try:
+            store = await KazooStore.connect(
+                zookeeper,
+                options.session_timeout_ms,
+                connect_timeout_s=options.connect_timeout_seconds,
+            )
+        except ConnectFailed as error:
+            raise ClusterUnreachable(str(error)) from error
+        try:
+            return await cls.over(Cluster(store, root), options, owns_store=True)
+        except BaseException:
+            await store.close()
+            raise
+
+    @classmethod
+    async def over(
+        cls, cluster: Cluster, options: ClientOptions, *, owns_store: bool = False
+    ) -> Client:
+        """Open a client of a cluster whose metadata store is open already.
+
+        Raises ClusterNotFound, ClusterUnreachable.
+        """
+        try:
+            async with asyncio.timeout(options.connect_timeout_seconds):
+                params = await cluster.params()
+                client_id = await cluster.next_client_id()
+        except NoCluster as error:
+            raise ClusterNotFound(str(error)) from error
+        except TimeoutError:
+            raise ClusterUnreachable(
+                f"ZooKeeper did not answer within {options.connect_timeout_seconds:g} s: "
+                "check that a majority of it is running"
+            ) from None
+        return cls(cluster, params, client_id, options, owns_store=owns_store)
+
+    @staticmethod
+    def from_config(path: str | Path) -> Opening[Client]:
+        """Open a client as a configuration file of Waltz 0.13.2 says (behaviour.md section 14).
+
+        An unknown key is an error, one without a meaning here a warning. TLS is set by
+        ``client.tls.*`` (PEM files). Raises waltz.config.ConfigError.
+        """
+        zookeeper, root, options = read_client_settings(Path(path))
+        return Opening(lambda: Client.open(zookeeper, root, options))
+
+    @property
+    def num_partitions(self) -> int:
+        """How many partitions the cluster has; they are numbered from 0."""
+        return self._params.num_partitions
+
+    @property
+    def cluster_name(self) -> str:
+        """The name given to the cluster when it was created."""
+        return self._params.name
+
+    @property
+    def client_id(self) -> int:
+        """The id under which this client appends; no other client has or had it."""
+        return self._client_id
+
+    async def append(
+        self,
+        partition: int,
+        data: Any,
+        *,
+        header: int = 0,
+        write_locks: Iterable[Lock] = (),
+        read_locks: Iterable[Lock] = (),
+        append_locks: Iterable[Lock] = (),
+        mark: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - an append that was sent needs more than a cancellation
+    ) -> int:
+        """Append one transaction and return its id, when a quorum has it on disk.
+
+        Locks are checked against ``mark``, the last transaction that the caller's decision took
+        into account; by default what this client has been fed by the time of sending. Appends of
+        one client may overlap; their order in the log is the log's.
+
+        Whatever happens to connections and servers, the transaction is appended once: it is sent
+        again only when it is certain that it is not in the log. ``timeout`` is in seconds; by
+        default the client's, or none.
+
+        Raises LockFailed when a lock was taken after ``mark``, and this client has been fed up to
+        the transaction that took it; AppendUncertain when time ran out, or the client was closed,
+        before the fate of what was sent is known (a cancellation leaves it unknown as well);
+        ClusterUnreachable when nothing could be sent; ClientAhead, ServerTooOld, DataTooLarge,
+        PartitionUnknown, ClientClosed.
+        """
+        draft = Draft(data, header, write_locks, read_locks, append_locks, mark)
+        return await self._append(partition, draft, mark, timeout)
+
+    async def submit(
+        self,
+        partition: int,
+        build: Build,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as in append
+    ) -> int | None:
+        """Append what ``build`` makes of the present state; have it made again after a conflict.
+
+        ``build`` gets an `Attempt` and returns a `Draft`, or None if there is nothing to do. It
+        must decide by a state that reflects everything up to the draft's mark (by default
+        ``attempt.mark``), and after a lock failure at least ``attempt.conflict``; it may be a
+        coroutine function that waits for that. Returns the transaction id, or None.
+
+        ``timeout`` (seconds) bounds each attempt. Raises what `append` raises, but LockFailed.
+        """
+        self._check(partition)
+        number, conflict = 0, None
+        while True:
+            number += 1
+            fed = await self._appender.mount(partition)
+            attempt = Attempt(partition, number, fed, conflict)
+            draft = build(attempt)
+            if inspect.isawaitable(draft):
+                draft = await draft
+            if draft is None:
+                return None
+            assert isinstance(draft, Draft), "build must return a waltz.Draft or None"
+            mark = attempt.mark if draft.mark is None else draft.mark
+            try:
+                return await self._append(partition, draft, mark, timeout)
+            except LockFailed as failed:
+                conflict = failed.transaction_id
+
+    async def mount(self, partition: int, mark: int | None = None) -> int:
+        """Make ready to append, and return the last transaction that this client has been fed.
+
+        Appending does it by itself, from the partition's high-water mark. A first call with
+        ``mark`` has everything after it fed, so that ClientAhead tells a mark of another log.
+        """
+        self._check(partition)
+        return await self._appender.mount(partition, mark)
+
+    def stream(
+        self,
+        partitions: int | Mapping[int, int],
+        *,
+        after: int = NO_TRANSACTION,
+        until: int | Mapping[int, int] | None = None,
+        data: bool = False,
+    ) -> Stream:
+        """Return a stream of one partition after the id ``after``, or of several, each after its.
+
+        Every transaction comes once, in the order of its partition; partitions are merged as they
+        arrive. Without ``until`` (ids, inclusive) it goes on for ever, waiting for what comes.
+        With ``data`` each transaction has its data, read ahead within bounds of memory.
+
+        Raises PartitionUnknown; iterating raises ClientAhead, DataCorrupt, ClientClosed.
+        """
+        marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
+        if isinstance(until, int):
+            until = dict.fromkeys(marks, until)
+        for partition in marks:
+            self._check(partition)
+        options = self._options
+        sources = StreamSources(
+            directory=self._directory,
+            tls=options.tls,
+            asker=self._asker,
+            new_client_id=self._cluster.next_client_id,
+            deserialize=self._deserialize,
+            buffer=options.stream_buffer,
+            ended=self._streams.discard,
+        )
+        stream = Stream(sources, marks, until or {}, data=data)
+        self._streams.add(stream)
+        return stream
+
+    async def read(self, partition: int, transaction_id: int) -> Any:
+        """Return the data of one transaction, its checksum verified.
+
+        Raises TransactionNotFound, DataCorrupt, PartitionUnknown, ClientClosed.
+        """
+        self._check(partition)
+        mark = self._asker.known_mark(partition)
+        if transaction_id > mark:
+            # Not asked for blindly: a server of 0.13.2 never forgets that an id was missing.
+            mark = await self._asker.mark(partition)
+        if not NO_TRANSACTION < transaction_id <= mark:
+            raise TransactionNotFound(partition, transaction_id, mark)
+        return self._deserialize(await self._asker.data(partition, transaction_id))
+
+    async def high_water_mark(self, partition: int) -> int:
+        """Return the id of the partition's last committed transaction, -1 if there is none."""
+        self._check(partition)
+        return await self._asker.mark(partition)
+
+    async def flush(self) -> None:
+        """Return when every append called before this has its outcome."""
+        if self._closed:
+            raise ClientClosed
+        await self._appender.flush()
+
+    async def close(self) -> None:
+        """Close everything. Unresolved appends raise AppendUncertain. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        for stream in list(self._streams):
+            await stream.aclose()
+        await self._appender.close()
+        await self._asker.close()
+        self._watch.cancel()
+        await self._membership.stop()
+        if self._owns_store:
+            await self._cluster.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _append(
+        self, partition: int, draft: Draft, mark: int | None, seconds: float | None
+    ) -> int:
+        self._check(partition)
+        data = self._serialize(draft.data)
+        append = Append(
+            data,
+            checksum(data),
+            draft.header,
+            lock_hashes(tuple(draft.write_locks)),
+            lock_hashes(tuple(draft.read_locks)),
+            lock_hashes(tuple(draft.append_locks)),
+            mark,
+        )
+        if seconds is None:
+            seconds = self._options.append_timeout_seconds
+        return await self._appender.append(partition, append, seconds)
+
+    def _check(self, partition: int) -> None:
+        if self._closed:
+            raise ClientClosed
+        if not 0 <= partition < self._params.num_partitions:
+            raise PartitionUnknown(partition, self._params.num_partitions)
+
+    def _serialize(self, value: Any) -> bytes:
+        serializer = self._options.serializer
+        data = value if serializer is None else serializer.serialize(value)
+        if not isinstance(data, bytes):
+            raise TypeError(
+                f"data is {type(data).__name__}, not bytes: encode it, or open the client with a "
+                "serializer"
+            )
+        if len(data) > MAX_DATA_BYTES:
+            raise DataTooLarge(len(data), MAX_DATA_BYTES)
+        return data
+
+    def _deserialize(self, data: bytes) -> Any:
+        serializer = self._options.serializer
+        return data if serializer is None else serializer.deserialize(data)
+
+    async def _watch_membership(self) -> None:
+        try:
+            await self._membership.finished()
+        except Exception:
+            log.exception(
+                "client %d no longer follows which server has which partition: close it and open "
+                "another",
+                self._client_id,
+            )
+
+
+def connect(
+    zookeeper: str,
+    *,
+    root: str,
+    tls: TlsConfig | None = None,
+    serializer: Serializer | None = None,
+    session_timeout_ms: int = 30_000,
+    connect_timeout: float = 10.0,
+    append_timeout: float | None = None,
+    max_in_flight: int = 1000,
+    stream_buffer: int = 10_000,
+) -> Opening[Client]:
+    """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
+
+    To be awaited, or entered with ``async with``, which closes it::
+
+        import asyncio
+        import waltz
+
+        async def main() -> None:
+            async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
+                tx = await client.append(0, b"hello", write_locks=[waltz.Lock("greeting", 1)])
+                async for transaction in client.stream(0, until=tx, data=True):
+                    print(transaction.id, transaction.data)
+
+        asyncio.run(main())
+
+    ``tls`` says how connections to servers are secured: by default they are, with any server
+    certificate accepted, as in Waltz 0.13.2. The other arguments are explained in
+    `ClientOptions`.
+
+    Raises ClusterUnreachable when ZooKeeper does not answer, ClusterNotFound when there is no
+    cluster at ``root``, waltz.metadata.paths.BadRoot, waltz.net.TlsConfigError.
+    """
+    options = ClientOptions(
+        tls=tls or TlsConfig(),
+        serializer=serializer,
+        session_timeout_ms=session_timeout_ms,
+        connect_timeout_seconds=connect_timeout,
+        append_timeout_seconds=append_timeout,
+        max_in_flight=max_in_flight,
+        stream_buffer=stream_buffer,
+    )
+    return Opening(lambda: Client.open(zookeeper, root, options))

@@ -1,0 +1,116 @@
+"""The client's hot messages, many at a time: feeds in, appends out. Pure.
+
+Does what `waltz.protocol.client_server` does, for the few messages that come by the thousand: a
+chunk of FeedData becomes one list of tuples, an append one struct per part. Source: wire.md
+section 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from waltz.protocol.client_server import (
+    AppendRequest,
+    Message,
+    TransactionDataRequest,
+    decode,
+    encode,
+)
+from waltz.protocol.fields import MalformedMessage
+from waltz.protocol.frames import CLIENT_SERVER
+
+FeedRecord = tuple[int, int, int, int, int, int]
+"""A fed transaction: client id, generation, partition, sequence number, transaction id, header."""
+
+
+class FeedRun(NamedTuple):
+    """Transactions of one partition that arrived one after the other."""
+
+    partition: int
+    records: list[FeedRecord]
+
+
+_FEED_DATA = 4
+_FEED_BODY = struct.Struct(">biiiiqi")
+_APPEND_HEAD = struct.Struct(">bhibiiiiq")
+_INT = struct.Struct(">i")
+_DATA_REQUEST = struct.Struct(">bhibiiiiq")
+
+_READ_LOCKS_SINCE = 1
+_APPEND_LOCKS_SINCE = 2
+
+
+def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
+    """Return what ``bodies`` say, in order, with neighbouring FeedData of a partition gathered.
+
+    Raises MalformedMessage.
+    """
+    parsed: list[FeedRun | Message] = []
+    run = FeedRun(-1, [])
+    unpack = _FEED_BODY.unpack
+    for body in bodies:
+        if body[0] != _FEED_DATA:
+            parsed.append(decode(body, version))
+            run = FeedRun(-1, [])
+            continue
+        try:
+            _, client, generation, partition, seq, transaction_id, header = unpack(body)
+        except struct.error:
+            raise MalformedMessage(f"FeedData of {len(body)} bytes") from None
+        if partition != run.partition or not run.records:
+            run = FeedRun(partition, [])
+            parsed.append(run)
+        run.records.append((client, generation, partition, seq, transaction_id, header))
+    return parsed
+
+
+def encode_message(message: Message, version: int) -> bytes:
+    """Return the whole frame of ``message``; raises UnsupportedByPeer."""
+    if isinstance(message, AppendRequest):
+        return _encode_append(message, version)
+    if isinstance(message, TransactionDataRequest):
+        r = message.req_id
+        return _DATA_REQUEST.pack(
+            CLIENT_SERVER.magic,
+            version,
+            _DATA_REQUEST.size - 7,
+            6,
+            r.client_id,
+            r.generation,
+            r.partition,
+            r.seq,
+            message.transaction_id,
+        )
+    return encode(message, version)
+
+
+def _encode_append(message: AppendRequest, version: int) -> bytes:
+    locks = [_ints(message.write_locks)]
+    if version >= _APPEND_LOCKS_SINCE:
+        locks += (_ints(message.read_locks), _ints(message.append_locks))
+    elif message.append_locks or (version < _READ_LOCKS_SINCE and message.read_locks):
+        return encode(message, version)  # which refuses
+    elif version >= _READ_LOCKS_SINCE:
+        locks.append(_ints(message.read_locks))
+    tail = b"".join((*locks, _INT.pack(message.header), _INT.pack(len(message.data))))
+    r = message.req_id
+    head = _APPEND_HEAD.pack(
+        CLIENT_SERVER.magic,
+        version,
+        _APPEND_HEAD.size - 7 + len(tail) + len(message.data) + _INT.size,
+        2,
+        r.client_id,
+        r.generation,
+        r.partition,
+        r.seq,
+        message.client_high_water_mark,
+    )
+    return b"".join((head, tail, message.data, _INT.pack(message.checksum)))
+
+
+def _ints(values: tuple[int, ...]) -> bytes:
+    if not values:
+        return b"\0\0\0\0"
+    return struct.pack(f">i{len(values)}i", len(values), *values)

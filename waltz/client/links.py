@@ -1,0 +1,125 @@
+"""One connection per server that has a wanted partition. Touches the network, through `Link`.
+
+Whoever uses it is told when a partition has a connection and when it has lost it; what follows
+from that is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import count
+from typing import Protocol
+
+from waltz.client.directory import Directory
+from waltz.client.link import Link
+from waltz.metadata.recipe import Endpoint
+from waltz.net import TlsConfig
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+
+
+class LinkUser(Protocol):
+    """Whom `Links` tells; every call comes from the event loop."""
+
+    def attached(self, partition: int, link: Link, generation: int) -> None:
+        """The partition's server is connected; again when only the generation has changed."""
+
+    def detached(self, partition: int) -> None:
+        """The partition's connection is gone, or the partition has left that server."""
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """Message bodies have come. May raise MalformedMessage to close the connection."""
+
+
+class Links:
+    """The connections of one client id."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        tls: TlsConfig,
+        user: LinkUser,
+        spec: ProtocolSpec = CLIENT_SERVER,
+    ) -> None:
+        self._directory = directory
+        self._tls = tls
+        self._user = user
+        self._spec = spec
+        self._seqs = count()
+        self._links: dict[Endpoint, Link] = {}
+        self._placed: dict[int, tuple[Link, int]] = {}
+        self._wanted: set[int] = set()
+        self._ending: list[asyncio.Task[None]] = []
+        self._unfollow = directory.follow(self._routes_changed)
+
+    def want(self, partition: int) -> None:
+        """Connect to the partition's server, now and wherever it goes."""
+        if partition not in self._wanted:
+            self._wanted.add(partition)
+            self._place(partition)
+
+    def all(self) -> Iterable[Link]:
+        """Return the links there are."""
+        return self._links.values()
+
+    def is_at(self, partition: int, link: Link) -> bool:
+        """Whether ``partition`` is at ``link``, so that what comes from there about it counts."""
+        placed = self._placed.get(partition)
+        return placed is not None and placed[0] is link
+
+    async def close(self) -> None:
+        """Close all connections. Nobody is told."""
+        self._unfollow()
+        self._wanted.clear()
+        self._placed.clear()
+        self._stop_unused()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def up(self, link: Link) -> None:
+        """See LinkOwner."""
+        for partition, generation in self._at(link):
+            self._user.attached(partition, link, generation)
+
+    def down(self, link: Link) -> None:
+        """See LinkOwner."""
+        for partition, _ in self._at(link):
+            self._user.detached(partition)
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """See LinkOwner."""
+        self._user.received(link, bodies)
+
+    def _at(self, link: Link) -> list[tuple[int, int]]:
+        return [(p, generation) for p, (at, generation) in self._placed.items() if at is link]
+
+    def _routes_changed(self) -> None:
+        for partition in list(self._wanted):
+            self._place(partition)
+        self._stop_unused()
+
+    def _place(self, partition: int) -> None:
+        """Bring one partition to where the directory says it is."""
+        route = self._directory.route(partition)
+        old = self._placed.get(partition)
+        if route is None:
+            if old is not None:
+                del self._placed[partition]
+                self._user.detached(partition)
+            return
+        link = self._links.get(route.endpoint)
+        if link is None:
+            link = Link(route.endpoint, self, self._tls, self._spec, self._seqs)
+            self._links[route.endpoint] = link
+        if old == (link, route.generation):
+            return
+        self._placed[partition] = (link, route.generation)
+        if old is not None and old[0] is not link:
+            self._user.detached(partition)
+        if link.connected:
+            self._user.attached(partition, link, route.generation)
+
+    def _stop_unused(self) -> None:
+        used = {link.endpoint for link, _ in self._placed.values()}
+        self._ending = [task for task in self._ending if not task.done()]
+        for endpoint in [endpoint for endpoint in self._links if endpoint not in used]:
+            self._ending.append(self._links.pop(endpoint).stop())

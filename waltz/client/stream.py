@@ -1,0 +1,297 @@
+"""A stream of transactions: its feeds, its buffer, and how the application takes from it.
+
+Touches the network, on connections and under a client id of its own, so that it is independent of
+the client's appends and of other streams. Order and repetition are decided in `waltz.client.feed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from waltz.client.asker import Asker
+from waltz.client.codec import FeedRecord, FeedRun, parse
+from waltz.client.directory import Directory
+from waltz.client.errors import ClientAhead, ClientClosed, DataCorrupt
+from waltz.client.feed import PartitionFeed
+from waltz.client.link import Link
+from waltz.client.links import Links
+from waltz.client.mount import Phase, RequestIds
+from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Verdict
+from waltz.client.read_ahead import ReadAhead
+from waltz.client.ticker import Ticker
+from waltz.client.values import Transaction
+from waltz.net import TlsConfig
+from waltz.protocol import ReqId
+
+BATCH = 1000
+"""The most transactions of one batch."""
+
+_READS_OPEN = 500
+_READ_AHEAD_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSources:
+    """What a stream needs from its client."""
+
+    directory: Directory
+    tls: TlsConfig
+    asker: Asker
+    new_client_id: Callable[[], Awaitable[int]]
+    deserialize: Callable[[bytes], Any]
+    buffer: int
+    ended: Callable[[Stream], None]
+
+
+@dataclass(slots=True)
+class _Read:
+    """A transaction whose data is being read."""
+
+    record: FeedRecord
+    done: bool = False
+    answer: Answer | None = None
+
+
+class Stream:
+    """Transactions of one or several partitions: each once, in order within its partition.
+
+    Iterate it once, with ``async for`` or `batches`; leaving the loop, or `aclose`, ends it.
+    """
+
+    def __init__(
+        self,
+        sources: StreamSources,
+        after: Mapping[int, int],
+        until: Mapping[int, int],
+        *,
+        data: bool,
+    ) -> None:
+        self._sources = sources
+        self._after = dict(after)
+        self._until = dict(until)
+        self._with_data = data
+        self._feeds: dict[int, PartitionFeed] = {}
+        self._link_of: dict[int, Link] = {}
+        self._links: Links | None = None
+        self._ticker = Ticker(self._tick)
+        self._buffer: deque[list[FeedRecord]] = deque()
+        self._buffered = 0
+        self._paused = False
+        self._failure: Exception | None = None
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[Transaction]:
+        async for batch in self.batches():
+            for transaction in batch:
+                yield transaction
+
+    async def batches(self) -> AsyncIterator[list[Transaction]]:
+        """Yield transactions as they come, up to `BATCH` at a time. Never an empty list.
+
+        Raises ClientAhead, DataCorrupt, ClientClosed.
+        """
+        try:
+            await self._start()
+            source = self._with_their_data() if self._with_data else self._without_data()
+            async for batch in source:
+                yield batch
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the stream and close its connections. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ticker.stop()
+        self._wake.set()
+        self._sources.ended(self)
+        if self._links is not None:
+            await self._links.close()
+
+    def attached(self, partition: int, link: Link, generation: int) -> None:
+        """See LinkUser."""
+        self._link_of[partition] = link
+        self._feeds[partition].attach(generation, link.seq, link.version)
+        self._send(partition)
+        self._ticker.start()
+
+    def detached(self, partition: int) -> None:
+        """See LinkUser."""
+        self._link_of.pop(partition, None)
+        self._feeds[partition].detach()
+
+    def received(self, link: Link, bodies: list[bytes]) -> None:
+        """See LinkUser."""
+        for item in parse(bodies, link.version):
+            partition = item.partition if isinstance(item, FeedRun) else item.req_id.partition
+            if self._link_of.get(partition) is not link:
+                continue
+            if isinstance(item, FeedRun):
+                self._take(partition, self._feeds[partition].fed(item.records))
+            else:
+                self._feeds[partition].received(item)
+                self._check_ahead(partition)
+            self._send(partition)
+        self._ticker.start()
+        if self._buffered >= self._sources.buffer:
+            self._pause()
+
+    async def _start(self) -> None:
+        if self._closed or self._links is not None:
+            raise ClientClosed
+        client_id = await self._sources.new_client_id()
+        if self._closed:
+            raise ClientClosed
+        self._links = Links(self._sources.directory, self._sources.tls, self)
+        for partition, mark in self._after.items():
+            if mark < self._until.get(partition, mark + 1):
+                self._feeds[partition] = PartitionFeed(RequestIds(client_id, partition), mark)
+        for partition in self._feeds:
+            self._links.want(partition)
+
+    def _take(self, partition: int, records: list[FeedRecord]) -> None:
+        until = self._until.get(partition)
+        if until is not None and records and records[-1][4] > until:
+            records = [record for record in records if record[4] <= until]
+        if records:
+            self._sources.asker.saw(partition, records[-1][4])
+            self._buffer.append(records)
+            self._buffered += len(records)
+            self._wake.set()
+
+    @property
+    def _complete(self) -> bool:
+        """Whether nothing more will come."""
+        return all(
+            feed.position >= self._until[partition] if partition in self._until else False
+            for partition, feed in self._feeds.items()
+        )
+
+    async def _next_records(self) -> list[FeedRecord] | None:
+        """Return up to BATCH records, None at the end; waits for the first."""
+        while not self._buffer:
+            if self._failure is not None:
+                raise self._failure
+            if self._complete:
+                return None
+            await self._something()
+        records: list[FeedRecord] = []
+        while self._buffer and len(records) < BATCH:
+            run = self._buffer.popleft()
+            room = BATCH - len(records)
+            if len(run) > room:
+                self._buffer.appendleft(run[room:])
+                run = run[:room]
+            records += run
+        self._buffered -= len(records)
+        if self._paused and self._buffered <= self._sources.buffer // 2:
+            self._resume()
+        return records
+
+    async def _something(self) -> None:
+        """Wait until anything has happened."""
+        if self._closed:
+            raise ClientClosed
+        self._wake.clear()
+        await self._wake.wait()
+
+    async def _without_data(self) -> AsyncIterator[list[Transaction]]:
+        while (records := await self._next_records()) is not None:
+            yield [_transaction(record, None) for record in records]
+
+    async def _with_their_data(self) -> AsyncIterator[list[Transaction]]:
+        """Read ahead as far as memory allows, and hand on what has arrived, in order."""
+        ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
+        reads: deque[_Read] = deque()
+        while (records := await self._next_records()) is not None:
+            todo = deque(records)
+            while todo or reads:
+                while todo and ahead.room():
+                    reads.append(self._read(todo.popleft(), ahead))
+                batch = []
+                while reads and reads[0].done:
+                    batch.append(self._with_data_of(reads.popleft(), ahead))
+                if batch:
+                    yield batch
+                else:
+                    await self._something()
+
+    def _read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
+        read = _Read(record)
+
+        def answered(answer: Answer | None) -> None:
+            read.answer = answer
+            read.done = True
+            ahead.arrived(len(answer.data) if answer else 0)
+            self._wake.set()
+
+        ahead.asked()
+        self._sources.asker.ask_data(record[2], record[4], answered)
+        return read
+
+    def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction:
+        answer = read.answer
+        if answer is None:
+            raise ClientClosed
+        if answer.verdict is Verdict.CORRUPT:
+            raise DataCorrupt(read.record[2], read.record[4], CHECKSUM_ATTEMPTS)
+        ahead.taken(len(answer.data))
+        return _transaction(read.record, self._sources.deserialize(answer.data))
+
+    def _check_ahead(self, partition: int) -> None:
+        feed = self._feeds[partition]
+        if feed.log_mark_behind is not None and self._failure is None:
+            self._failure = ClientAhead(partition, feed.position, feed.log_mark_behind)
+            self._wake.set()
+
+    def _pause(self) -> None:
+        """The application is behind: ask for no more, and stop reading what is under way."""
+        self._paused = True
+        for feed in self._feeds.values():
+            feed.want(False)
+        for link in set(self._link_of.values()):
+            link.pause()
+
+    def _resume(self) -> None:
+        self._paused = False
+        for partition, feed in self._feeds.items():
+            feed.want(True)
+            self._send(partition)
+        for link in set(self._link_of.values()):
+            link.resume()
+
+    def _send(self, partition: int) -> None:
+        feed, link = self._feeds[partition], self._link_of.get(partition)
+        outgoing, feed.outgoing = feed.outgoing, []
+        if outgoing and link is not None:
+            link.send(outgoing)
+
+    def _tick(self, now: float) -> bool:
+        for partition, feed in self._feeds.items():
+            feed.tick(now)
+            self._send(partition)
+        return any(feed.mount.phase is not Phase.MOUNTED for feed in self._feeds.values())
+
+
+def _transaction(record: FeedRecord, data: Any) -> Transaction:
+    client, generation, partition, seq, transaction_id, header = record
+    req_id = ReqId(client, generation, partition, seq)
+    return Transaction(partition, transaction_id, req_id, header, data)
