@@ -263,13 +263,24 @@ def _survivor(node: _Node, random: Random) -> bytes:
         return versions[0]
     if fate == "kept":
         return versions[-1]
-    size = len(random.choice(versions))
+    chosen = random.randrange(len(versions))
+    size = len(versions[chosen])
     mixture = b"".join(
-        _sector(random.choice(versions), start, random) for start in range(0, size, SECTOR_BYTES)
+        _sector(random.choice(_candidates(versions, chosen, start)), start, random)
+        for start in range(0, size, SECTOR_BYTES)
     )
-    other, tear = random.choice(versions), random.randrange(size + 1)
+    tear = random.randrange(size + 1)
+    other = random.choice(_candidates(versions, chosen, tear))
     end = min(size, tear - tear % SECTOR_BYTES + SECTOR_BYTES)
     return mixture[:tear] + other[tear:end].ljust(end - tear, b"\0") + mixture[end:size]
+
+
+def _candidates(versions: list[bytes], chosen: int, start: int) -> list[bytes]:
+    """Return the versions that a sector may be of, if the file has the size of the chosen one.
+
+    A later cut that did not happen has not emptied the sector either.
+    """
+    return [v for n, v in enumerate(versions) if n <= chosen or len(v) > start]
 
 
 def _sector(version: bytes, start: int, random: Random) -> bytes:
