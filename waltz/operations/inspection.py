@@ -1,0 +1,97 @@
+"""Finds out everything that `verification` looks at. Touches ZooKeeper and the network.
+
+Nothing is changed: asking leaves no session, no fence and no znode behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.formats import PartitionMetadata, ServerDescriptor, StoreParams
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.operations.server_query import ServerQuery, ServerUnreachable
+from waltz.operations.storage_admin import StorageAdmin
+from waltz.operations.verification import Found, ServerAnswers, StorageAnswers
+
+
+async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0) -> Found:
+    """Ask ZooKeeper, every server and every storage, all at once.
+
+    Whatever did not answer within ``timeout_seconds`` is in the result with the reason.
+    Raises NoCluster, MalformedMetadata.
+    """
+    params = await cluster.store_params()
+    view, maps = await cluster.view(), await cluster.storage_maps()
+    members = view.servers()
+    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    storages = sorted(known)
+    server_answers, storage_answers, metadata = await asyncio.gather(
+        asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in members.values())),
+        asyncio.gather(
+            *(
+                _ask_storage(
+                    storage, maps.connections.admin_ports.get(storage), tls, params, timeout_seconds
+                )
+                for storage in storages
+            )
+        ),
+        read_partitions(cluster, params.num_partitions),
+    )
+    return Found(
+        num_partitions=params.num_partitions,
+        assignment=view.assignment,
+        members=members,
+        replicas=maps.assignments,
+        metadata=metadata,
+        servers=dict(zip(members, server_answers, strict=True)),
+        storages=dict(zip(storages, storage_answers, strict=True)),
+    )
+
+
+async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:
+    """Return the metadata of those partitions that a server has opened at least once."""
+
+    async def read(partition: int) -> PartitionMetadata | None:
+        node = await cluster.store.get(cluster.paths.partition(partition))
+        if node is None or node.data is None:
+            return None
+        return PartitionMetadata.decode(node.data, partition)
+
+    read_all = await asyncio.gather(*(read(partition) for partition in range(num_partitions)))
+    return {p: metadata for p, metadata in enumerate(read_all) if metadata is not None}
+
+
+async def _ask_server(
+    descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float
+) -> ServerAnswers:
+    endpoint = descriptor.host, descriptor.port
+    try:
+        async with await ServerQuery.open(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+            return ServerAnswers(
+                frozenset(await server.partitions()), await server.storages(), await server.health()
+            )
+    except ServerUnreachable as problem:
+        return ServerAnswers(problem=str(problem))
+
+
+async def _ask_storage(
+    storage: str,
+    admin_port: int | None,
+    tls: TlsConfig,
+    params: StoreParams,
+    timeout_seconds: float,
+) -> StorageAnswers:
+    if admin_port is None:
+        return StorageAnswers(problem=f"the admin port of storage {storage} is not known")
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            async with await StorageAdmin.open(storage, admin_port, tls, params) as admin:
+                return StorageAnswers(await admin.partitions())
+    except TimeoutError:
+        return StorageAnswers(
+            problem=f"storage {storage} did not answer within {timeout_seconds:g} s"
+        )
+    except (DialFailed, ConnectionLost, RemoteFailure) as problem:
+        return StorageAnswers(problem=f"storage {storage}: {problem}")

@@ -1,0 +1,128 @@
+"""Questions to one server that are not about one partition (wire.md section 8). Network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeVar
+
+from waltz.metadata.recipe import Endpoint
+from waltz.net import ConnectionLost, DialFailed, FrameConnection, TlsConfig, dial
+from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
+from waltz.protocol import client_server as messages
+from waltz.protocol.records import ReqId
+
+A = TypeVar("A")
+
+NOT_A_CLIENT = ReqId(-1, 0, 0, 0)
+"""Who asks: a tool, which has no client id, and of no partition in particular."""
+
+
+class ServerUnreachable(ConnectionError):
+    """The server did not answer; the text says which one and why."""
+
+
+class ServerQuery:
+    """A connection to one server for one question at a time; an async context manager.
+
+    Answers are told apart by their type alone. Every question raises ServerUnreachable.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+        self._name = "{}:{}".format(*endpoint)
+        self._timeout_seconds = timeout_seconds
+        self._connection: FrameConnection | None = None
+        self._ready = asyncio.get_running_loop().create_future()
+        self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, tls: TlsConfig, *, timeout_seconds: float = 10.0
+    ) -> ServerQuery:
+        """Connect and shake hands; each question is then given ``timeout_seconds``."""
+        query = cls(endpoint, timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                query._connection = await dial(*endpoint, CLIENT_SERVER, query, tls)
+                await query._ready
+        except (DialFailed, ConnectionLost) as problem:
+            raise ServerUnreachable(f"server {query._name}: {problem}") from problem
+        except TimeoutError as problem:
+            query.close()
+            raise ServerUnreachable(
+                f"server {query._name} did not greet within {timeout_seconds:g} s"
+            ) from problem
+        return query
+
+    async def __aenter__(self) -> ServerQuery:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    async def partitions(self) -> tuple[int, ...]:
+        """Return the partitions that the server has."""
+        request = messages.ServerPartitionsAssignmentRequest(NOT_A_CLIENT)
+        answer = await self._ask(request, messages.ServerPartitionsAssignmentResponse)
+        return answer.partitions
+
+    async def storages(self) -> Mapping[str, bool]:
+        """Return the storages that the server uses, each with whether it can reach it."""
+        request = messages.CheckStorageConnectivityRequest(NOT_A_CLIENT)
+        return (await self._ask(request, messages.CheckStorageConnectivityResponse)).storages
+
+    async def health(self) -> Mapping[int, bool]:
+        """Return the partitions of the server, each with whether its store could be opened."""
+        request = messages.ServerPartitionsHealthStatRequest(NOT_A_CLIENT)
+        return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
+
+    async def _ask(self, request: messages.Message, answer: type[A]) -> A:
+        assert self._connection is not None
+        try:
+            self._connection.send(messages.encode(request, self._connection.version))
+            async with asyncio.timeout(self._timeout_seconds):
+                while True:
+                    received = await self._answers.get()
+                    if isinstance(received, ConnectionLost):
+                        raise ServerUnreachable(f"server {self._name}: {received}")
+                    if isinstance(received, answer):
+                        return received
+        except UnsupportedByPeer as problem:
+            raise ServerUnreachable(f"server {self._name}: {problem}") from problem
+        except TimeoutError as problem:
+            raise ServerUnreachable(
+                f"server {self._name} did not answer within {self._timeout_seconds:g} s"
+            ) from problem
+
+    def ready(self, connection: FrameConnection) -> None:
+        """Handshake done."""
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Keep the answers for whoever asked."""
+        assert self._connection is not None
+        for body in bodies:
+            self._answers.put_nowait(messages.decode(body, self._connection.version))
+
+    def lost(self, reason: str) -> None:
+        """Tell whoever waits."""
+        problem = ConnectionLost(reason)
+        if not self._ready.done():
+            self._ready.set_exception(problem)
+            self._ready.exception()
+        self._answers.put_nowait(problem)
+
+    def writable(self) -> None:
+        """Nothing to do: questions are short."""
