@@ -6,7 +6,7 @@ Each partition may be used by one thread at a time, different ones at the same t
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from waltz_storage.control import ControlFile, open_control
 from waltz_storage.control_format import PartitionInfo
@@ -70,7 +70,6 @@ class StorageDirectory:
 
     def session_info(self, partition: int) -> PartitionInfo:
         """Return the info of an assigned partition, damaged or not; raises RequestRefused."""
-        self._check(partition)
         if partition not in self._partitions and partition not in self._refused:
             raise NotAssigned(partition)
         return self._control.info(partition)
@@ -119,7 +118,7 @@ class StorageDirectory:
         """Switch a partition on or off; raises UnknownPartition, PartitionDamaged."""
         self._control.update(partition, self.info(partition).as_available(available))
 
-    def check_known(self, partitions: tuple[int, ...]) -> None:
+    def check_known(self, partitions: Sequence[int]) -> None:
         """Check that all ids are within the cluster's; raises UnknownPartition."""
         for partition in partitions:
             self._check(partition)

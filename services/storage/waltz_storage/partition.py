@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from waltz.metrics import Timer
 from waltz.protocol import storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch, RecordHeader
@@ -45,6 +46,8 @@ class StoragePartition:
         self.partition = partition
         self.log = log
         self.requests: Counter[str] = Counter()
+        self.appends = 0
+        self.append_latency = Timer()
         self._control = control
         self._highest_session = self.info.session_id
 
@@ -97,6 +100,11 @@ class StoragePartition:
                 return storage.RecordListResponse(*context, batch)
             case _:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
+
+    def appended(self, records: int, seconds: float) -> None:
+        """Count an answered append of ``records`` that took ``seconds`` since it arrived."""
+        self.appends += records
+        self.append_latency.add(seconds)
 
     def records(self, first_id: int, max_records: int) -> RecordBatch:
         """Return consecutive records; raises PartitionDamaged."""

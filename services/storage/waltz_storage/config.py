@@ -1,0 +1,83 @@
+"""The node's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14).
+
+Touches one file, when it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz.config import (
+    KEY_STORES,
+    ConfigError,
+    Key,
+    port,
+    positive,
+    read_settings,
+    text,
+    tls_config,
+    tls_keys,
+)
+from waltz.net.tls import TlsConfig
+
+KEYS = (
+    Key("zookeeper.connectString", text, meaning="host:port of the ZooKeeper servers, with commas"),
+    Key("zookeeper.sessionTimeout", positive, meaning="milliseconds"),
+    Key("cluster.root", text, meaning="the cluster's znode"),
+    Key("storage.port", port, meaning="port for servers; 0 takes a free one"),
+    Key("storage.admin.port", port, meaning="port for administration; 0 takes a free one"),
+    Key("storage.jetty.port", port, None, "HTTP port for health and metrics; not set: no HTTP"),
+    Key("storage.bind.host", text, None, "address to listen on; not set: all"),
+    Key("storage.ports.file", Path, None, "file to write the ports in use to, as JSON"),
+    Key("storage.directory", Path, meaning="existing directory for the data"),
+    Key("storage.segment.size.threshold", positive, 1_000_000_000, "bytes, then a new segment"),
+    Key("storage.segment.cache.capacity", positive, 5, "older segments kept open, per partition"),
+    *tls_keys("storage.tls."),
+)
+
+MEANINGLESS = {
+    "storage.ssl.": KEY_STORES,
+    "storage.graphite.": "metrics are read from the HTTP port",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """A storage node's settings, checked."""
+
+    zookeeper: str
+    session_timeout_ms: int
+    cluster_root: str
+    port: int
+    admin_port: int
+    http_port: int | None
+    bind_host: str | None
+    ports_file: Path | None
+    directory: Path
+    segment_threshold: int
+    open_segments: int
+    tls: TlsConfig
+
+
+def load(path: Path) -> StorageConfig:
+    """Read the file at ``path``; raises ConfigError."""
+    values = read_settings(path, KEYS, MEANINGLESS)
+    names = ("storage.port", "storage.admin.port", "storage.jetty.port")
+    chosen = [values[name] for name in names if values[name]]
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"{path}: {', '.join(names)} must all differ")
+    return StorageConfig(
+        zookeeper=values["zookeeper.connectString"],
+        session_timeout_ms=values["zookeeper.sessionTimeout"],
+        cluster_root=values["cluster.root"],
+        port=values["storage.port"],
+        admin_port=values["storage.admin.port"],
+        http_port=values["storage.jetty.port"],
+        bind_host=values["storage.bind.host"],
+        ports_file=values["storage.ports.file"],
+        directory=values["storage.directory"],
+        segment_threshold=values["storage.segment.size.threshold"],
+        open_segments=values["storage.segment.cache.capacity"],
+        tls=tls_config(values, "storage.tls."),
+    )

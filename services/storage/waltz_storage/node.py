@@ -1,0 +1,121 @@
+"""A storage process: its directory, its engine, its ports. The outermost shell.
+
+Touches the disk, threads and the network, and ZooKeeper once, to learn which cluster this is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from waltz.http import serve_http
+from waltz.metadata.cluster import Cluster as ClusterMetadata
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.net import Listener
+from waltz.protocol import ADMIN, STORAGE
+from waltz_storage.admin_desk import AdminDesk
+from waltz_storage.config import StorageConfig
+from waltz_storage.connections import AdminConnection, Cluster, ServerConnection
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.disk import RealDisk
+from waltz_storage.engine_thread import EngineThread, Mailbox
+from waltz_storage.log import LogOptions
+from waltz_storage.measures import StorageRegistry, health
+
+log = logging.getLogger(__name__)
+
+EXIT_DISK_FAILED = 70
+"""How the process ends when the disk has failed: at once, with nothing written any more."""
+
+
+class StorageNode:
+    """One running storage node. `start`, then `stop`."""
+
+    def __init__(self, config: StorageConfig) -> None:
+        self.config = config
+        self.listener: Listener | None = None
+        self.admin_listener: Listener | None = None
+        self._directory: StorageDirectory | None = None
+        self._engine: EngineThread | None = None
+        self._registry: StorageRegistry | None = None
+
+    async def start(self, cluster: Cluster) -> None:
+        """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
+        config = self.config
+        options = LogOptions(
+            now_ms=lambda: int(time.time() * 1000),
+            segment_threshold=config.segment_threshold,
+            open_segments=config.open_segments,
+        )
+        directory = await asyncio.to_thread(_open, config, cluster, options)
+        self._directory = directory
+        for refused in directory.refused.values():
+            log.error("%s", refused)
+        mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
+        engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
+        registry = self._registry = StorageRegistry(directory, engine.engine.queued, time.monotonic)
+        desk = AdminDesk(directory, engine.submit, mailbox.post)
+        engine.start()
+        self.listener = Listener(
+            STORAGE, lambda: ServerConnection(cluster, engine.submit), config.tls
+        )
+        self.admin_listener = Listener(
+            ADMIN, lambda: AdminConnection(cluster, desk, lambda: _bean_json(registry)), config.tls
+        )
+        self.listener.start(config.bind_host, config.port)
+        self.admin_listener.start(config.bind_host, config.admin_port)
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[int | None]:
+        """Serve the HTTP port while the context lasts; yields the port, None if it is off."""
+        registry, directory = self._registry, self._directory
+        assert registry is not None
+        assert directory is not None
+        config = self.config
+        async with serve_http(
+            "waltz-storage",
+            config.bind_host,
+            config.http_port,
+            registry,
+            lambda: health(directory),
+        ) as port:
+            yield port
+
+    async def stop(self) -> None:
+        """Close the ports, finish what was asked, leave the files as a clean stop does."""
+        for listener in (self.listener, self.admin_listener):
+            if listener is not None:
+                await listener.close()
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.stop)
+
+
+async def learn_cluster(config: StorageConfig) -> Cluster:
+    """Ask ZooKeeper which cluster this is; raises what the metadata raises without one."""
+    store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
+    try:
+        params = await ClusterMetadata(store, config.cluster_root).store_params()
+    finally:
+        await store.close()
+    return Cluster(params.key, params.num_partitions)
+
+
+def _open(config: StorageConfig, cluster: Cluster, options: LogOptions) -> StorageDirectory:
+    disk = RealDisk(config.directory)
+    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options)
+
+
+def _bean_json(registry: StorageRegistry) -> str:
+    return json.dumps(registry.bean_form())
+
+
+def _die(error: BaseException) -> None:
+    """End the process at once: what is on the disk is unknown until it is opened again."""
+    log.critical("the storage node must stop: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_DISK_FAILED)
