@@ -1,0 +1,112 @@
+"""One storage or server as a child process: started, found ready, stopped, killed. Processes."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+_STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.02
+_SHOWN_LINES = 5
+
+
+class ProcessFailed(RuntimeError):
+    """A process of the cluster did not start, or ended; the text shows what it said last."""
+
+
+class ChildProcess:
+    """The console script ``script`` with one settings file.
+
+    It is ready when ``ports_file`` has appeared, which it is told to write then.
+    """
+
+    def __init__(self, name: str, script: str, config: Path, ports_file: Path, log: Path) -> None:
+        self.name = name
+        self._script = script
+        self._config = config
+        self._ports_file = ports_file
+        self._log = log
+        self._log_start = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it does not run."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if running and self._process else None
+
+    @property
+    def exit_status(self) -> int | None:
+        """How its last run ended; None if it has not."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it, if it does not run. Raises ProcessFailed if it is not installed."""
+        if self.pid is not None:
+            return
+        command = _find(self._script)
+        self._ports_file.unlink(missing_ok=True)
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            # In a session of its own: Ctrl-C is for its parent, which stops it in good order.
+            self._process = subprocess.Popen(
+                [*command, str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when it serves. Raises ProcessFailed if it ended or took too long."""
+        deadline = time.monotonic() + timeout_s
+        while not self._ports_file.exists():
+            if self.pid is None:
+                raise ProcessFailed(f"{self.name} did not start: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise ProcessFailed(
+                    f"{self.name} was not ready within {timeout_s:g} s: {self.last_words()}"
+                )
+            await asyncio.sleep(_POLL_S)
+
+    async def stop(self) -> None:
+        """End it in good order, or by force if it does not react."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
+        while self.pid is not None:
+            if time.monotonic() > deadline:
+                self.kill()
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def last_words(self) -> str:
+        """Return how it ended and the last lines of its log since it was started."""
+        status = self.exit_status
+        ended = "it runs" if status is None else f"it exited with status {status}"
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            lines = log.read().decode(errors="replace").splitlines()
+        said = "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:]) or " nothing"
+        return f"{ended}. Its log, {self._log}, ends with:{said}"
+
+
+def _find(script: str) -> list[str]:
+    path = Path(sysconfig.get_path("scripts")) / script
+    if not path.exists():
+        raise ProcessFailed(
+            f"there is no {script} beside {sys.executable}; install waltz with its server and "
+            "storage extras"
+        )
+    return [sys.executable, str(path)]

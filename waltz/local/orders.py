@@ -1,0 +1,98 @@
+"""How a running local cluster is told from another process what to do. Unix socket, processes.
+
+An order is one line of JSON, ``{"do": …, "name": …}``, to the socket that ``cluster.json`` names;
+the answer is one line, ``{"error": …}`` with None for done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from waltz.local.plan import Layout
+
+
+class Order(Enum):
+    """What a supervisor can be told to do."""
+
+    STOP = "stop"
+    KILL = "kill"
+    START = "start"
+
+
+class NotRunning(RuntimeError):
+    """No cluster of this directory runs."""
+
+
+class OrderFailed(RuntimeError):
+    """The supervisor could not do it; the text is its own."""
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """Return what ``cluster.json`` says. Raises NotRunning if it is not there."""
+    path = Layout(directory.absolute()).description
+    try:
+        description: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise NotRunning(
+            f"no cluster runs in {directory} ({path} does not exist); start it with "
+            f"waltz local up --dir {directory}"
+        ) from None
+    return description
+
+
+async def give_order(directory: Path, order: Order, name: str = "") -> None:
+    """Have the supervisor of the cluster in ``directory`` do something, and wait until it has.
+
+    Raises NotRunning, OrderFailed.
+    """
+    control = read_description(directory)["control"]
+    try:
+        reader, writer = await asyncio.open_unix_connection(control or "")
+    except OSError as problem:
+        raise NotRunning(
+            f"whoever started the cluster in {directory} takes no orders ({problem.strerror}); "
+            f"what it left is ended by waltz local down --dir {directory}"
+        ) from problem
+    try:
+        writer.write(json.dumps({"do": order.value, "name": name}).encode() + b"\n")
+        line = await reader.readline()
+    finally:
+        writer.close()
+    if not line and order is not Order.STOP:
+        raise OrderFailed("the supervisor ended before it had answered")
+    if line and (error := json.loads(line)["error"]) is not None:
+        raise OrderFailed(error)
+
+
+def find_left_over(directory: Path) -> dict[str, int]:
+    """Return the processes, by name, of which ``cluster.json`` says that they run, and which do."""
+    description = read_description(directory)
+    pids = {name: process["pid"] for name, process in description["processes"].items()}
+    here = str(directory.absolute())
+    return {name: pid for name, pid in pids.items() if pid and _belongs(pid, here)}
+
+
+def end_left_over(directory: Path) -> dict[str, int]:
+    """Tell what a supervisor that died has left to end, forget it, and return what it was."""
+    left = find_left_over(directory)
+    for pid in left.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    Layout(directory.absolute()).description.unlink(missing_ok=True)
+    return left
+
+
+def _belongs(pid: int, directory: str) -> bool:
+    """Tell whether a process was started for ``directory``, and not only has the number of one."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return directory.encode() in command

@@ -1,0 +1,256 @@
+"""What a local cluster consists of, what its processes are called, told and written down. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HOST = "127.0.0.1"
+ROOT = "/waltz"
+CLUSTER_NAME = "local"
+ZOOKEEPER = "zookeeper"
+
+_LONGEST_RETRY_MS = 1000
+_FORMAT = 1
+
+
+class PlanError(ValueError):
+    """What was asked for does not fit the directory; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many of everything; ``tls`` secures every connection with self-signed certificates."""
+
+    partitions: int = 4
+    storages: int = 3
+    servers: int = 2
+    tls: bool = False
+
+    def __post_init__(self) -> None:
+        for what, count in (
+            ("partition", self.partitions),
+            ("storage", self.storages),
+            ("server", self.servers),
+        ):
+            if count < 1:
+                raise PlanError(f"a cluster needs at least one {what}, not {count}")
+
+    @property
+    def num_ports(self) -> int:
+        """How many ports a cluster of this shape listens on."""
+        return 1 + 3 * self.storages + 2 * self.servers
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePorts:
+    """Where one storage listens."""
+
+    port: int
+    admin: int
+    http: int
+
+    @property
+    def address(self) -> str:
+        """What the storage is called in ZooKeeper."""
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """Where one server listens."""
+
+    port: int
+    http: int
+
+    @property
+    def address(self) -> str:
+        """What clients dial."""
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster's shape and its ports, which stay for ever: a storage's is its identity."""
+
+    shape: Shape
+    zookeeper_port: int
+    storages: tuple[StoragePorts, ...]
+    servers: tuple[ServerPorts, ...]
+
+    @classmethod
+    def of(cls, shape: Shape, ports: Iterator[int]) -> Plan:
+        """Give each process of ``shape`` its ports, from ``shape.num_ports`` of them."""
+        return cls(
+            shape,
+            next(ports),
+            tuple(
+                StoragePorts(next(ports), next(ports), next(ports)) for _ in range(shape.storages)
+            ),
+            tuple(ServerPorts(next(ports), next(ports)) for _ in range(shape.servers)),
+        )
+
+    def to_json(self) -> str:
+        """Return what is kept in the cluster's directory."""
+        return json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read it again; raises PlanError if it is not what `to_json` makes."""
+        try:
+            fields = json.loads(text)
+            if fields["format"] != _FORMAT:
+                raise PlanError(f"it is of format {fields['format']}, and {_FORMAT} is understood")
+            return cls(
+                Shape(**fields["shape"]),
+                fields["zookeeper_port"],
+                tuple(StoragePorts(**ports) for ports in fields["storages"]),
+                tuple(ServerPorts(**ports) for ports in fields["servers"]),
+            )
+        except (ValueError, KeyError, TypeError) as problem:
+            raise PlanError(f"it cannot be understood: {problem!r}") from problem
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's connect string."""
+        return f"{HOST}:{self.zookeeper_port}"
+
+    @property
+    def storage_names(self) -> tuple[str, ...]:
+        """What the storages are called: ``storage/0`` and so on."""
+        return tuple(f"storage/{i}" for i in range(len(self.storages)))
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """What the servers are called: ``server/0`` and so on."""
+        return tuple(f"server/{i}" for i in range(len(self.servers)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All processes, in the order in which they start."""
+        return (ZOOKEEPER, *self.storage_names, *self.server_names)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything is below a cluster's directory."""
+
+    directory: Path
+
+    @property
+    def plan(self) -> Path:
+        """The plan, which stays."""
+        return self.directory / "plan.json"
+
+    @property
+    def description(self) -> Path:
+        """What runs now; there only while the cluster is up."""
+        return self.directory / "cluster.json"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by whoever runs the cluster."""
+        return self.directory / "lock"
+
+    @property
+    def zookeeper(self) -> Path:
+        """Everything of ZooKeeper's."""
+        return self.directory / ZOOKEEPER
+
+    def data(self, name: str) -> Path:
+        """The data of a storage."""
+        return self.directory / name
+
+    def config(self, name: str) -> Path:
+        """The settings of a storage or a server."""
+        return self.directory / "config" / f"{_flat(name)}.yml"
+
+    def ports_file(self, name: str) -> Path:
+        """Where a storage or a server says that it is ready."""
+        return self.directory / "run" / f"{_flat(name)}.json"
+
+    def log(self, name: str) -> Path:
+        """The output of a process."""
+        if name == ZOOKEEPER:
+            return self.zookeeper / "zookeeper.log"
+        return self.directory / "logs" / f"{_flat(name)}.log"
+
+    def folders(self) -> tuple[Path, ...]:
+        """The folders that have to exist before anything starts."""
+        return tuple(self.directory / name for name in ("config", "logs", "run", ZOOKEEPER))
+
+
+def storage_settings(
+    plan: Plan, layout: Layout, index: int, session_timeout_ms: int
+) -> dict[str, Any]:
+    """Return the settings of the storage ``storage/index``."""
+    name, ports = plan.storage_names[index], plan.storages[index]
+    return {
+        **_cluster_settings(plan, session_timeout_ms),
+        "storage.bind.host": HOST,
+        "storage.port": ports.port,
+        "storage.admin.port": ports.admin,
+        "storage.jetty.port": ports.http,
+        "storage.directory": str(layout.data(name)),
+        "storage.ports.file": str(layout.ports_file(name)),
+        "storage.tls.enabled": plan.shape.tls,
+    }
+
+
+def server_settings(
+    plan: Plan, layout: Layout, index: int, session_timeout_ms: int
+) -> dict[str, Any]:
+    """Return the settings of the server ``server/index``."""
+    name, ports = plan.server_names[index], plan.servers[index]
+    return {
+        **_cluster_settings(plan, session_timeout_ms),
+        "server.bind.host": HOST,
+        "server.advertised.host": HOST,
+        "server.port": ports.port,
+        "server.jetty.port": ports.http,
+        "server.ports.file": str(layout.ports_file(name)),
+        "server.tls.enabled": plan.shape.tls,
+        # On one machine nothing is spared by waiting longer for a storage to come back.
+        "storage.maxRetryInterval": _LONGEST_RETRY_MS,
+    }
+
+
+def describe(
+    plan: Plan, layout: Layout, pids: Mapping[str, int | None], control: str | None
+) -> dict[str, Any]:
+    """Return what ``cluster.json`` says; ``control`` is where the supervisor takes orders."""
+    processes: dict[str, dict[str, Any]] = {
+        ZOOKEEPER: {"address": plan.zookeeper, "port": plan.zookeeper_port}
+    }
+    for name, storage in zip(plan.storage_names, plan.storages, strict=True):
+        ports = {"port": storage.port, "admin_port": storage.admin, "http_port": storage.http}
+        processes[name] = {"address": storage.address, **ports, "directory": str(layout.data(name))}
+    for name, server in zip(plan.server_names, plan.servers, strict=True):
+        ports = {"port": server.port, "http_port": server.http}
+        processes[name] = {"address": server.address, **ports}
+    for name, process in processes.items():
+        process |= {"pid": pids.get(name), "log": str(layout.log(name))}
+    return {
+        "zookeeper": plan.zookeeper,
+        "root": ROOT,
+        "tls": plan.shape.tls,
+        "partitions": plan.shape.partitions,
+        "supervisor": pids.get("supervisor"),
+        "control": control,
+        "processes": processes,
+    }
+
+
+def _cluster_settings(plan: Plan, session_timeout_ms: int) -> dict[str, Any]:
+    return {
+        "zookeeper.connectString": plan.zookeeper,
+        "zookeeper.sessionTimeout": session_timeout_ms,
+        "cluster.root": ROOT,
+    }
+
+
+def _flat(name: str) -> str:
+    return name.replace("/", "-")

@@ -1,0 +1,118 @@
+"""Runs a local cluster until it is told to stop, by a signal or an order. Signals, Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from waltz.local.cluster import LocalCluster, OnProgress
+from waltz.local.orders import Order
+
+_LOOK_AFTER_S = 0.5
+
+
+async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
+    """Start the cluster, keep it up until SIGTERM, SIGINT or the order to stop, then stop it.
+
+    A process that ends on its own is reported to ``say`` and stays ended. Raises what the
+    cluster's `start` raises.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+    assert starting is not None
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = True
+        starting.cancel()
+
+    _on_signals(loop, interrupt)
+    try:
+        await cluster.start()
+    except asyncio.CancelledError:
+        if not interrupted:
+            raise
+        starting.uncancel()
+        return
+    _on_signals(loop, stop.set)
+    try:
+        async with _control(cluster, stop, say):
+            say("the cluster is up")
+            await _look_after(cluster, stop, say)
+    finally:
+        say("stopping")
+        await cluster.stop()
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, react: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, react)
+
+
+async def _look_after(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
+    known = cluster.pids()
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_AFTER_S):
+                await stop.wait()
+        now = cluster.pids()
+        for name, pid in now.items():
+            if pid is None and known[name] is not None:
+                say(f"{name} has ended; start it with: waltz local start {name}")
+                cluster.describe()
+            elif pid != known[name]:
+                say(f"{name} runs as process {pid}")
+        known = now
+
+
+@contextlib.asynccontextmanager
+async def _control(
+    cluster: LocalCluster, stop: asyncio.Event, say: OnProgress
+) -> AsyncIterator[None]:
+    """Take orders while the context lasts."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            order = json.loads(await reader.readline())
+            error = await _obey(cluster, Order(order["do"]), order["name"], stop)
+            writer.write(json.dumps({"error": error}).encode() + b"\n")
+            await writer.drain()
+        except (ValueError, KeyError, ConnectionError) as problem:
+            say(f"an order could not be understood: {problem!r}")
+        finally:
+            writer.close()
+
+    # Not in the cluster's directory, whose path may be too long for a socket.
+    with tempfile.TemporaryDirectory(prefix="waltz-") as folder:
+        path = str(Path(folder) / "control")
+        server = await asyncio.start_unix_server(serve, path)
+        cluster.control = path
+        cluster.describe()
+        try:
+            yield
+        finally:
+            cluster.control = None
+            server.close()
+
+
+async def _obey(cluster: LocalCluster, order: Order, name: str, stop: asyncio.Event) -> str | None:
+    """Return what went wrong, None if it was done."""
+    try:
+        match order:
+            case Order.STOP:
+                stop.set()
+            case Order.KILL:
+                cluster.kill(name)
+            case Order.START:
+                await cluster.start_one(name)
+    except (LookupError, RuntimeError) as problem:
+        return str(problem.args[0])
+    return None
