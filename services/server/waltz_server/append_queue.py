@@ -70,6 +70,24 @@ class AppendQueue:
         if self._locks is not None and high_water_mark is not None:
             self._locks.assume(high_water_mark)
 
+    def renounce(self, generation: int) -> None:
+        """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
+        kept: deque[_Waiter | Barrier] = deque()
+        for item in self._waiting:
+            if isinstance(item, Barrier) or item.append.generation == generation:
+                kept.append(item)
+            else:
+                self._num_waiting -= 1
+                self._close(item.append)
+        self._waiting = kept
+        arrived = self._arrived
+        self._arrived = []
+        for entry in arrived:
+            if isinstance(entry, Barrier) or entry[1].generation == generation:
+                self._arrived.append(entry)
+            else:
+                self._close(entry[1])
+
     def add(self, peer: Peer, append: Append) -> None:
         """Accept one append; `take` decides what becomes of it."""
         self._arrived.append((peer, append))
@@ -168,8 +186,7 @@ class AppendQueue:
         latest = locks.last_taken(waiter.checked)
         if latest > append.client_mark:
             refused.append((waiter.peer, append, latest))
-            self.open_count -= 1
-            self.open_bytes -= len(append.record_tail)
+            self._close(append)
         else:
             locks.begin(waiter.locking)
             append.locking = waiter.locking
@@ -190,6 +207,10 @@ class AppendQueue:
                 self._submitted -= len(granted)
             elif self._must_queue(item) or not self._try(locks, item, granted, refused):
                 self._wait(item)
+
+    def _close(self, append: Append) -> None:
+        self.open_count -= 1
+        self.open_bytes -= len(append.record_tail)
 
     def _must_queue(self, waiter: _Waiter) -> bool:
         """Whether an earlier waiter is of the same client, or wants one of the same slots."""

@@ -130,6 +130,7 @@ class Partition:
         """The partition is this server's in ``generation``."""
         if generation > self.generation:
             self.generation = generation
+            self._queue.renounce(generation)
             self.store.set_generation(generation)
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
@@ -267,8 +268,9 @@ class Partition:
                     case Failed(appends):
                         self._resolved(appends, None)
                     case Unresolved(appends):
-                        self._resolved(appends, None)
+                        # First the locks that others took, then whoever waits for them.
                         self._queue.assume(self.store.high_water_mark)
+                        self._resolved(appends, None)
                     case Opened(mark):
                         self._opened(mark)
                     case Fetched():

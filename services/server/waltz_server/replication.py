@@ -108,14 +108,17 @@ class StoreSession:
         self.generation = metadata.generation
         self.phase = Phase.RECOVERING
         self.end_reason = ""
+        self.sending = False
+        """Set by the store once it has dealt with what earlier sessions left behind."""
         self.low_water_mark = -1
         self.high_water_mark = -1
         self.out: list[StoreEffect] = []
         self.metadata_due: PartitionMetadata | None = None
         """The metadata that recovery wants written, None if there is nothing to write."""
-        self.fallen: set[str] = set()
+        self.fallen: list[str] = []
         """Replicas that left this session and could come back in another."""
         self._limits = limits
+        self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
         self._replicas = {name: _ReplicaSession(name) for name in replicas}
         self._recovery = Recovery(
@@ -187,6 +190,7 @@ class StoreSession:
         limits = self._limits
         while (
             self._queue
+            and self.sending
             and self.phase is Phase.OPEN
             and len(self._uncommitted) < limits.batches_in_flight
         ):
@@ -317,11 +321,12 @@ class StoreSession:
         """Recovered replicas that the metadata names become active; a quorum opens the session."""
         mark = self._recovery.mark
         assert mark is not None
-        for name in self._recovery.recovered():
-            r = self._replicas[name]
+        recovered = self._recovery.recovered()
+        for name, r in self._replicas.items():
             named = self._written.replicas.get(name)
             if (
                 r.state is _State.RECOVERING
+                and name in recovered
                 and named is not None
                 and named.session_id == self.session_id
             ):
@@ -443,7 +448,7 @@ class StoreSession:
             return
         r.state = _State.CLOSED
         r.copying = None
-        self.fallen.add(r.storage)
+        self.fallen.append(r.storage)
         if self.phase is Phase.RECOVERING or len(self.active()) < self._quorum:
             self.close(reason)
         else:

@@ -143,6 +143,11 @@ class StorePartition:
         return self._session.session_id if self._session is not None else -1
 
     @property
+    def replicas(self) -> tuple[str, ...]:
+        """The replicas of the current store session, or those that the next one will have."""
+        return self._session.replicas if self._session is not None else self._replicas
+
+    @property
     def active_replicas(self) -> frozenset[str]:
         """The replicas that take part in appends now."""
         return self._session.active() if self._session is not None else frozenset()
@@ -167,8 +172,7 @@ class StorePartition:
         if set(new) == set(self._replicas) or self._stage is _Stage.CLOSED:
             return
         self._replicas = new
-        self._storages = {name: self._storages.get(name, _Storage()) for name in new}
-        self._out.append(Watch(frozenset(new)))
+        self._watch()
         if self._session is not None and self._session.phase is not Phase.CLOSED:
             self._session.drain("the replica assignment changed")
             self._follow_session()
@@ -291,6 +295,15 @@ class StorePartition:
 
     # ---- sessions
 
+    def _watch(self) -> None:
+        """Keep in touch with the replicas, and with those that the current session still needs."""
+        wanted = dict.fromkeys(self._replicas)
+        if self._session is not None:
+            wanted |= dict.fromkeys(self._session.replicas)
+        if wanted.keys() != self._storages.keys():
+            self._storages = {name: self._storages.get(name, _Storage()) for name in wanted}
+            self._out.append(Watch(frozenset(wanted)))
+
     def _restart(self, reason: str) -> None:
         if self._session is not None and self._session.phase is not Phase.CLOSED:
             self._session.close(reason)
@@ -365,6 +378,7 @@ class StorePartition:
         for fetch in waiting:
             self._fetches.remove(fetch)
             self._fetch(fetch)
+        session.sending = True
         session.pump()
 
     def _resolve_carried(self, mark: int) -> None:
@@ -390,6 +404,7 @@ class StorePartition:
     def _session_ended(self, session: StoreSession) -> None:
         self._session = None
         self._writing = False
+        self._watch()
         if self._opened:
             self._carried = _Carried(
                 session.generation, session.high_water_mark + 1, session.uncertain()

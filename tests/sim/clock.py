@@ -1,0 +1,33 @@
+"""Virtual time: things happen in the order of their times, and nothing else passes the time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+
+class Clock:
+    """A queue of calls. Equal times run in the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._planned = 0
+
+    def after(self, seconds: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Plan ``call`` for ``seconds`` from now."""
+        self._planned += 1
+        heapq.heappush(self._heap, (self.now + seconds, self._planned, call, arguments))
+
+    def run(self, until: Callable[[], bool], deadline: float) -> bool:
+        """Let time pass until ``until()``; returns False if ``deadline`` comes first."""
+        while not until():
+            if not self._heap or self._heap[0][0] > deadline:
+                self.now = deadline
+                return False
+            self.now, _, call, arguments = heapq.heappop(self._heap)
+            self.events += 1
+            call(*arguments)
+        return True
