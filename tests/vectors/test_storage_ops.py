@@ -7,83 +7,21 @@ with, and the text where it is given by the format's documents.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.control_format import CONTROL_FILE, struct_offset
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.disk import RealDisk
-from waltz_storage.durability import SegmentDurability
-from waltz_storage.engine import Append, Arrival, Ask, Engine
 from waltz_storage.log import LogOptions
 
 Step = dict[str, Any]
-
-
-class Inline(Executor):
-    """Does work at once, on the calling thread."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
-        return done
-
-
-class Node:
-    """An engine and an admin desk on one thread."""
-
-    def __init__(self, path: Path, key: UUID, num_partitions: int, threshold: int) -> None:
-        options = LogOptions(lambda: 1, segment_threshold=threshold)
-        self.directory = StorageDirectory(RealDisk(path), key, num_partitions, options)
-        self.waiting: list[Arrival] = []
-        self.engine = Engine(
-            self.directory,
-            SegmentDurability(Inline()),
-            Inline(),
-            deliver=_deliver,
-            arrive=self.waiting.append,
-            fail=_fail,
-            clock=lambda: 0.0,
-        )
-        self.desk = AdminDesk(self.directory, self._submit, _deliver)
-
-    def ask(self, request: Any) -> Any:
-        answers: list[Any] = []
-        if isinstance(request, storage.AppendRequest):
-            self._submit([Arrival(request.partition, Append(request, answers.append, 0.0))])
-        else:
-            self._submit([Arrival(request.partition, Ask(request, answers.append))])
-        (answer,) = answers
-        return answer
-
-    def administer(self, request: Any) -> Any:
-        answers: list[Any] = []
-        self.desk.handle(request, answers.append)
-        (answer,) = answers
-        return answer
-
-    def _submit(self, arrivals: Any) -> None:
-        self.waiting += arrivals
-        while self.waiting:
-            taken, self.waiting[:] = list(self.waiting), []
-            self.engine.step(taken)
-
-
-def _deliver(answers: list[tuple[Callable[[Any], None], Any]]) -> None:
-    for reply, answer in answers:
-        reply(answer)
-
-
-def _fail(error: BaseException) -> None:
-    raise error
 
 
 def _request(ask: Step) -> Any:
@@ -187,7 +125,7 @@ def _admin_request(note: str) -> Any:
             pytest.fail(f"unknown action {other}")
 
 
-def _check_infos(node: Node, expected: list[list[Any]]) -> None:
+def _check_infos(node: InlineEngine, expected: list[list[Any]]) -> None:
     infos = []
     for partition in range(node.directory.num_partitions):
         info = node.directory.info(partition)
@@ -199,7 +137,9 @@ def _check_infos(node: Node, expected: list[list[Any]]) -> None:
 def test_every_step_is_answered_as_recorded(vectors: Path, tmp_path: Path) -> None:
     script = json.loads((vectors / "storage-ops.json").read_text())
     threshold = script["segmentSizeThreshold"]
-    node = Node(tmp_path, UUID(script["key"]), script["numPartitions"], threshold)
+    options = LogOptions(lambda: 1, segment_threshold=threshold)
+    key, count = UUID(script["key"]), script["numPartitions"]
+    node = InlineEngine(StorageDirectory(RealDisk(tmp_path), key, count, options))
     for step in script["steps"]:
         if step.get("admin"):
             answer = node.administer(_admin_request(step["note"]))

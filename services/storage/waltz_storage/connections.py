@@ -1,16 +1,17 @@
 """The connections of servers and administrators: messages in, answers out. Touches the network.
 
-A connection is not read from while it has too much under way, or does not drain its answers.
+A connection is not read from while too much of it is under way, or it does not drain its answers.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Generic, TypeVar, cast
 
 from waltz.net import FrameConnection
 from waltz.protocol import admin, storage
@@ -19,8 +20,16 @@ from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.engine import Append, Arrival, Ask
 from waltz_storage.errors import RequestRefused
 
-_MOST_PENDING = 4096
-_MOST_PENDING_BYTES = 64 << 20
+T = TypeVar("T")
+
+_MOST_WEIGHT = 64 << 20
+_LIST_WEIGHT = 16 << 20
+_WEIGHTS: dict[type, int] = {
+    storage.RecordListRequest: _LIST_WEIGHT,
+    storage.RecordHeaderListRequest: _LIST_WEIGHT,
+    storage.RecordRequest: 64 << 10,
+    storage.RecordHeaderRequest: 64 << 10,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +53,59 @@ class Cluster:
         return RpcFailure(RequestRefused(text).message)
 
 
-class _Reading:
-    """Pauses a connection's reading while too many of its requests are under way."""
+class _Intake(Generic[T]):
+    """Begins a connection's requests in their order, and only so many at a time.
 
-    def __init__(self) -> None:
+    Each weighs about what it, or its answer, takes in memory. While some have to wait, or the peer
+    does not drain its answers, nothing is read from the connection.
+    """
+
+    def __init__(self, begin: Callable[[list[T]], None]) -> None:
         self.connection: FrameConnection | None = None
-        self._pending = 0
-        self._pending_bytes = 0
+        self._begin = begin
+        self._waiting: deque[tuple[int, T]] = deque()
+        self._weight = 0
         self._paused = False
+        self._going_on = False
 
-    def begun(self, requests: int, size: int) -> None:
-        """Count requests that came in."""
-        self._pending += requests
-        self._pending_bytes += size
-        self.review()
+    def add(self, requests: list[tuple[int, T]]) -> None:
+        """Take the requests of one chunk, with their weights."""
+        self._waiting.extend(requests)
+        self.go_on()
 
-    def done(self, size: int) -> None:
+    def done(self, weight: int) -> None:
         """Count a request that was answered."""
-        self._pending -= 1
-        self._pending_bytes -= size
-        if self._paused:
-            self.review()
+        self._weight -= weight
+        if self._waiting:
+            self.go_on()
 
-    def review(self) -> None:
-        """Pause, or read on."""
+    def go_on(self) -> None:
+        """Begin what may begin; then pause reading, or read on."""
         connection = self.connection
         if connection is None or connection.closed:
+            self._waiting.clear()
             return
-        full = self._pending > _MOST_PENDING or self._pending_bytes > _MOST_PENDING_BYTES
-        pause = full or connection.congested
+        if self._going_on:
+            # A request that was answered at once; the loop below sees what it made room for.
+            return
+        self._going_on = True
+        while begun := self._take(connection):
+            self._begin(begun)
+        self._going_on = False
+        pause = bool(self._waiting) or connection.congested
         if pause and not self._paused:
             connection.pause_reading()
         elif self._paused and not pause:
             connection.resume_reading()
         self._paused = pause
+
+    def _take(self, connection: FrameConnection) -> list[T]:
+        taken: list[T] = []
+        while self._waiting and self._weight < _MOST_WEIGHT and not connection.congested:
+            weight, request = self._waiting.popleft()
+            self._weight += weight
+            taken.append(request)
+        return taken
 
 
 class ServerConnection:
@@ -85,66 +113,55 @@ class ServerConnection:
 
     def __init__(self, cluster: Cluster, submit: Callable[[Sequence[Arrival]], None]) -> None:
         self._cluster = cluster
-        self._submit = submit
-        self._reading = _Reading()
+        self._intake: _Intake[Arrival] = _Intake(submit)
 
     def ready(self, connection: FrameConnection) -> None:
         """Handshake done."""
-        self._reading.connection = connection
+        self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
         """Hand the requests of one chunk to the engine, together."""
-        connection = self._connection
-        arrivals: list[Arrival] = []
+        version = _ready(self._intake.connection).version
+        arrivals: list[tuple[int, Arrival]] = []
         now = time.monotonic()
-        total = 0
         for body in bodies:
-            request = storage.decode(body, connection.version)
+            request = storage.decode(body, version)
             if isinstance(request, storage.OpenRequest):
                 self._open(request)
                 continue
-            size = len(body)
-            total += size
-            arrivals.append(Arrival(request.partition, self._job(request, size, now)))
-        if arrivals:
-            self._reading.begun(len(arrivals), total)
-            self._submit(arrivals)
+            weight = _WEIGHTS.get(type(request), len(body))
+            reply = partial(self._answer, weight)
+            if isinstance(request, storage.AppendRequest):
+                job: Append | Ask = Append(request, reply, now)
+            else:
+                # An answer sent as a request becomes a failure in the engine.
+                job = Ask(cast(storage.Request, request), reply)
+            arrivals.append((weight, Arrival(request.partition, job)))
+        self._intake.add(arrivals)
 
     def lost(self, reason: str) -> None:
         """What is under way goes on; its answers go nowhere."""
+        self._intake.go_on()
 
     def writable(self) -> None:
         """The peer drains its answers again."""
-        self._reading.review()
-
-    @property
-    def _connection(self) -> FrameConnection:
-        connection = self._reading.connection
-        assert connection is not None, "received before ready"
-        return connection
-
-    def _job(self, request: Any, size: int, now: float) -> Append | Ask:
-        def reply(answer: storage.Response) -> None:
-            self._answer(answer)
-            self._reading.done(size)
-
-        if isinstance(request, storage.AppendRequest):
-            return Append(request, reply, now)
-        return Ask(request, reply)
+        self._intake.go_on()
 
     def _open(self, request: storage.OpenRequest) -> None:
         refusal = self._cluster.refusal(request.key, request.num_partitions)
         context = (request.session_id, request.seq_num, request.partition)
         if refusal is None:
-            self._answer(storage.SuccessResponse(*context))
+            self._send(storage.SuccessResponse(*context))
         else:
-            self._answer(storage.FailureResponse(*context, refusal))
+            self._send(storage.FailureResponse(*context, refusal))
 
-    def _answer(self, answer: storage.Response) -> None:
-        connection = self._connection
+    def _answer(self, weight: int, answer: storage.Response) -> None:
+        self._send(answer)
+        self._intake.done(weight)
+
+    def _send(self, answer: storage.Response) -> None:
+        connection = _ready(self._intake.connection)
         connection.send(storage.encode(answer, connection.version))
-        if connection.congested:
-            self._reading.review()
 
 
 class AdminConnection:
@@ -154,48 +171,49 @@ class AdminConnection:
         self._cluster = cluster
         self._desk = desk
         self._metrics = metrics
-        self._reading = _Reading()
+        self._intake: _Intake[admin.Message] = _Intake(self._begin)
 
     def ready(self, connection: FrameConnection) -> None:
         """Handshake done."""
-        self._reading.connection = connection
+        self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
         """Answer the requests of one chunk, sooner or later."""
-        connection = self._reading.connection
-        assert connection is not None, "received before ready"
-        for body in bodies:
-            request = admin.decode(body, connection.version)
-            self._reading.begun(1, len(body))
-            self._handle(request, partial(self._answer, len(body)))
+        version = _ready(self._intake.connection).version
+        self._intake.add([(_LIST_WEIGHT, admin.decode(body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
         """What is under way goes on; its answers go nowhere."""
+        self._intake.go_on()
 
     def writable(self) -> None:
         """The peer drains its answers again."""
-        self._reading.review()
+        self._intake.go_on()
 
-    def _handle(self, request: Any, reply: Callable[[admin.Response | None], None]) -> None:
-        match request:
-            case admin.AdminOpenRequest(seq, key, num_partitions):
-                refusal = self._cluster.refusal(key, num_partitions)
-                if refusal is None:
-                    reply(admin.AdminSuccessResponse(seq))
-                else:
-                    reply(admin.AdminFailureResponse(seq, refusal))
-            case admin.MetricsRequest(seq):
-                reply(admin.MetricsResponse(seq, self._metrics()))
-            case _:
-                self._desk.handle(request, reply)
+    def _begin(self, requests: list[admin.Message]) -> None:
+        for request in requests:
+            match request:
+                case admin.AdminOpenRequest(seq, key, num_partitions):
+                    refusal = self._cluster.refusal(key, num_partitions)
+                    if refusal is None:
+                        self._answer(admin.AdminSuccessResponse(seq))
+                    else:
+                        self._answer(admin.AdminFailureResponse(seq, refusal))
+                case admin.MetricsRequest(seq):
+                    self._answer(admin.MetricsResponse(seq, self._metrics()))
+                case _:
+                    # An answer sent as a request is nothing the desk can do.
+                    self._desk.handle(cast(admin.Request, request), self._answer)
 
-    def _answer(self, size: int, answer: admin.Response | None) -> None:
-        connection = self._reading.connection
-        assert connection is not None
+    def _answer(self, answer: admin.Response | None) -> None:
+        connection = _ready(self._intake.connection)
         if answer is None:
             connection.close("a request that cannot be answered")
             return
         connection.send(admin.encode(answer, connection.version))
-        self._reading.done(size)
-        if connection.congested:
-            self._reading.review()
+        self._intake.done(_LIST_WEIGHT)
+
+
+def _ready(connection: FrameConnection | None) -> FrameConnection:
+    assert connection is not None, "received before ready"
+    return connection

@@ -15,7 +15,7 @@ from waltz.metadata.cluster import NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
-from waltz.process import report_ports, run_loop, set_up_logging
+from waltz.process import report_ports, run_loop, run_until_done, set_up_logging
 from waltz_storage.config import KEYS, StorageConfig, load
 from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
 from waltz_storage.node import StorageNode, learn_cluster
@@ -41,19 +41,17 @@ async def serve(config: StorageConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     node = StorageNode(config)
     try:
-        await node.start(await learn_cluster(config))
-        assert node.listener is not None
-        assert node.admin_listener is not None
-        async with node.http() as http_port:
-            ports = {
-                "port": node.listener.port,
-                "admin": node.admin_listener.port,
-                "http": http_port,
-            }
-            report_ports("storage", ports, config.ports_file)
-            await stop.wait()
+        await run_until_done(_run(node), stop)
     finally:
         await node.stop()
+
+
+async def _run(node: StorageNode) -> None:
+    """Start the node and keep it; ends only by being cancelled, or with what went wrong."""
+    await node.start(await learn_cluster(node.config))
+    async with node.http() as http_port:
+        report_ports("storage", {**node.ports(), "http": http_port}, node.config.ports_file)
+        await asyncio.Event().wait()
 
 
 def _explained_settings() -> str:

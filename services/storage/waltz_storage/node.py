@@ -70,6 +70,11 @@ class StorageNode:
         self.listener.start(config.bind_host, config.port)
         self.admin_listener.start(config.bind_host, config.admin_port)
 
+    def ports(self) -> dict[str, int | None]:
+        """Return the ports in use, after `start`."""
+        listeners = {"port": self.listener, "admin": self.admin_listener}
+        return {name: listener.port for name, listener in listeners.items() if listener}
+
     @asynccontextmanager
     async def http(self) -> AsyncIterator[int | None]:
         """Serve the HTTP port while the context lasts; yields the port, None if it is off."""

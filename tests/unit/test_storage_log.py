@@ -1,0 +1,226 @@
+"""A partition's log: rolling over, reading, allocation, a full disk, a failed flush, rot."""
+
+from __future__ import annotations
+
+import uuid
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faultdisk import UNLIMITED, FaultDisk
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz_storage.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
+from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog, open_log
+from waltz_storage.segment import LogIdentity
+
+IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
+EVERYTHING = 1 << 40
+
+
+def open_on(disk: FaultDisk, *, threshold: int = 1000, allocate: int = 0) -> PartitionLog:
+    options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=allocate)
+    return open_log(disk, IDENTITY, options, -1)
+
+
+def batch(first_id: int, count: int, data: int = 60) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, 3, n), n, bytes([n % 251]) * data, 7)
+        for n in range(first_id, first_id + count)
+    )
+
+
+def segments(disk: FaultDisk) -> list[str]:
+    return sorted(name for name in disk.names("3") if name.endswith(".seg"))
+
+
+def test_segments_roll_over_as_soon_as_the_threshold_is_exceeded() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=328)
+    log.append(batch(0, 2))
+    assert segments(disk) == ["0000000000000000000.seg"]
+    log.append(batch(2, 1))
+    assert segments(disk) == ["0000000000000000000.seg"], "428 > 328, but nothing follows yet"
+    log.append(batch(3, 7))
+    assert segments(disk) == [f"{first:019d}.seg" for first in (0, 3, 6, 9)]
+    assert log.read(0, 100, EVERYTHING).wire == batch(0, 10).wire
+
+
+def test_a_record_out_of_order_ends_its_batch_and_no_other() -> None:
+    log = open_on(FaultDisk())
+    wrong = RecordBatch.of([*batch(1, 2), *batch(9, 1)])
+    staged = log.stage([batch(0, 1), wrong, batch(3, 1), batch(9, 1)])
+    log.write(staged)
+    log.flush(staged)
+    outcomes = [str(outcome) if outcome else None for outcome in log.complete(staged)]
+    assert outcomes == [None, OUT_OF_ORDER, None, OUT_OF_ORDER]
+    assert log.read(0, 100, EVERYTHING).wire == batch(0, 4).wire
+
+
+def test_nothing_is_readable_before_it_is_complete() -> None:
+    log = open_on(FaultDisk())
+    staged = log.stage([batch(0, 2)])
+    log.write(staged)
+    assert log.max_id == -1
+    assert log.read(0, 1, EVERYTHING).count == 0
+    log.flush(staged)
+    log.complete(staged)
+    assert log.max_id == 1
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(-2, 45), st.integers(-1, 60), st.integers(0, 2500))
+def test_any_range_is_read_up_to_its_bounds(first: int, most: int, size: int) -> None:
+    log = open_on(FaultDisk(), threshold=700)
+    log.append(batch(0, 40))
+    found = log.read(first, most, size)
+    if not 0 <= first < 40 or most <= 0:
+        assert found.count == 0
+        return
+    fits = max(1, size // 100)
+    assert found.wire == batch(first, min(most, fits, 40 - first)).wire
+
+
+def test_only_a_few_older_segments_are_kept_open() -> None:
+    log = open_on(FaultDisk(), threshold=200)
+    log.append(batch(0, 20))
+    for first in range(20):
+        assert log.read(first, 1, EVERYTHING).wire == batch(first, 1).wire
+        assert len(log._open) <= 2
+    assert log.checksum() == log.checksum()
+
+
+def test_allocation_is_ahead_of_the_log_and_trimmed() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=2000, allocate=700)
+    log.append(batch(0, 1))
+    assert len(disk.content("3/0000000000000000000.seg")) == 228 + 700
+    log.append(batch(1, 25))
+    assert len(disk.content("3/0000000000000000000.seg")) == 2028, "trimmed at the roll-over"
+    log.truncate(22)
+    assert len(disk.content("3/0000000000000000019.seg")) == 128 + 400, "cut at once"
+    log.append(batch(23, 1))
+    log.close()
+    assert len(disk.content("3/0000000000000000019.seg")) == 128 + 500, "trimmed at the stop"
+    assert open_on(disk).max_id == 23
+
+
+def test_index_entries_reach_their_file_only_with_a_checkpoint() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 1001, 0))
+    assert len(disk.content("3/0000000000000000000.idx")) == 128
+    log.append(batch(1001, 1, 0))
+    assert len(disk.content("3/0000000000000000000.idx")) == 128 + 8 * 1000
+    log.flush_all()
+    assert len(disk.content("3/0000000000000000000.idx")) == 128 + 8 * 1002
+
+
+@pytest.mark.parametrize("allocate", [0, 300])
+def test_a_full_disk_refuses_appends_and_loses_nothing(allocate: int) -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=5000, allocate=allocate)
+    log.append(batch(0, 3))
+    disk.space = disk.space - disk.left() + 150
+    with pytest.raises(NoSpace, match="no space"):
+        log.append(batch(3, 20))
+    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 300
+    assert log.read(0, 9, EVERYTHING).wire == batch(0, 3).wire
+    log.append(batch(3, 1))
+    assert open_on(disk.crashed(Random(1))).max_id == 3
+    disk.space = UNLIMITED
+    log.append(batch(4, 20))
+    assert log.read(0, 99, EVERYTHING).wire == batch(0, 24).wire
+
+
+def test_a_disk_that_is_full_at_a_roll_over_keeps_what_fitted() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=300)
+    disk.space = disk.space - disk.left() + 200 + 16
+    staged = log.stage([batch(0, 1), batch(1, 1), batch(2, 1)])
+    log.write(staged)
+    log.flush(staged)
+    outcomes = log.complete(staged)
+    assert outcomes[:2] == [None, None]
+    assert isinstance(outcomes[2], NoSpace)
+    assert open_on(disk.crashed(Random(2)), threshold=300).max_id == 1
+    disk.space = UNLIMITED
+    log.append(batch(2, 5))
+    assert log.read(0, 99, EVERYTHING).wire == batch(0, 7).wire
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_failed_flush_the_next_process_vouches_only_for_what_is_durable(seed: int) -> None:
+    disk = FaultDisk()
+    log = open_on(disk)
+    log.append(batch(0, 2))
+    staged = log.stage([batch(2, 3)])
+    log.write(staged)
+    disk.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        log.flush(staged)
+    # The kernel now holds as clean what never reached the disk; a new process reads it.
+    after = disk.restarted()
+    vouched = open_on(after).max_id
+    assert vouched >= 1
+    assert open_on(after.crashed(Random(seed))).max_id == vouched
+
+
+def test_a_rotten_record_is_refused_with_its_place() -> None:
+    disk = FaultDisk()
+    log = open_on(disk)
+    log.append(batch(0, 5))
+    disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 50, b"rot")
+    assert log.read(0, 2, EVERYTHING).count == 2
+    with pytest.raises(PartitionDamaged, match="checksum") as caught:
+        log.read(0, 5, EVERYTHING)
+    assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 328)
+
+
+def test_a_missing_first_segment_is_a_hole() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=300)
+    log.append(batch(0, 9))
+    log.close()
+    for suffix in (".seg", ".idx"):
+        disk.remove(f"3/0000000000000000000{suffix}")
+    with pytest.raises(PartitionDamaged, match="first segment is missing"):
+        open_on(disk, threshold=300)
+
+
+def test_an_index_with_entries_but_without_its_segment_is_a_loss() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=300)
+    log.append(batch(0, 4))
+    log.close()
+    disk.remove("3/0000000000000000002.seg")
+    with pytest.raises(PartitionDamaged, match="no segment"):
+        open_on(disk, threshold=300)
+
+
+def test_a_huge_length_is_checked_before_it_is_trusted() -> None:
+    disk = FaultDisk()
+    log = open_on(disk)
+    log.append(batch(0, 3))
+    log.close()
+    disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 28, (0x7FFFFFF0).to_bytes(4, "big"))
+    assert open_on(disk).max_id == 1
+
+
+def test_a_record_larger_than_a_window_is_recovered() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 2, 3 << 20))
+    log.append(batch(2, 2))
+    log.release()
+    assert open_on(disk, threshold=EVERYTHING).max_id == 3
+
+
+def test_the_lowest_mark_of_a_truncation_is_minus_one() -> None:
+    log = open_on(FaultDisk())
+    log.append(batch(0, 3))
+    with pytest.raises(RequestRefused, match="-1"):
+        log.truncate(-2)
+    log.truncate(-1)
+    assert log.max_id == -1

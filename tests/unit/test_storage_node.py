@@ -1,0 +1,277 @@
+"""A storage node with its ports, in this process: requests, bad input, back-pressure, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from waltz.config import ConfigError
+from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
+from waltz.protocol import ADMIN, STORAGE, FrameDecoder, admin, storage
+from waltz.protocol.frames import encode_frame
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz_storage.config import StorageConfig, load
+from waltz_storage.connections import Cluster
+from waltz_storage.errors import DirectoryRefused
+from waltz_storage.node import StorageNode
+
+CLUSTER = Cluster(uuid.UUID(int=9), 3)
+IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)
+
+
+def settings(path: Path) -> StorageConfig:
+    return StorageConfig(
+        zookeeper="unused",
+        session_timeout_ms=1,
+        cluster_root="/unused",
+        port=0,
+        admin_port=0,
+        http_port=0,
+        bind_host="127.0.0.1",
+        ports_file=None,
+        directory=path,
+        segment_threshold=1_000_000,
+        open_segments=5,
+        tls=PLAINTEXT,
+    )
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[StorageNode]:
+    node = StorageNode(settings(tmp_path))
+    await node.start(CLUSTER)
+    yield node
+    await node.stop()
+
+
+@pytest.fixture
+async def desk(node: StorageNode) -> AsyncIterator[RpcConnection]:
+    connection = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+    await connection.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+async def server(node: StorageNode, desk: RpcConnection) -> AsyncIterator[RpcConnection]:
+    connection = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
+    yield connection
+    connection.close()
+
+
+def address(node: StorageNode) -> tuple[str, int]:
+    assert node.listener is not None
+    return "127.0.0.1", node.listener.port
+
+
+def admin_address(node: StorageNode) -> tuple[str, int]:
+    assert node.admin_listener is not None
+    return "127.0.0.1", node.admin_listener.port
+
+
+def batch(first_id: int, count: int, data: bytes = b"data") -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, 0, n), 0, data, 5) for n in range(first_id, first_id + count)
+    )
+
+
+async def test_records_come_back(server: RpcConnection) -> None:
+    done = await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    assert isinstance(done, storage.SuccessResponse)
+    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
+    found = await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 1, 3))
+    assert found.records == batch(1, 3)
+    header = await server.call(lambda seq: storage.RecordHeaderRequest(1, seq, 0, 4))
+    assert header.header.req_id == ReqId(1, 2, 0, 4)
+    with pytest.raises(RemoteFailure, match="not assigned"):
+        await server.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 2))
+
+
+async def test_another_cluster_is_refused(node: StorageNode) -> None:
+    for identity in ((uuid.UUID(int=1), 3), (CLUSTER.key, 4)):
+        with pytest.raises(RemoteFailure, match="inconsistent"):
+            await RpcConnection.open_storage(address(node), PLAINTEXT, identity)
+        with pytest.raises(RemoteFailure, match="inconsistent"):
+            await RpcConnection.open_admin(admin_address(node), PLAINTEXT, identity)
+
+
+async def test_admin_answers(server: RpcConnection, desk: RpcConnection) -> None:
+    status = await desk.call(admin.AssignedPartitionStatusRequest)
+    assert status.available == {0: True, 1: True}
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(6, seq, 1, 3))
+    info = await desk.call(lambda seq: admin.LastSessionInfoRequest(seq, 1))
+    assert (info.last_session_id, info.low_water_mark, info.local_low_water_mark) == (6, 3, -1)
+    metrics = json.loads((await desk.call(admin.MetricsRequest)).json)
+    assert metrics["gauges"]["waltz-storage.partition-1.session-id"] == {"value": 6}
+
+
+async def read_to_end(port: int, *frames: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"".join(frames))
+    async with asyncio.timeout(10):
+        received = await reader.read()
+    writer.close()
+    return received
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (b"GET / HTTP/1.1\r\n\r\n",),
+        (b"\x16\x03\x01\x02\x00\x01\x00",),
+        (STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x63")),
+        (STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x0d\x00")),
+        (STORAGE.hello(dialer=True), b"S\x00\x00\x7f\xff\xff\xff"),
+    ],
+    ids=["http", "tls", "unknown type", "short body", "huge frame"],
+)
+async def test_garbage_closes_its_connection_and_no_other(
+    node: StorageNode, server: RpcConnection, frames: tuple[bytes, ...]
+) -> None:
+    received = await read_to_end(address(node)[1], *frames)
+    assert received == STORAGE.hello(dialer=False)
+    answer = await server.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 0))
+    assert answer.transaction_id == -1
+
+
+async def test_admin_requests_that_cannot_be_answered_close_the_connection(
+    node: StorageNode,
+) -> None:
+    request = admin.PartitionAvailableRequest(6, (99,), available=True)
+    frames = (ADMIN.hello(dialer=True), admin.encode(request, 0))
+    assert await read_to_end(admin_address(node)[1], *frames) == ADMIN.hello(dialer=False)
+
+
+async def test_a_peer_that_does_not_read_is_not_worked_for(
+    node: StorageNode, server: RpcConnection
+) -> None:
+    records = batch(0, 8, bytes(1 << 17))
+    await server.call(lambda seq: storage.AppendRequest(-1, seq, 0, records))
+    asked = 80
+    requests = (storage.RecordListRequest(-1, seq, 0, 0, 8) for seq in range(asked))
+    reader, writer = await asyncio.open_connection(*address(node), limit=1 << 16)
+    writer.write(STORAGE.hello(dialer=True))
+    writer.write(b"".join(storage.encode(request, 0) for request in requests))
+
+    async def lists_read() -> int:
+        desk = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+        counters = json.loads((await desk.call(admin.MetricsRequest)).json)["counters"]
+        desk.close()
+        count: int = counters["waltz-storage.partition-0.record-list-request"]["count"]
+        return count
+
+    # The answers fill the socket's buffers and no more; meanwhile the node serves others.
+    for _ in range(50):
+        await server.call(lambda seq: storage.MaxTransactionIdRequest(-1, seq, 0))
+    assert await lists_read() < asked / 2
+    answer = storage.encode(storage.RecordListResponse(-1, 0, 0, records), 0)
+    expected = len(STORAGE.hello(dialer=False)) + asked * len(answer)
+    async with asyncio.timeout(30):
+        while expected:
+            expected -= len(await reader.read(1 << 20))
+    assert await lists_read() == asked
+    writer.close()
+
+
+async def test_health_names_the_file_and_offset_of_damage(tmp_path: Path) -> None:
+    first = StorageNode(settings(tmp_path))
+    await first.start(CLUSTER)
+    desk = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
+    await desk.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
+    await first.stop()
+    (tmp_path / "1" / "0000000000000000000.idx").unlink()
+    second = StorageNode(settings(tmp_path))
+    await second.start(CLUSTER)
+    try:
+        async with second.http() as port, aiohttp.ClientSession() as http:
+            async with http.get(f"http://127.0.0.1:{port}/health") as answer:
+                assert answer.status == 500
+                check = (await answer.json())["storage-health-check"]
+            assert check["healthy"] is False
+            assert check["refused"]["1"]["file"] == "1/0000000000000000000.idx"
+            assert check["refused"]["1"]["offset"] == 0
+            async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                gauges = (await answer.json())["gauges"]
+            assert list(gauges["waltz-storage.refused-partitions"]["value"]) == ["1"]
+            assert gauges["waltz-storage.waltz-storage-partition-ids"]["value"] == [0]
+    finally:
+        await second.stop()
+
+
+async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        node = StorageNode(replace(settings(tmp_path), port=taken.getsockname()[1]))
+        with pytest.raises(ListenFailed, match="another process listens"):
+            await node.start(CLUSTER)
+        await node.stop()
+    node = StorageNode(settings(tmp_path / "missing"))
+    with pytest.raises(DirectoryRefused, match="does not exist"):
+        await node.start(CLUSTER)
+    await node.stop()
+
+
+GOOD = """
+zookeeper: {connectString: "localhost:1", sessionTimeout: 6000}
+cluster.root: /waltz
+storage.port: 4000
+storage: {admin: {port: 4001}, directory: /data, segment.size.threshold: "2000"}
+"""
+
+
+def test_nested_and_dotted_settings_are_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "storage.yml"
+    file.write_text(GOOD)
+    config = load(file)
+    assert (config.port, config.admin_port, config.http_port) == (4000, 4001, None)
+    assert (config.segment_threshold, config.open_segments) == (2000, 5)
+    assert config.tls.enabled
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("storage.jetty.port: 4001", "must all differ"),
+        ("storage.directori: /x", "did you mean storage.directory"),
+        ("storage.segment.cache.capacity: none", "segment.cache.capacity"),
+    ],
+)
+def test_bad_settings_are_told(tmp_path: Path, more: str, message: str) -> None:
+    file = tmp_path / "storage.yml"
+    file.write_text(GOOD + more)
+    with pytest.raises(ConfigError, match=message):
+        load(file)
+
+
+def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "storage.yml"
+    file.write_text(GOOD + "nonsense: 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "waltz_storage", str(file)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("waltz-storage: ")
+    assert "unknown setting nonsense" in line
+
+
+async def test_many_admin_requests_in_one_chunk_are_all_answered(node: StorageNode) -> None:
+    asked = 3000
+    reader, writer = await asyncio.open_connection(*admin_address(node))
+    requests = b"".join(admin.encode(admin.MetricsRequest(n), 0) for n in range(asked))
+    writer.write(ADMIN.hello(dialer=True) + requests)
+    decoder = FrameDecoder(ADMIN)
+    answered = 0
+    async with asyncio.timeout(30):
+        while answered < asked:
+            answered += len(decoder.feed(await reader.read(1 << 20)))
+    writer.close()

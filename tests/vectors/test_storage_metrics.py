@@ -1,0 +1,43 @@
+"""The metrics of the admin port: every one of Waltz 0.13.2 is there, in the same form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tests.faultdisk import FaultDisk
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.log import LogOptions
+from waltz_storage.measures import StorageRegistry
+
+_GROUP = "waltz-storage"
+_KINDS = ("gauges", "counters", "histograms", "meters", "timers")
+
+
+def _ours(names: Any) -> set[str]:
+    return {name for name in names if name.startswith(_GROUP)}
+
+
+def test_bean_form_has_every_storage_metric(vectors: Path) -> None:
+    expected = json.loads((vectors / "storage-metrics.json").read_text())
+    count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
+    directory = StorageDirectory(FaultDisk(), UUID(int=1), count, LogOptions(lambda: 1))
+    registry = StorageRegistry(directory, lambda partition: 0, lambda: 1.0)
+    registry.bean_form()
+    for partition in expected["gauges"][f"{_GROUP}.waltz-storage-partition-ids"]["value"]:
+        directory.assign(partition)
+    found = json.loads(json.dumps(registry.bean_form()))
+    assert set(found) == set(expected)
+    for kind in _KINDS:
+        assert _ours(expected[kind]) <= _ours(found[kind])
+        for name in _ours(expected[kind]):
+            assert set(found[kind][name]) == set(expected[kind][name])
+            assert found["metrics"][name] == found[kind][name]
+    ids = {entry["fullName"]: entry for entry in found["ids"]}
+    for entry in expected["ids"]:
+        if entry["fullName"].startswith(_GROUP):
+            assert ids[entry["fullName"]] == entry
+    directory.unassign(0, delete_files=True)
+    assert f"{_GROUP}.partition-0.flags" not in registry.bean_form()["gauges"]
