@@ -7,7 +7,13 @@
 """
 
 from waltz.local.child import ProcessFailed
-from waltz.local.cluster import ClusterRunning, ClusterUnhealthy, LocalCluster, UnknownProcess
+from waltz.local.cluster import (
+    ClusterRunning,
+    ClusterUnhealthy,
+    LocalCluster,
+    UnknownProcess,
+    wanted_shape,
+)
 from waltz.local.orders import (
     NotRunning,
     Order,
@@ -15,6 +21,7 @@ from waltz.local.orders import (
     end_left_over,
     give_order,
     read_description,
+    wait_until_down,
 )
 from waltz.local.plan import Layout, PlanError, Shape
 from waltz.local.ports import NoFreePorts
@@ -39,4 +46,6 @@ __all__ = [
     "give_order",
     "read_description",
     "supervise",
+    "wait_until_down",
+    "wanted_shape",
 ]

@@ -13,9 +13,10 @@ import json
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import yaml
 
@@ -261,23 +262,17 @@ class LocalCluster:
 
     def _planned(self) -> Plan:
         path, directory = self.layout.plan, self.layout.directory
-        if not path.exists():
+        plan = _read_plan(path)
+        if plan is None:
             shape = self._shape or Shape()
             plan = Plan.of(shape, choose_ports(shape.num_ports))
             part = path.with_suffix(".part")
             part.write_text(plan.to_json())
             part.replace(path)
-            return plan
-        try:
-            plan = Plan.from_json(path.read_text())
-        except PlanError as problem:
+        elif self._shape is not None and self._shape != plan.shape:
             raise PlanError(
-                f"{path} is not the plan of a local cluster: {problem}; choose another directory"
-            ) from problem
-        if self._shape is not None and self._shape != plan.shape:
-            raise PlanError(
-                f"{directory} holds a cluster of another shape ({plan.shape}, not {self._shape}); "
-                "leave the numbers out to start it, or choose another directory"
+                f"{directory} holds a cluster of {plan.shape}, not of {self._shape}; leave the "
+                "numbers out to start it, or choose another directory"
             )
         return plan
 
@@ -354,6 +349,27 @@ class LocalCluster:
         except KeyError:
             known = ", ".join((ZOOKEEPER, *self._children))
             raise UnknownProcess(f"there is no process {name}; there are {known}") from None
+
+
+def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
+    """Return the shape of the cluster in ``directory``, or of a new one, changed by ``given``.
+
+    Raises PlanError.
+    """
+    plan = _read_plan(Layout(directory.absolute()).plan)
+    return replace(Shape() if plan is None else plan.shape, **given)
+
+
+def _read_plan(path: Path) -> Plan | None:
+    """Return the plan, None if there is none. Raises PlanError."""
+    try:
+        return Plan.from_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except PlanError as problem:
+        raise PlanError(
+            f"{path} is not the plan of a local cluster: {problem}; choose another directory"
+        ) from problem
 
 
 def _number(count: int, what: str) -> str:

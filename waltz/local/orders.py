@@ -11,11 +11,17 @@ import contextlib
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from waltz.local.plan import Layout
+
+_POLL_S = 0.05
+_END_TIMEOUT_S = 10.0
+_DOWN_TIMEOUT_S = 60.0
 
 
 class Order(Enum):
@@ -80,13 +86,33 @@ def find_left_over(directory: Path) -> dict[str, int]:
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
-    """Tell what a supervisor that died has left to end, forget it, and return what it was."""
+    """End what a supervisor that died has left behind, forget it, and return what it was."""
     left = find_left_over(directory)
-    for pid in left.values():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for pid in find_left_over(directory).values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
+        _wait_until(lambda: not find_left_over(directory), _END_TIMEOUT_S)
     Layout(directory.absolute()).description.unlink(missing_ok=True)
     return left
+
+
+def wait_until_down(directory: Path) -> None:
+    """Return when the cluster in ``directory`` no longer runs. Raises OrderFailed."""
+    description = Layout(directory.absolute()).description
+    if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
+        raise OrderFailed(
+            f"the cluster in {directory} does not come down within {_DOWN_TIMEOUT_S:g} s"
+        )
+
+
+def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def _belongs(pid: int, directory: str) -> bool:

@@ -39,6 +39,11 @@ class Shape:
             if count < 1:
                 raise PlanError(f"a cluster needs at least one {what}, not {count}")
 
+    def __str__(self) -> str:
+        secured = "TLS" if self.tls else "plaintext"
+        counts = f"{self.partitions} partitions, {self.storages} storages, {self.servers} servers"
+        return f"{counts}, {secured}"
+
     @property
     def num_ports(self) -> int:
         """How many ports a cluster of this shape listens on."""

@@ -5,7 +5,7 @@ The others act: `inspection` finds it (ZooKeeper, network), `storage_admin` spea
 admin ports and makes them hold what ZooKeeper says, `server_query` asks servers.
 """
 
-from waltz.operations.inspection import inspect
+from waltz.operations.inspection import inspect, read_partitions
 from waltz.operations.server_query import ServerQuery, ServerUnreachable
 from waltz.operations.storage_admin import StorageAdmin, SyncStep, sync_storage
 from waltz.operations.verification import (
@@ -28,6 +28,7 @@ __all__ = [
     "StorageAnswers",
     "SyncStep",
     "inspect",
+    "read_partitions",
     "sync_storage",
     "verify",
 ]

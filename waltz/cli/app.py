@@ -1,0 +1,29 @@
+"""Puts the command ``waltz`` together. Touches nothing itself."""
+
+from __future__ import annotations
+
+import typer
+
+from waltz.cli import cluster, local, log, storage
+from waltz.cli.options import examples
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run, look after and use a Waltz transaction log.",
+    epilog=examples(
+        "waltz local up --detach",
+        "waltz log append 0 hello",
+        "waltz log tail 0",
+        "waltz cluster verify",
+        "waltz local down",
+    ),
+)
+app.add_typer(local.app, name="local")
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(storage.app, name="storage")
+app.add_typer(log.app, name="log")
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

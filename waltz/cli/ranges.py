@@ -1,0 +1,57 @@
+"""What people type for several partitions, transactions or locks, and what it means. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from waltz.protocol import Lock
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_LOCK = re.compile(r"(.+):(-?\d+)", re.ASCII | re.DOTALL)
+_MOST_PARTITIONS = 1 << 20
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """Return the ends of ``7`` or ``0-6``, both included. Raises ValueError."""
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is neither a number nor a range like 0-6")
+    first = int(match[1])
+    last = first if match[2] is None else int(match[2])
+    if last < first:
+        raise ValueError(f"the range {text!r} ends before it begins")
+    return first, last
+
+
+def parse_partitions(text: str) -> tuple[int, ...]:
+    """Return what ``0-6,7,10-16`` names, each once, in ascending order. Raises ValueError."""
+    partitions: set[int] = set()
+    for part in text.split(","):
+        first, last = parse_range(part)
+        if last - first >= _MOST_PARTITIONS:
+            raise ValueError(f"{part!r} names more than {_MOST_PARTITIONS} partitions")
+        partitions.update(range(first, last + 1))
+    return tuple(sorted(partitions))
+
+
+def format_partitions(partitions: Iterable[int]) -> str:
+    """Return the shortest text that `parse_partitions` reads as ``partitions``, - for none."""
+    runs: list[list[int]] = []
+    for partition in sorted(set(partitions)):
+        if runs and partition == runs[-1][1] + 1:
+            runs[-1][1] = partition
+        else:
+            runs.append([partition, partition])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs) or "-"
+
+
+def parse_lock(text: str) -> Lock:
+    """Return the lock that ``account:17`` names. Raises ValueError."""
+    match = _LOCK.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a lock; it must be like account:17")
+    number = int(match[2])
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{text!r}: the number of a lock has 64 bits")
+    return Lock(match[1], number)

@@ -1,0 +1,108 @@
+"""Runs a verb: its event loop, its connection to ZooKeeper, its expected errors. Effects: all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import typer
+
+from waltz.cli.options import Target
+from waltz.client import WaltzError
+from waltz.local import (
+    ClusterRunning,
+    ClusterUnhealthy,
+    NoFreePorts,
+    NotRunning,
+    OrderFailed,
+    PlanError,
+    ProcessFailed,
+    UnknownProcess,
+    ZooKeeperNotStarted,
+)
+from waltz.metadata.admin import Refused
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.codec import MalformedMetadata
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.lifecycle import ClusterExists
+from waltz.metadata.paths import BadRoot
+from waltz.metadata.store import StoreError
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
+
+T = TypeVar("T")
+
+_SESSION_TIMEOUT_MS = 30_000
+_USUAL_SECONDS = 60.0
+
+
+class Failed(Exception):
+    """The verb could not do what it is for; the text says why."""
+
+
+_EXPECTED = (
+    BadRoot,
+    ClusterExists,
+    ClusterRunning,
+    ClusterUnhealthy,
+    ConnectionLost,
+    DialFailed,
+    Failed,
+    MalformedMetadata,
+    NoCluster,
+    NoFreePorts,
+    NotRunning,
+    OrderFailed,
+    PlanError,
+    ProcessFailed,
+    Refused,
+    RemoteFailure,
+    StoreError,
+    TlsConfigError,
+    UnknownProcess,
+    WaltzError,
+    ZooKeeperNotStarted,
+)
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float | None = _USUAL_SECONDS) -> T:
+    """Return what ``work`` returns; an expected error becomes one line and exit status 1.
+
+    So does taking longer than ``seconds``.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    # What it has to say about lost connections is said better by those who needed them.
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    with failing_clearly():
+        return asyncio.run(_within(work, seconds))
+
+
+@contextlib.contextmanager
+def failing_clearly() -> Iterator[None]:
+    """Turn an expected error into one line on standard error and exit status 1."""
+    try:
+        yield
+    except _EXPECTED as error:
+        print(f"waltz: {error}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(1) from None
+
+
+@contextlib.asynccontextmanager
+async def opened(target: Target) -> AsyncIterator[Cluster]:
+    """Give access to what the cluster keeps in ZooKeeper."""
+    store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS)
+    try:
+        yield Cluster(store, target.root)
+    finally:
+        await store.close()
+
+
+async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise Failed(f"it was not done within {seconds:g} s, and was given up") from None

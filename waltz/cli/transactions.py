@@ -1,0 +1,41 @@
+"""How transactions are shown: a line each, for people or for scripts. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from waltz.client import Transaction
+
+
+def as_json(transaction: Transaction) -> str:
+    """Return one line of JSON. ``data`` is None where it is not text; the base64 form is always."""
+    data: bytes = transaction.data
+    value: dict[str, Any] = {
+        "partition": transaction.partition,
+        "id": transaction.id,
+        "client_id": transaction.req_id.client_id,
+        "generation": transaction.req_id.generation,
+        "seq": transaction.req_id.seq,
+        "header": transaction.header,
+        "data": _text(data),
+        "data_base64": base64.b64encode(data).decode("ascii"),
+    }
+    return json.dumps(value)
+
+
+def as_line(transaction: Transaction) -> str:
+    """Return one line for people: partition, id, who appended it, header, data."""
+    data: bytes = transaction.data
+    text = _text(data)
+    shown = text if text is not None and text.isprintable() else repr(text or data)
+    place = f"{transaction.partition}/{transaction.id}"
+    return f"{place:<12} client {transaction.req_id.client_id:<4} {transaction.header:>3}  {shown}"
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
