@@ -43,7 +43,9 @@ class Checker:
         for client, generation, _, seq, transaction_id, _ in records:
             seen = (client, generation, seq)
             if self.log.setdefault(transaction_id, seen) != seen:
-                raise Violation(f"{who} sees {seen} as {transaction_id}, others {self.log[transaction_id]}")
+                raise Violation(
+                    f"{who} sees {seen} as {transaction_id}, others {self.log[transaction_id]}"
+                )
 
     def client_committed(self, op: Op, transaction_id: int) -> None:
         """A client was told that its append is in the log."""

@@ -148,7 +148,9 @@ class Appender(_Connected):
                 case Outcome.ABSENT | Outcome.LOCK_FAILED:
                     self._checker.client_denied(op)
                 case _:
-                    raise Violation(f"{self.name}: {end.outcome} {end.number}, own mark {self.core.mark}")
+                    raise Violation(
+                        f"{self.name}: {end.outcome} {end.number}, own mark {self.core.mark}"
+                    )
             self._later()
         super().settle()
 

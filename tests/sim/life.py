@@ -15,11 +15,27 @@ from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
 from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import Record
+from waltz_server.recovery import Case
 
 APPENDS = 1000
 FAULTS = 6
 DEADLINE_SECONDS = 600.0
 FINISH_SECONDS = 300.0
+
+_NOTED = (
+    {
+        "ended: checkpoint": "server: checkpoint",
+        "ended: the replica assignment changed": "server: replica assignment changed",
+        "ended: to take": "server: a replica was taken back in",
+        "did not open": "server: session did not open",
+        "is over": "server: generation refused",
+        "carried over": "server: appends were carried into the next session",
+        "catches up": "server: a replica caught up by copying",
+    }
+    | {case.value: f"recovery: {case.value}" for case in Case}
+    | {"undecidable": "recovery: the vote was undecidable for a while"}
+)
+"""What servers note, and the counter that a phrase of it raises."""
 
 
 @dataclass(slots=True)
@@ -61,7 +77,8 @@ class Life:
         for server in self.servers.values():
             server.start()
         self.metadata.assign(tuple(self.storages)[:copies])
-        self.metadata.give("server0")
+        self._owner_starts = 0
+        self._give("server0")
         self.appenders = [
             Appender(
                 i,
@@ -97,9 +114,7 @@ class Life:
             self.checker.at_rest(self._logs())
         except AssertionError as error:
             raise Violation(f"seed {self.seed}, at {self.clock.now:.4f} s: {error}") from error
-        for server in self.servers.values():
-            for note in server.notes:
-                self._count_note(note)
+        self._count_branches()
         return Result(
             self.seed,
             self.checker.committed,
@@ -205,9 +220,7 @@ class Life:
         for name in list(self._damaged):
             state = value.replicas.get(name)
             storage = self.storages[name]
-            if state is None:
-                self._damaged.discard(name)
-            elif (
+            if state is None or (
                 state.closing_mark == UNRESOLVED
                 and state.session_id == value.session_id
                 and storage.session_id == value.session_id
@@ -235,7 +248,7 @@ class Life:
         others = [n for n, s in self.servers.items() if s.up and n != self.metadata.owner]
         if others:
             self.counters["fault: owner deposed"] += 1
-            self.metadata.give(self.random.choice(others))
+            self._give(self.random.choice(others))
 
     def _wall(self) -> None:
         a = self.random.choice(list(self.servers))
@@ -266,7 +279,10 @@ class Life:
         for group in (now, last):
             if len((group & new) - self._damaged) < len(group) // 2 + 1:
                 return
-        self.counters[f"fault: {len(added)} replicas added, {len(removed)} removed"] += 1
+        for what, names in (("added", added), ("removed", removed)):
+            if names:
+                many = "one" if len(names) == 1 else "several"
+                self.counters[f"fault: replicas {what}: {many}"] += 1
         ordered = [name for name in self.storages if name in new]
         self.metadata.assign(tuple(ordered))
 
@@ -274,12 +290,17 @@ class Life:
         self.clock.after(self.random.expovariate(1 / 0.2), storage.start)
 
     def _watch_owner(self) -> None:
-        """A dead owner's session ends; another server takes the partition."""
-        if not self.servers[self.metadata.owner].up:
+        """The session of an owner that died ends, even if it has been started again since."""
+        owner = self.servers[self.metadata.owner]
+        if not owner.up or owner.starts != self._owner_starts:
             alive = [name for name, server in self.servers.items() if server.up]
             if alive:
-                self.metadata.give(self.random.choice(alive))
+                self._give(self.random.choice(alive))
         self.clock.after(SESSION_SECONDS * (0.5 + self.random.random()), self._watch_owner)
+
+    def _give(self, name: str) -> None:
+        self._owner_starts = self.servers[name].starts
+        self.metadata.give(name)
 
     # ---- the end
 
@@ -319,7 +340,9 @@ class Life:
             logs[name] = records
         return logs
 
-    def _count_note(self, note: str) -> None:
-        for phrase in ("checkpoint", "assignment changed", "back in", "did not open", "is over"):
-            if phrase in note:
-                self.counters[f"server: {phrase}"] += 1
+    def _count_branches(self) -> None:
+        """Count what the servers noted, and which branches their recoveries took."""
+        for server in self.servers.values():
+            for note in server.notes:
+                for phrase, name in _NOTED.items():
+                    self.counters[name] += note.count(phrase)

@@ -124,6 +124,7 @@ class ServerNode:
         self.name = name
         self.up = False
         self.life = 0
+        self.starts = 0
         self.clock, self._random, self.network, self._metadata, self._checker = world
         self._storages = storages
         self._counters = counters
@@ -146,6 +147,7 @@ class ServerNode:
         if not self.up:
             self.up = True
             self.life += 1
+            self.starts += 1
 
     def crash(self) -> None:
         """End at once."""
@@ -206,7 +208,7 @@ class ServerNode:
             case cs.MountRequest() if core is None:
                 answer = cs.MountResponse(message.req_id, cs.MountState.NOT_READY)
                 self._reply(end, cs.encode(answer, 4))
-            case cs.MountRequest():
+            case cs.MountRequest() if core is not None:
                 core.mount(end.peer, message)
             case cs.FeedRequest() if core is not None:
                 core.feed(end.peer, message)
@@ -260,12 +262,27 @@ class ServerNode:
                 self._perform(core, effect)
 
     def _perform(self, core: Partition, effect: Any) -> None:
-        life = self.life
         match effect:
             case Send(peer, frames):
                 end = self._clients.get(peer)
                 if end is not None:
                     self._reply(end, frames)
+            case Drop(peer, _):
+                end = self._clients.get(peer)
+                if end is not None and end.channel is not None:
+                    end.channel.cut()
+            case Again():
+                if not self._turning:
+                    self._turning = True
+                    self.clock.after(0.0, self._turn, self.life)
+            case Note(_, text):
+                self.notes.append(f"{self.clock.now:9.4f} {self.name}: {text}")
+            case _:
+                self._perform_store_effect(effect)
+
+    def _perform_store_effect(self, effect: Any) -> None:
+        life = self.life
+        match effect:
             case Ask(storage, request):
                 self._links[storage].ask(request)
             case Watch(storages):
@@ -287,16 +304,6 @@ class ServerNode:
                     lambda new: self.input(life, "metadata_written", new),
                     lambda reason: self.input(life, "metadata_failed", reason),
                 )
-            case Again():
-                if not self._turning:
-                    self._turning = True
-                    self.clock.after(0.0, self._turn, life)
-            case Drop(peer, _):
-                end = self._clients.get(peer)
-                if end is not None and end.channel is not None:
-                    end.channel.cut()
-            case Note(_, text):
-                self.notes.append(f"{self.clock.now:9.4f} {self.name}: {text}")
             case _:
                 raise AssertionError(effect)
 

@@ -67,9 +67,7 @@ class StorageNode:
         if self.up:
             return
         self.disk.failing_flush = 0
-        options = LogOptions(
-            now_ms=lambda: 0, segment_threshold=SEGMENT_BYTES, allocate_bytes=2048
-        )
+        options = LogOptions(now_ms=lambda: 0, segment_threshold=SEGMENT_BYTES, allocate_bytes=2048)
         try:
             self._directory = StorageDirectory(self.disk, KEY, 1, options)
             if not self._directory.info(PARTITION).assigned:
@@ -84,7 +82,9 @@ class StorageNode:
         """End at once: only the process, or the machine with what was not flushed."""
         if not self.up:
             return
-        self._counters["fault: storage machine lost power" if power else "fault: storage killed"] += 1
+        self._counters[
+            "fault: storage machine lost power" if power else "fault: storage killed"
+        ] += 1
         self.up = False
         self._life += 1
         self._directory = None

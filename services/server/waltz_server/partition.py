@@ -88,6 +88,9 @@ class Partition:
         self._reads = Reads(partition, data, self.store)
         self._clients: dict[int, _Registration] = {}
         self._mark: int | None = None
+        self._confirmed = False
+        """Whether a store session of this generation has opened: only then is the mark the log's,
+        and what an earlier owner had under way can no longer get in."""
         self._out: list[PartitionEffect] = []
 
     # ---- questions
@@ -130,6 +133,7 @@ class Partition:
         """The partition is this server's in ``generation``."""
         if generation > self.generation:
             self.generation = generation
+            self._confirmed = False
             self._queue.renounce(generation)
             self.store.set_generation(generation)
 
@@ -148,6 +152,10 @@ class Partition:
     def mount(self, peer: Peer, request: cs.MountRequest) -> None:
         """Register the client's connection, and begin its feed when earlier appends are done."""
         req_id = request.req_id
+        if req_id.generation > self.generation:
+            # The client has heard of a change that has not reached this server yet.
+            self._send(peer, cs.MountResponse(req_id, cs.MountState.NOT_READY))
+            return
         known = self._clients.get(req_id.client_id)
         if (
             known is None
@@ -188,6 +196,8 @@ class Partition:
 
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before this is resolved."""
+        if request.req_id.generation > self.generation:
+            return
         self._queue.add_barrier(Barrier(peer, request))
         self._release_barriers()
 
@@ -280,6 +290,7 @@ class Partition:
 
     def _opened(self, mark: int) -> None:
         self._mark = mark
+        self._confirmed = True
         self._queue.open(mark)
         self._submit()
         self._serve_feeds()
@@ -312,7 +323,7 @@ class Partition:
 
     def _release_barriers(self) -> None:
         mark = self._mark
-        if mark is None:
+        if mark is None or not self._confirmed:
             return
         for barrier in self._queue.passed_barriers():
             match barrier.request:

@@ -52,6 +52,18 @@ class Mark:
 Step = Measure | Truncate | Copy | Mark
 
 
+class Case(Enum):
+    """The rule that a replica fell under when it connected (behaviour.md section 6)."""
+
+    NEW_PARTITION = "is of a new partition"
+    NEW_REPLICA = "is new: cut to its own mark"
+    OLDER = "is older than its metadata: known only up to its mark"
+    NEVER_TOOK_PART = "never took part: cut to its own mark"
+    CLOSED = "left earlier: cut to its closing mark"
+    VOTER = "votes"
+    LAGGING = "lags: supports what it copies"
+
+
 class Standing(Enum):
     """What a replica's position may be used for while the mark is unresolved."""
 
@@ -68,6 +80,7 @@ class Standing(Enum):
 @dataclass(slots=True)
 class _Replica:
     standing: Standing
+    case: Case
     low_water_mark: int
     position: int | None = None
     """Max transaction id, None until it is known; published once it is."""
@@ -108,6 +121,7 @@ class Recovery:
         self._copy_records = copy_records
         self._replicas: dict[str, _Replica] = {}
         self._highest_low_water_mark = -1
+        self._was_undecidable = False
 
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_low_water_mark: int
@@ -116,25 +130,29 @@ class Recovery:
         assert replica in self.assigned
         assert replica not in self._replicas
         entry = self._entries.get(replica)
-        new = _Replica(Standing.CLEAN, low_water_mark)
+        standing, case = Standing.CLEAN, Case.CLOSED
+        first: Step = Measure()
         if entry is None and not self._entries:
-            new.standing, new.first = Standing.VOTER, Measure()
+            standing, case = Standing.VOTER, Case.NEW_PARTITION
         elif entry is None:
-            new.standing, new.first = Standing.NEW, Truncate(low_water_mark)
+            standing, case = Standing.NEW, Case.NEW_REPLICA
+            first = Truncate(low_water_mark)
         elif last_session < entry.session_id:
-            new.standing, new.first = Standing.UNKNOWN, Truncate(low_water_mark)
+            standing, case = Standing.UNKNOWN, Case.OLDER
+            first = Truncate(low_water_mark)
         elif entry.session_id == NEVER:
-            # Never took part, yet may hold records of an earlier assignment: what lies above its
-            # own low-water mark may have diverged, whenever it connects.
-            new.first = Truncate(min(low_water_mark, entry.closing_mark))
-        elif entry.closing_mark != UNRESOLVED:
-            keep = entry.closing_mark
-            if last_session > entry.session_id:
-                # A session that died before it wrote the metadata verified it up to here.
-                keep = max(keep, local_low_water_mark)
-            new.first = Truncate(keep)
+            # It may hold records of an earlier assignment: what lies above its own low-water mark
+            # may have diverged, whenever it connects.
+            case = Case.NEVER_TOOK_PART
+            first = Truncate(low_water_mark)
+        elif entry.closing_mark == UNRESOLVED:
+            standing, case = Standing.VOTER, Case.VOTER
+        elif last_session > entry.session_id:
+            # A session that died before it wrote the metadata verified it up to its local mark.
+            first = Truncate(max(entry.closing_mark, local_low_water_mark))
         else:
-            new.standing, new.first = Standing.VOTER, Measure()
+            first = Truncate(entry.closing_mark)
+        new = _Replica(standing, case, low_water_mark, first=first)
         self._replicas[replica] = new
         self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
 
@@ -143,7 +161,7 @@ class Recovery:
         r = self._done(replica)
         if max_id < r.low_water_mark:
             # Lags, but its disk is intact: it can only have acknowledged what it holds.
-            r.standing = Standing.CLEAN
+            r.standing, r.case = Standing.CLEAN, Case.LAGGING
         r.position = max_id
         self._vote()
 
@@ -198,6 +216,13 @@ class Recovery:
             if names
         ]
         return "; ".join(parts) or "replicas at work"
+
+    def story(self) -> str:
+        """Say which rule each replica fell under, for people."""
+        parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
+        if self._was_undecidable:
+            parts.append("the vote was undecidable for a while")
+        return "; ".join(parts)
 
     def metadata(self) -> PartitionMetadata:
         """Return the partition's metadata once a quorum has recovered: one state per replica."""
@@ -280,6 +305,7 @@ class Recovery:
                     self.mark = position
                 return
             if supports + absent >= self._last_quorum:
+                self._was_undecidable = True
                 return
 
     def _finish(self, r: _Replica) -> None:

@@ -8,6 +8,7 @@ no longer be told from what was not, so only a new session's recovery may take i
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Any
 from waltz.metadata.formats import PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.effects import Append, Ask, Committed, StoreEffect
+from waltz_server.effects import Append, Ask, Committed, Note, StoreEffect
 from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
 
 _ID = struct.Struct(">q")
@@ -71,6 +72,7 @@ class _ReplicaSession:
     in_flight: int = 0
     copying: st.RecordListRequest | None = None
     """The read whose records it is to get."""
+    lagged: bool = False
     catch_up_records: int = _CATCH_UP_START_RECORDS
     route_weight: float = 0.0
     expected_ms: float = 10.0
@@ -257,6 +259,10 @@ class StoreSession:
         """Say what a recovery waits for, for people."""
         return self._recovery.waiting_for()
 
+    def recovery_story(self) -> str:
+        """Say which rule of recovery each replica fell under, for people."""
+        return self._recovery.story()
+
     # ---- recovery
 
     def _introduced(self, r: _ReplicaSession, response: Any) -> bool:
@@ -388,6 +394,12 @@ class StoreSession:
             return
         r.copying = st.RecordListRequest(self.session_id, _NO_SEQ, self.partition, r.next_id, count)
         self.out.append(Ask(usher, r.copying))
+        if not r.lagged:
+            r.lagged = True
+            lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
+            self.out.append(
+                Note(logging.INFO, f"partition {self.partition}: {lack} and catches up")
+            )
 
     def _copy_read(self, request: st.RecordListRequest, response: Any) -> None:
         r = next((r for r in self._replicas.values() if r.copying is request), None)

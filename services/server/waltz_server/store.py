@@ -409,9 +409,16 @@ class StorePartition:
             self._carried = _Carried(
                 session.generation, session.high_water_mark + 1, session.uncertain()
             )
+            if self._carried.appends:
+                number = len(self._carried.appends)
+                self._note(logging.INFO, f"{number} appends carried over into the next session")
         else:
             self.healthy = False
-        self._note(logging.INFO, f"session {session.session_id} ended: {session.end_reason}")
+        self._note(
+            logging.INFO,
+            f"session {session.session_id} ended: {session.end_reason}"
+            f" ({session.recovery_story() or 'no replica came'})",
+        )
         for fetch in self._fetches:
             fetch.request = None
         if self._stage is _Stage.CLOSED:
