@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from waltz.metadata.formats import PartitionMetadata
@@ -146,11 +147,19 @@ class Again:
     """Call ``turn`` soon: there are feeds to catch up."""
 
 
+class Level(IntEnum):
+    """How much a note matters; the numbers are those of the logging module."""
+
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for the log; ``level`` as in the logging module."""
+    """A line for the log."""
 
-    level: int
+    level: Level
     text: str
 
 

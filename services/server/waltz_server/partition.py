@@ -6,7 +6,6 @@ Everything that happens to a partition comes in as a method call and leaves as e
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from waltz_server.effects import (
     Drop,
     Failed,
     Fetched,
+    Level,
     Note,
     Opened,
     PartitionEffect,
@@ -384,7 +384,7 @@ class Partition:
         if fetched.token == Reads.HEADERS:
             self._reads.headers_fetched(fetched, self._feed_cache)
             if fetched.error is not None:
-                self._out.append(Note(logging.ERROR, f"partition {self.id}: {fetched.error}"))
+                self._out.append(Note(Level.ERROR, f"partition {self.id}: {fetched.error}"))
                 self._out.append(Wake(_FEED_RETRY_SECONDS, _RETRY_FEEDS))
             else:
                 self._resume_feeds()

@@ -8,7 +8,6 @@ no longer be told from what was not, so only a new session's recovery may take i
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections import deque
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import Any
 from waltz.metadata.formats import PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.effects import Append, Ask, Committed, Note, StoreEffect
+from waltz_server.effects import Append, Ask, Committed, Level, Note, StoreEffect
 from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
 
 _ID = struct.Struct(">q")
@@ -397,9 +396,7 @@ class StoreSession:
         if not r.lagged:
             r.lagged = True
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
-            self.out.append(
-                Note(logging.INFO, f"partition {self.partition}: {lack} and catches up")
-            )
+            self.out.append(Note(Level.INFO, f"partition {self.partition}: {lack} and catches up"))
 
     def _copy_read(self, request: st.RecordListRequest, response: Any) -> None:
         r = next((r for r in self._replicas.values() if r.copying is request), None)

@@ -7,7 +7,6 @@ that fell out may come back (behaviour.md sections 5 to 7; zookeeper.md section 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from waltz_server.effects import (
     Committed,
     Failed,
     Fetched,
+    Level,
     Note,
     Opened,
     ReadMetadata,
@@ -235,7 +235,7 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
-            self._note(logging.WARNING, f"{storage} is not ready: {response.failure.message}")
+            self._note(Level.WARNING, f"{storage} is not ready: {response.failure.message}")
             self._rest(storage)
         self._follow_session()
 
@@ -246,7 +246,7 @@ class StorePartition:
         if value.generation > self._generation:
             self._stage = _Stage.REFUSED
             self._note(
-                logging.WARNING,
+                Level.WARNING,
                 f"generation {self._generation} is over: {value.generation} has begun elsewhere",
             )
             return
@@ -322,7 +322,7 @@ class StorePartition:
     def _wait(self, seconds: float, reason: str) -> None:
         self._attempt += 1
         self._stage = _Stage.WAITING
-        self._note(logging.WARNING, f"{reason}; next try in {seconds:g} s")
+        self._note(Level.WARNING, f"{reason}; next try in {seconds:g} s")
         self._out.append(Wake(seconds, ("retry", self._attempt)))
 
     def _begin_session(self, begun: PartitionMetadata, found: PartitionMetadata) -> None:
@@ -373,7 +373,7 @@ class StorePartition:
         self._mark = mark
         self._out.append(Opened(mark))
         active = ", ".join(sorted(session.active()))
-        self._note(logging.INFO, f"session {session.session_id} open at {mark} with {active}")
+        self._note(Level.INFO, f"session {session.session_id} open at {mark} with {active}")
         waiting = [f for f in self._fetches if f.request is None]
         for fetch in waiting:
             self._fetches.remove(fetch)
@@ -411,11 +411,11 @@ class StorePartition:
             )
             if self._carried.appends:
                 number = len(self._carried.appends)
-                self._note(logging.INFO, f"{number} appends carried over into the next session")
+                self._note(Level.INFO, f"{number} appends carried over into the next session")
         else:
             self.healthy = False
         self._note(
-            logging.INFO,
+            Level.INFO,
             f"session {session.session_id} ended: {session.end_reason}"
             f" ({session.recovery_story() or 'no replica came'})",
         )
@@ -484,12 +484,12 @@ class StorePartition:
             case _:
                 if isinstance(response, st.FailureResponse):
                     why = response.failure.message
-                    self._note(logging.WARNING, f"{storage} cannot read: {why}")
+                    self._note(Level.WARNING, f"{storage} cannot read: {why}")
                 fetch.tried |= {storage}
                 self._fetch(fetch)
                 return
         if self._session is not None:
             self._session.read_took(storage, elapsed_ms)
 
-    def _note(self, level: int, text: str) -> None:
+    def _note(self, level: Level, text: str) -> None:
         self._out.append(Note(level, f"partition {self.partition}: {text}"))

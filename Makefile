@@ -1,0 +1,49 @@
+# make demo · make test · make lint · make sim · make bench
+# Needs Python >= 3.11, Java >= 17 and make; everything else goes into .venv, in locked versions.
+
+PYTHON ?= python3
+SEEDS ?= 2000
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help demo test lint sim bench lock clean
+
+help:
+	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
+	@echo "make test    all tests"
+	@echo "make lint    style, types, import contracts"
+	@echo "make sim     SEEDS=$(SEEDS) simulated cluster lives, with a progress bar"
+	@echo "make bench   throughput and latency of a local cluster"
+	@echo "make lock    new locked versions in requirements.lock"
+
+.venv: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed, this is $$($(PYTHON) --version): set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch .venv
+
+demo: .venv
+	.venv/bin/python -m demo
+
+test: .venv
+	.venv/bin/python -m pytest
+
+lint: .venv
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports
+
+sim: .venv
+	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
+
+bench: .venv
+	.venv/bin/python -m bench
+
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header \
+		pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf .venv demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
