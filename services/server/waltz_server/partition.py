@@ -231,8 +231,8 @@ class Partition:
                 self._feeds.turned(feed, self._mark or 0)
             else:
                 self._reads.when_headers(feed)
-        if self._feeds.any_far:
-            self._out.append(Again())
+        # The turn may have brought the feed near the end, where nobody else comes to serve it.
+        self._serve_feeds()
 
     # ---- reports, passed to the store
 
