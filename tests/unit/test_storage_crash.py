@@ -191,7 +191,9 @@ class History:
         self.expected.settle(self.expected.log, info.as_assigned())
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
 def test_whatever_was_answered_survives(history: list[Step], threshold: int, seed: int) -> None:
     run = History(threshold, seed)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
-from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog, open_log
+from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog
+from waltz_storage.opening import open_log
 from waltz_storage.segment import LogIdentity
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
@@ -224,3 +225,15 @@ def test_the_lowest_mark_of_a_truncation_is_minus_one() -> None:
         log.truncate(-2)
     log.truncate(-1)
     assert log.max_id == -1
+
+
+def test_a_torn_older_segment_is_a_hole() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=300)
+    log.append(batch(0, 9))
+    log.close()
+    name = "3/0000000000000000002.seg"
+    disk.open(name).truncate(len(disk.content(name)) - 1)
+    with pytest.raises(PartitionDamaged, match="ends before record 3") as caught:
+        open_on(disk, threshold=300)
+    assert (caught.value.file, caught.value.offset) == (name, 228)

@@ -237,7 +237,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         base = Path(root) if root else Path(__file__).parents[3] / "shared/spec/vectors"
         file = base / "storage-dir" / "damaged.json"
         names = [c["name"] for c in json.loads(file.read_text())] if file.exists() else []
-        metafunc.parametrize("case_number", range(len(names)), ids=names)
+        metafunc.parametrize("case_number", range(len(names) or 1), ids=names or None)
 
 
 def test_damaged_directory(case_number: int, vectors: Path, tmp_path: Path) -> None:

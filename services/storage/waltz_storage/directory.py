@@ -12,7 +12,8 @@ from waltz_storage.control import ControlFile, open_control
 from waltz_storage.control_format import PartitionInfo
 from waltz_storage.disk import Disk
 from waltz_storage.errors import NotAssigned, RequestRefused, UnknownPartition
-from waltz_storage.log import LogOptions, open_log, remove_log
+from waltz_storage.log import LogOptions
+from waltz_storage.opening import open_log, remove_log
 from waltz_storage.partition import StoragePartition
 from waltz_storage.segment import LogIdentity
 

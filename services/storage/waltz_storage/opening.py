@@ -1,0 +1,121 @@
+"""Opens and removes the files of a log (disk.md section 8). Touches disk.
+
+`recovery` decides what a segment holds; here the files are found, checked as a whole, and made so.
+"""
+
+from __future__ import annotations
+
+from waltz_storage.disk import Disk
+from waltz_storage.errors import PartitionDamaged
+from waltz_storage.log import LogOptions, PartitionLog
+from waltz_storage.recovery import SegmentPlan, check_header, find_hole, recover_segment
+from waltz_storage.segment import (
+    NEW_SUFFIX,
+    LogIdentity,
+    TailSegment,
+    apply_plan,
+    create_files,
+    open_files,
+)
+from waltz_storage.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
+
+
+def open_log(
+    disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
+) -> PartitionLog:
+    """Open the log in ``identity.directory``, recovering its end; make an empty one if it has none.
+
+    Raises PartitionDamaged, with all files as they were, NoSpace, DiskFailed.
+    """
+    if not disk.exists(identity.directory):
+        disk.make_directory(identity.directory)
+        disk.flush_directory("")
+    firsts = _first_ids(disk, identity)
+    if not firsts:
+        create_files(disk, identity, 0, options.now_ms()).close()
+        firsts = [0]
+    plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
+    _check_whole(identity, plans)
+    segments = []
+    for plan in plans:
+        files = open_files(disk, identity, plan.first_id)
+        last = plan is plans[-1]
+        segments.append(apply_plan(files, plan, last))
+        if not last:
+            files.close()
+    tail = TailSegment(files, segments.pop(), options.segment_threshold, options.allocate_bytes)
+    return PartitionLog(disk, identity, options, segments, tail)
+
+
+def remove_log(disk: Disk, identity: LogIdentity) -> None:
+    """Remove whatever files a log has, however damaged; the directory stays."""
+    if disk.exists(identity.directory):
+        for name in sorted(disk.names(identity.directory), reverse=True):
+            if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
+                disk.remove(f"{identity.directory}/{name}")
+        disk.flush_directory(identity.directory)
+
+
+def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
+    """Return the first ids of the segments, having cleared what an interrupted creation left."""
+    names = set(disk.names(identity.directory))
+    firsts = []
+    for name in sorted(names):
+        path = f"{identity.directory}/{name}"
+        stem = name.partition(".")[0]
+        if name.endswith(NEW_SUFFIX):
+            disk.remove(path)
+        elif name == stem + DATA_SUFFIX and stem.isdecimal():
+            firsts.append(int(stem))
+        elif name == stem + INDEX_SUFFIX and stem + DATA_SUFFIX not in names:
+            index = disk.open(path)
+            size = index.size()
+            index.close()
+            if size > HEADER_BYTES:
+                raise PartitionDamaged(
+                    identity.partition, path, HEADER_BYTES, "the index has entries but no segment"
+                )
+            disk.remove(path)
+    return firsts
+
+
+def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> SegmentPlan:
+    suffix = INDEX_SUFFIX
+    try:
+        files = open_files(disk, identity, first_id)
+    except OSError as error:
+        path = identity.path(first_id, INDEX_SUFFIX)
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
+        ) from error
+    try:
+        check_header(files.index, identity.key, identity.partition, first_id)
+        suffix = DATA_SUFFIX
+        check_header(files.data, identity.key, identity.partition, first_id)
+        return recover_segment(files.data, files.index, first_id, local_mark)
+    except Damage as damage:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage
+    except OSError as error:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"it cannot be read: {error.strerror}"
+        ) from error
+    finally:
+        files.close()
+
+
+def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
+    if plans[0].first_id != 0:
+        path = identity.path(0, DATA_SUFFIX)
+        raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
+    hole = find_hole(plans)
+    if hole is not None:
+        earlier, later = hole
+        raise PartitionDamaged(
+            identity.partition,
+            identity.path(earlier.first_id, DATA_SUFFIX),
+            earlier.end,
+            f"the segment ends before record {earlier.next_id}, but the next one begins with "
+            f"{later.first_id}",
+        )
