@@ -1,9 +1,9 @@
 """Appends between their client and the store: order, locks, and who waits for whom. Pure.
 
 Appends of one client are never reordered, because the client takes a later one's commit as the
-failure of every earlier one that is still open (behaviour.md section 8). An append whose slot is in
-use waits for that slot, first come first served, and holds up nothing but its own client and those
-who want the same slots.
+failure of every earlier one that is still open (behaviour.md section 8). An append that wants a
+lock which an open one holds waits for it, first come first served, and holds up nothing but its
+own client and those who want the same locks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from waltz.protocol import client_server as cs
 from waltz_server.effects import Append, Peer
-from waltz_server.lock_table import LockTable, Slots
+from waltz_server.lock_table import LockTable
 
 Refused = tuple[Peer, Append, int]
 """An append that came too late for a lock, and the transaction that took the lock."""
@@ -27,16 +27,7 @@ class Barrier:
     request: cs.FlushRequest | cs.MountRequest
 
 
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    peer: Peer
-    append: Append
-    locking: Slots
-    checked: Slots
-
-    @property
-    def wanted(self) -> Slots:
-        return self.locking + self.checked
+_Waiter = tuple[Peer, Append]
 
 
 class AppendQueue:
@@ -45,11 +36,11 @@ class AppendQueue:
     def __init__(self, lock_table_size: int) -> None:
         self._size = lock_table_size
         self._locks: LockTable | None = None
-        self._arrived: list[tuple[Peer, Append] | Barrier] = []
+        self._arrived: list[_Waiter | Barrier] = []
         self._waiting: deque[_Waiter | Barrier] = deque()
         self._num_waiting = 0
         self._wanted: Counter[int] = Counter()
-        """Slots that waiters want, and how many of them."""
+        """Locks that waiters want, and how many of them."""
         self._waiting_clients: Counter[int] = Counter()
         self._submitted = 0
         self._resolved = 0
@@ -74,11 +65,11 @@ class AppendQueue:
         """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
         kept: deque[_Waiter | Barrier] = deque()
         for item in self._waiting:
-            if isinstance(item, Barrier) or item.append.generation == generation:
+            if isinstance(item, Barrier) or item[1].generation == generation:
                 kept.append(item)
             else:
                 self._num_waiting -= 1
-                self._close(item.append)
+                self._close(item[1])
         self._waiting = kept
         arrived = self._arrived
         self._arrived = []
@@ -123,7 +114,7 @@ class AppendQueue:
                 self._place_barrier(item)
                 self._submitted -= len(granted)
             else:
-                self._decide(self._locks, *item, granted, refused)
+                self._decide(self._locks, item, granted, refused)
         self._submitted += len(granted)
         return granted, refused
 
@@ -135,13 +126,9 @@ class AppendQueue:
         locks = self._locks
         if locks is None:
             return
-        if first_id is None:
-            for append in appends:
-                locks.end(append.locking, None)
-            return
-        for transaction_id, append in enumerate(appends, first_id):
-            if append.locking:
-                locks.end(append.locking, transaction_id)
+        for position, append in enumerate(appends):
+            if append.taken:
+                locks.end(append.taken, None if first_id is None else first_id + position)
 
     def passed_barriers(self) -> list[Barrier]:
         """Take the barriers whose appends are all resolved."""
@@ -153,23 +140,16 @@ class AppendQueue:
     def _decide(
         self,
         locks: LockTable,
-        peer: Peer,
-        append: Append,
+        waiter: _Waiter,
         granted: list[Append],
         refused: list[Refused],
     ) -> None:
-        write, read, lock_only = append.write_locks, append.read_locks, append.append_locks
-        if not (write or read or lock_only) and not self._num_waiting:
-            granted.append(append)
-            return
-        taken = locks.all_slots(write)
-        waiter = _Waiter(
-            peer,
-            append,
-            taken + locks.all_slots(lock_only) if lock_only else taken,
-            taken + locks.all_slots(read) if read else taken,
-        )
-        if self._must_queue(waiter) or not self._try(locks, waiter, granted, refused):
+        append = waiter[1]
+        if append.write_locks or append.read_locks or append.append_locks:
+            write = locks.slots(append.write_locks)
+            append.taken = write + locks.slots(append.append_locks)
+            append.checked = write + locks.slots(append.read_locks)
+        if self._must_queue(append) or not self._try(locks, waiter, granted, refused):
             self._wait(waiter)
 
     def _try(
@@ -179,18 +159,20 @@ class AppendQueue:
         granted: list[Append],
         refused: list[Refused],
     ) -> bool:
-        """Grant or refuse ``waiter``; returns False if it must wait for a slot in use."""
-        if locks.any_in_use(waiter.locking) or locks.any_in_use(waiter.checked):
-            return False
-        append = waiter.append
-        latest = locks.last_taken(waiter.checked)
-        if latest > append.client_mark:
-            refused.append((waiter.peer, append, latest))
-            self._close(append)
-        else:
-            locks.begin(waiter.locking)
-            append.locking = waiter.locking
-            granted.append(append)
+        """Grant or refuse the append; returns False if it must wait for a lock that is open."""
+        append = waiter[1]
+        if append.taken or append.checked:
+            if locks.any_open(append.taken) or (
+                append.read_locks and locks.any_open(append.checked)
+            ):
+                return False
+            latest = locks.last_taken(append.checked)
+            if latest > append.client_mark:
+                refused.append((*waiter, latest))
+                self._close(append)
+                return True
+            locks.begin(append.taken)
+        granted.append(append)
         return True
 
     def _retry_waiting(
@@ -205,28 +187,32 @@ class AppendQueue:
                 self._submitted += len(granted)
                 self._place_barrier(item)
                 self._submitted -= len(granted)
-            elif self._must_queue(item) or not self._try(locks, item, granted, refused):
+            elif self._must_queue(item[1]) or not self._try(locks, item, granted, refused):
                 self._wait(item)
 
-    def _close(self, append: Append) -> None:
-        self.open_count -= 1
-        self.open_bytes -= len(append.record_tail)
-
-    def _must_queue(self, waiter: _Waiter) -> bool:
-        """Whether an earlier waiter is of the same client, or wants one of the same slots."""
+    def _must_queue(self, append: Append) -> bool:
+        """Whether an earlier waiter is of the same client, or wants one of the same locks."""
         return bool(self._num_waiting) and (
-            waiter.append.client_id in self._waiting_clients
-            or any(slot in self._wanted for slot in waiter.wanted)
+            append.client_id in self._waiting_clients
+            or any(lock in self._wanted for lock in _all_locks(append))
         )
 
     def _wait(self, waiter: _Waiter) -> None:
         self._waiting.append(waiter)
         self._num_waiting += 1
-        self._waiting_clients[waiter.append.client_id] += 1
-        self._wanted.update(waiter.wanted)
+        self._waiting_clients[waiter[1].client_id] += 1
+        self._wanted.update(_all_locks(waiter[1]))
+
+    def _close(self, append: Append) -> None:
+        self.open_count -= 1
+        self.open_bytes -= len(append.record_tail)
 
     def _place_barrier(self, barrier: Barrier) -> None:
         if self._waiting:
             self._waiting.append(barrier)
         else:
             self._barriers.append((self._submitted, barrier))
+
+
+def _all_locks(append: Append) -> tuple[int, ...]:
+    return append.write_locks + append.read_locks + append.append_locks

@@ -32,8 +32,10 @@ class Append:
     write_locks: tuple[int, ...] = ()
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
-    locking: tuple[int, ...] = ()
-    """Slots of write and append locks, in use while this is open; the lock table sets them."""
+    taken: tuple[int, ...] = ()
+    """Slots of write and append locks, held while this is open. The lock table's, like the next."""
+    checked: tuple[int, ...] = ()
+    """Slots of write and read locks: not to have been taken after ``client_mark``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 A lock maps to three slots of a fixed table. A slot holds the id of the last transaction that locked
 it, so the smallest of a lock's three is an upper bound of when it was last taken: an estimate that
-is sometimes too high, never too low. A slot whose append is still open is *in use*.
+is sometimes too high, never too low. A slot also counts the open appends that hold it: a lock whose
+three slots are all held may be open, any other lock is not.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 
 _MULTIPLIER = 1103515245
@@ -19,30 +19,32 @@ Slots = tuple[int, ...]
 
 
 class LockTable:
-    """Marks and in-use bits of ``size`` slots."""
+    """Marks and open counts of ``size`` slots. Slots of several locks come three after three."""
 
     def __init__(self, size: int, high_water_mark: int) -> None:
         assert size > 0
         self._size = size
-        self._marks = array("q", [high_water_mark]) * size
-        self._in_use = bytearray(size)
+        self._marks = [high_water_mark] * size
+        self._open = [0] * size
 
-    def slots(self, lock: int) -> Slots:
-        """Return the three slots of a lock's 32-bit hash."""
+    def slots(self, locks: Iterable[int]) -> Slots:
+        """Return the slots of the 32-bit hashes of ``locks``."""
         size = self._size
-        a = (lock * _MULTIPLIER + _INCREMENT) & _HASH_MASK
-        b = (a * _MULTIPLIER + _INCREMENT) & _HASH_MASK
-        c = (b * _MULTIPLIER + _INCREMENT) & _HASH_MASK
-        return (a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size
+        slots: Slots = ()
+        for lock in locks:
+            a = (lock * _MULTIPLIER + _INCREMENT) & _HASH_MASK
+            b = (a * _MULTIPLIER + _INCREMENT) & _HASH_MASK
+            c = (b * _MULTIPLIER + _INCREMENT) & _HASH_MASK
+            slots += ((a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size)
+        return slots
 
-    def all_slots(self, locks: Iterable[int]) -> Slots:
-        """Return the slots of several locks, three after three."""
-        return tuple(slot for lock in locks for slot in self.slots(lock))
-
-    def any_in_use(self, slots: Iterable[int]) -> bool:
-        """Whether an open append holds one of ``slots``."""
-        in_use = self._in_use
-        return any(in_use[slot] for slot in slots)
+    def any_open(self, slots: Slots) -> bool:
+        """Whether one of the locks in ``slots`` may be held by an open append."""
+        is_open = self._open
+        for i in range(0, len(slots), 3):
+            if is_open[slots[i]] and is_open[slots[i + 1]] and is_open[slots[i + 2]]:
+                return True
+        return False
 
     def last_taken(self, slots: Slots) -> int:
         """Return the transaction that took the latest of the locks in ``slots``, -1 without any."""
@@ -54,24 +56,23 @@ class LockTable:
                 latest = estimate
         return latest
 
-    def begin(self, slots: Iterable[int]) -> None:
+    def begin(self, slots: Slots) -> None:
         """An append that takes ``slots`` is now open."""
-        in_use = self._in_use
+        is_open = self._open
         for slot in slots:
-            in_use[slot] = 1
+            is_open[slot] += 1
 
-    def end(self, slots: Iterable[int], transaction_id: int | None) -> None:
+    def end(self, slots: Slots, transaction_id: int | None) -> None:
         """The append is resolved: committed as ``transaction_id``, or failed (None)."""
-        in_use, marks = self._in_use, self._marks
+        is_open, marks = self._open, self._marks
         for slot in slots:
-            in_use[slot] = 0
+            is_open[slot] -= 1
             if transaction_id is not None:
                 marks[slot] = transaction_id
 
     def assume(self, high_water_mark: int) -> None:
-        """Forget open appends, and hold every lock for taken at ``high_water_mark``.
+        """Hold every lock for taken at ``high_water_mark``.
 
-        This is the safe answer when the log grew in a way this table has not seen.
+        This is the safe answer when the log grew in a way that this table has not seen.
         """
-        self._marks = array("q", [high_water_mark]) * self._size
-        self._in_use = bytearray(self._size)
+        self._marks = [high_water_mark] * self._size

@@ -197,8 +197,10 @@ class StoreSession:
         ):
             if self._next_id - 1 - self.low_water_mark >= limits.checkpoint_interval:
                 self.drain("checkpoint")
-                return
+                break
             self._form_batch()
+        if self.phase is Phase.CLOSED:
+            return
         for r in self._replicas.values():
             if r.state is _State.ACTIVE:
                 self._send_due(r)
