@@ -22,6 +22,7 @@ from waltz.net import (
 )
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, admin, storage
 from waltz.protocol.failures import RpcFailure
+from waltz.protocol.frames import encode_frame
 
 CLUSTER = (uuid.UUID(int=1), 4)
 
@@ -146,3 +147,21 @@ async def test_a_port_of_another_protocol_is_no_storage() -> None:
     async with node(CLIENT_SERVER, None) as (_, port):
         with pytest.raises(DialFailed, match="closed the connection"):
             await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
+
+
+async def test_a_connection_that_goes_together_with_the_hello_fails_at_once() -> None:
+    """The Hello and what ends the connection are in one chunk: nobody is left to ask."""
+
+    async def greet_and_babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(STORAGE.hello(dialer=False) + encode_frame(STORAGE.magic, 0, b"\xff"))
+        await writer.drain()
+
+    server = await asyncio.start_server(greet_and_babble, "127.0.0.1", 0)
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(DialFailed):
+                await RpcConnection.open_storage(
+                    server.sockets[0].getsockname(), PLAINTEXT, CLUSTER
+                )
+    finally:
+        server.close()

@@ -103,7 +103,8 @@ class RpcConnection:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await rpc._ready
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                rpc._send(rpc._port.open_request(*cluster), _resolver(opened))
+                # Not sent blindly: the connection may have gone together with the Hello.
+                rpc.ask(rpc._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
         except TimeoutError:
             rpc.close()
