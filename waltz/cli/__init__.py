@@ -1,7 +1,7 @@
 """The command ``waltz``: verbs grouped by noun.
 
 `app` puts it together; `cluster`, `storage`, `log` and `local` have the verbs of one noun each.
-`ranges`, `rows` and `transactions` are pure: what people type, and what is shown to them.
+`rows` and `transactions` are pure: what is shown to people. What they type is in `waltz.ranges`.
 `options`, `output` and `running` are what all verbs share.
 """
 

@@ -15,10 +15,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from waltz.cli import rows, transactions
 from waltz.cli.options import ClusterFile, Root, Target, Tls, ZooKeeper, examples, parsed, target
 from waltz.cli.output import Format, Output, show
-from waltz.cli.ranges import parse_lock, parse_partitions, parse_range
 from waltz.cli.running import Failed, run
 from waltz.client import Client, Transaction, connect
 from waltz.client.opening import Opening
+from waltz.ranges import parse_lock, parse_partitions, parse_range
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waltz.cli.ranges import format_partitions
 from waltz.metadata.admin import StorageMaps
 from waltz.metadata.formats import UNRESOLVED, ClusterParams, PartitionMetadata, StoreParams
 from waltz.metadata.recipe import View
 from waltz.operations import Check, Finding
+from waltz.ranges import format_partitions
 
 _SHORT = {
     Check.ONE_SERVER: "one server",

@@ -21,13 +21,13 @@ from waltz.cli.options import (
     target,
 )
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.ranges import format_partitions, parse_partitions
 from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, opened, run
 from waltz.metadata.admin import Refused, StorageMaps
 from waltz.metadata.cluster import Cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.operations import StorageAdmin, SyncStep, sync_storage
+from waltz.ranges import format_partitions, parse_partitions
 
 app = typer.Typer(no_args_is_help=True, help="Say which storages there are and what they hold.")
 
