@@ -37,6 +37,7 @@ FETCH = 5
 class FakeLog:
     """A partition's log, which outlives the servers that own it."""
 
+    partition: int = 0
     entries: list[AppendRequest] = field(default_factory=list)
     taken: dict[int, int] = field(default_factory=dict)
     """Lock to the transaction that took it last."""
@@ -64,7 +65,7 @@ class FakeLog:
         """Append ``count`` transactions of somebody else."""
         for _ in range(count):
             data = b"%0*d" % (size, self.mark + 1)
-            req_id = ReqId(client_id, 0, 0, self.mark + 1)
+            req_id = ReqId(client_id, 0, self.partition, self.mark + 1)
             self.commit(AppendRequest(req_id, -1, (), (), (), self.mark + 1, data, checksum(data)))
 
 

@@ -1,0 +1,164 @@
+"""Opening a client: by arguments or by a file; what is wrong is said in one sentence."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.certificates import Authority
+from tests.eventually import eventually
+from tests.fake_server import ROOT, fake_cluster
+from waltz.client.settings import read_client_settings
+from waltz.config import ConfigError
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.memory import MemoryZooKeeper
+from waltz.net import TlsConfig, TlsConfigError
+
+
+async def test_a_client_knows_its_cluster() -> None:
+    async with fake_cluster(3) as cluster:
+        one, other = await cluster.client(), await cluster.client()
+        assert (one.num_partitions, one.cluster_name) == (3, "fake")
+        assert 0 < one.client_id < other.client_id
+
+
+async def test_a_missing_root_is_said() -> None:
+    cluster = Cluster(MemoryZooKeeper().connect(), "/nowhere/to/be-found")
+    with pytest.raises(waltz.ClusterNotFound, match="/nowhere/to/be-found"):
+        await waltz.Client.over(cluster, waltz.ClientOptions())
+
+
+async def test_an_unreachable_zookeeper_is_said() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(waltz.ClusterUnreachable, match=address):
+        await waltz.connect(address, root="/r", connect_timeout=0.3)
+    with pytest.raises(waltz.ClusterUnreachable):
+        async with waltz.connect(address, root="/r", connect_timeout=0.3):
+            pass
+
+
+async def test_unusable_tls_files_are_said_before_anything_is_dialed(tmp_path: Path) -> None:
+    tls = TlsConfig(ca=tmp_path / "missing.pem")
+    with pytest.raises(TlsConfigError, match=r"missing\.pem"):
+        await waltz.connect("127.0.0.1:1", root="/r", tls=tls)
+
+
+async def test_a_client_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0, tls=authority.issue("server"))
+        client = await cluster.client(tls=authority.issue("client"))
+        assert await client.append(0, b"secret") == 0
+        assert await client.read(0, 0) == b"secret"
+
+
+async def test_a_server_of_the_wrong_kind_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        client = await cluster.client(tls=TlsConfig())
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.3)
+        await eventually(lambda: "seems to speak plaintext: turn TLS off here" in caplog.text)
+
+
+async def test_a_server_without_a_common_version_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0, versions=(77,))
+        client = await cluster.client()
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.3)
+        assert "no common version" in caplog.text
+
+
+async def test_attempts_to_connect_are_spaced_out(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with fake_cluster() as cluster:
+        server = await cluster.start_server(0)
+        await server.stop()
+        client = await cluster.client()
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.8)
+        attempts = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
+        assert 1 <= len(attempts) <= 4
+        assert "trying again in 0.1 s" in attempts[0]
+        server.start()
+        assert await client.append(0, b"x") == 0
+
+
+FILE = """
+zookeeper.connectString: "127.0.0.1:2181"
+zookeeper: {sessionTimeout: 9000}
+cluster.root: /r
+client:
+  maxConcurrentTransactions: 7
+  longWaitThreshold: 1500
+  autoMount: true
+  numConsumerThreads: 3
+  ssl.keyStore.location: /x.jks
+  tls: {enabled: false}
+"""
+
+
+def test_a_configuration_file_of_the_reference(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text(FILE)
+    zookeeper, root, options = read_client_settings(path)
+    assert (zookeeper, root) == ("127.0.0.1:2181", "/r")
+    assert options.session_timeout_ms == 9000
+    assert options.max_in_flight == 7
+    assert options.long_wait_seconds == 1.5
+    assert not options.tls.enabled
+    for key in ("client.autoMount", "client.numConsumerThreads", "client.ssl.keyStore.location"):
+        assert f"{key} has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("cluster.rot: /x", r"unknown setting cluster\.rot; did you mean cluster\.root\?"),
+        ("client.longWaitThreshold: never", r"longWaitThreshold is 'never'"),
+    ],
+)
+def test_mistakes_in_a_configuration_file_are_said(tmp_path: Path, change: str, said: str) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text(
+        f"zookeeper.connectString: z\nzookeeper.sessionTimeout: 1\ncluster.root: /r\n{change}\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        waltz.Client.from_config(path)
+
+
+def test_a_configuration_file_that_lacks_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text("zookeeper.sessionTimeout: 1\n")
+    with pytest.raises(ConfigError, match=r"zookeeper\.connectString, cluster\.root must be set"):
+        waltz.Client.from_config(str(path))
+
+
+async def test_a_session_that_ends_does_not_end_the_client() -> None:
+    """ZooKeeper is needed to learn of moves, not to append."""
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        store = cluster.zookeeper.connect()
+        client = await waltz.Client.over(
+            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
+        )
+        await client.append(0, b"a")
+        cluster.zookeeper.expire(store)
+        assert await client.append(0, b"b") == 1
+        cluster.zookeeper.resume(store)
+        second = await cluster.start_server()
+        await cluster.place({0: second})
+        assert await client.append(0, b"c") == 2
+        await client.close()
+        await store.close()
