@@ -1,16 +1,15 @@
-"""A real ZooKeeper for the whole run, and a place in it for each test."""
+"""A real ZooKeeper and a cluster of real processes for the whole run, and a place for each test."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from kazoo.client import KazooClient
 
+from waltz.local import LocalCluster, Shape
 from waltz.local.zookeeper import ZooKeeperProcess
-from waltz.metadata.kazoo_store import KazooStore
 
 
 @pytest.fixture(scope="session")
@@ -28,18 +27,11 @@ def zk_root() -> str:
     return f"/test-{uuid.uuid4().hex}/cluster"
 
 
-@pytest.fixture
-def end_session(zookeeper: str) -> Callable[[KazooStore], Awaitable[None]]:
-    """Ends a session as an expiry would: a second client takes it over and closes it."""
-
-    async def end(store: KazooStore) -> None:
-        intruder = KazooClient(zookeeper, client_id=store._client.client_id)
-
-        def take_over_and_close() -> None:
-            intruder.start()
-            intruder.stop()
-            intruder.close()
-
-        await asyncio.to_thread(take_over_and_close)
-
-    return end
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A running cluster that no test disturbs. Its logs hold what other tests appended."""
+    shape = Shape(partitions=3, storages=3, servers=2)
+    running = LocalCluster(tmp_path_factory.mktemp("cluster"), shape, session_timeout_ms=3000)
+    asyncio.run(running.start())
+    yield running
+    asyncio.run(running.stop())

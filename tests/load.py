@@ -1,0 +1,107 @@
+"""Appends under way while a cluster is disturbed, and what must hold of the log afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass, field
+
+import waltz
+from waltz.client.opening import Opening
+from waltz.local import LocalCluster
+
+
+def client_of(cluster: LocalCluster) -> Opening[waltz.Client]:
+    return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
+
+
+@dataclass
+class Load:
+    """Several producers on every partition, each with one append under way at a time."""
+
+    cluster: LocalCluster
+    producers: int = 4
+    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    uncertain: set[bytes] = field(default_factory=set)
+    times: dict[int, list[float]] = field(default_factory=dict)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _clients: list[waltz.Client] = field(default_factory=list)
+    _stopping: bool = False
+
+    async def __aenter__(self) -> Load:
+        partitions = range(self.cluster.plan.shape.partitions)
+        self._clients = [await client_of(self.cluster) for _ in range(2)]
+        self.times = {partition: [] for partition in partitions}
+        for partition in partitions:
+            for number in range(self.producers):
+                client = self._clients[number % len(self._clients)]
+                self._tasks.append(asyncio.create_task(self._produce(client, partition, number)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+
+    async def finish(self, seconds: float) -> None:
+        """Let every append that is under way come to its end, and begin no others."""
+        self._stopping = True
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*self._tasks)
+
+    async def progress(self, seconds: float, appends: int = 5) -> None:
+        """Return when every partition has had so many more appends acknowledged."""
+        wanted = {partition: len(times) + appends for partition, times in self.times.items()}
+        deadline = time.monotonic() + seconds
+        while any(len(self.times[partition]) < count for partition, count in wanted.items()):
+            self._check_producers()
+            behind = [p for p, count in wanted.items() if len(self.times[p]) < count]
+            assert time.monotonic() < deadline, f"partitions {behind} stand still for {seconds} s"
+            await asyncio.sleep(0.01)
+
+    def longest_pause(self, since: float) -> float:
+        """Return the longest time that any partition went without an acknowledgement."""
+        longest = 0.0
+        for times in self.times.values():
+            recent = [since, *(moment for moment in times if moment >= since)]
+            longest = max(longest, *(b - a for a, b in itertools.pairwise(recent)))
+        return longest
+
+    async def check(self) -> None:
+        """Assert that nothing acknowledged is lost, nothing is twice, and readers agree."""
+        async with client_of(self.cluster) as one, client_of(self.cluster) as two:
+            for partition in self.times:
+                log = await read_log(one, partition)
+                assert log == await read_log(two, partition)
+                assert len(set(log)) == len(log), "a transaction is in the log twice"
+                for (appended_to, transaction_id), data in self.acknowledged.items():
+                    if appended_to == partition:
+                        assert log[transaction_id] == data, "an acknowledged transaction is lost"
+
+    async def _produce(self, client: waltz.Client, partition: int, number: int) -> None:
+        count = 0
+        while not self._stopping:
+            data = b"%d/%d/%d/%d " % (id(self), partition, number, count) + b"x" * 200
+            count += 1
+            lock = waltz.Lock("producer", number)
+            transaction_id = await client.append(partition, data, append_locks=[lock])
+            self.acknowledged[partition, transaction_id] = data
+            self.times[partition].append(time.monotonic())
+
+    def _check_producers(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+
+async def read_log(client: waltz.Client, partition: int) -> list[bytes]:
+    """Return the data of every transaction, the id of each being its place."""
+    mark = await client.high_water_mark(partition)
+    log: list[bytes] = []
+    async for transaction in client.stream(partition, until=mark, data=True):
+        assert transaction.id == len(log)
+        log.append(transaction.data)
+    return log
