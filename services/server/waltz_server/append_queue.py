@@ -63,16 +63,14 @@ class AppendQueue:
 
     def renounce(self, generation: int) -> None:
         """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
-        kept: deque[_Waiter | Barrier] = deque()
-        for item in self._waiting:
-            if isinstance(item, Barrier) or item[1].generation == generation:
-                kept.append(item)
+        for item in self._take_waiting():
+            if isinstance(item, Barrier):
+                self._waiting.append(item)
+            elif item[1].generation == generation:
+                self._wait(item)
             else:
-                self._num_waiting -= 1
                 self._close(item[1])
-        self._waiting = kept
-        arrived = self._arrived
-        self._arrived = []
+        arrived, self._arrived = self._arrived, []
         for entry in arrived:
             if isinstance(entry, Barrier) or entry[1].generation == generation:
                 self._arrived.append(entry)
@@ -94,10 +92,13 @@ class AppendQueue:
 
     def forget(self, peer: Peer) -> None:
         """A connection is gone: nobody waits for the answers to its barriers."""
-        self._barriers = deque(entry for entry in self._barriers if entry[1].peer is not peer)
-        self._waiting = deque(
-            w for w in self._waiting if not (isinstance(w, Barrier) and w.peer is peer)
-        )
+
+        def stays(item: _Waiter | Barrier) -> bool:
+            return not (isinstance(item, Barrier) and item.peer is peer)
+
+        self._barriers = deque(entry for entry in self._barriers if stays(entry[1]))
+        self._waiting = deque(filter(stays, self._waiting))
+        self._arrived = list(filter(stays, self._arrived))
 
     def take(self) -> tuple[list[Append], list[Refused]]:
         """Return the appends that hold their locks now, in order, and those refused."""
@@ -178,11 +179,7 @@ class AppendQueue:
     def _retry_waiting(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
     ) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        self._num_waiting = 0
-        self._wanted.clear()
-        self._waiting_clients.clear()
-        for item in waiting:
+        for item in self._take_waiting():
             if isinstance(item, Barrier):
                 self._submitted += len(granted)
                 self._place_barrier(item)
@@ -196,6 +193,14 @@ class AppendQueue:
             append.client_id in self._waiting_clients
             or any(lock in self._wanted for lock in _all_locks(append))
         )
+
+    def _take_waiting(self) -> deque[_Waiter | Barrier]:
+        """Begin anew with nobody waiting; returns who did."""
+        waiting, self._waiting = self._waiting, deque()
+        self._num_waiting = 0
+        self._wanted.clear()
+        self._waiting_clients.clear()
+        return waiting
 
     def _wait(self, waiter: _Waiter) -> None:
         self._waiting.append(waiter)
