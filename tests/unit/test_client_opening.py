@@ -79,7 +79,7 @@ async def test_a_server_without_a_common_version_is_said(
 
 
 async def test_attempts_to_connect_are_spaced_out(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.DEBUG)
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         await server.stop()
@@ -89,6 +89,8 @@ async def test_attempts_to_connect_are_spaced_out(caplog: pytest.LogCaptureFixtu
         attempts = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
         assert 1 <= len(attempts) <= 4
         assert "trying again in 0.1 s" in attempts[0]
+        said = [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(said) <= 2, "once per connection that is wanted"
         server.start()
         assert await client.append(0, b"x") == 0
 

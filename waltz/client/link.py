@@ -127,14 +127,15 @@ class Link:
 
     async def _keep_up(self) -> None:
         pause = FIRST_PAUSE_SECONDS
+        said = ""
         while True:
             self._useful = False
             problem = await self._connect_once()
             if self._useful:
                 pause = FIRST_PAUSE_SECONDS
-                log.info("the connection to %s is lost: %s", self._name, problem)
-            else:
-                log.warning("%s; trying again in %g s", problem, pause)
+            level = logging.WARNING if problem != said and not self._useful else logging.DEBUG
+            log.log(level, "%s; trying again in %g s and after growing pauses", problem, pause)
+            said = problem
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
