@@ -1,7 +1,7 @@
 """Storages in memory and a driver that performs a partition's effects one by one: for tests.
 
-The storages follow the rules of disk.md section 9. Nothing happens by itself: `settle` goes on until
-there is nothing left to do but what the test holds back.
+The storages follow the rules of disk.md section 9. Nothing happens by itself: `settle` goes on
+until there is nothing left to do but what the test holds back.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Refusal(Exception):
 
 
 class ScriptedStorage:
-    """One replica: a log, the persisted session and marks, and the fence, which is not persisted."""
+    """One replica: a log, the persisted session and marks, and the fence, which a restart drops."""
 
     def __init__(
         self, name: str, last: int = -1, session: int = -1, low: int = -1, local: int | None = None
@@ -150,6 +150,11 @@ class ScriptedStorage:
             self.records.append(each)
 
 
+def kind_of(wake: Wake) -> str:
+    """Return what a wake-up is for."""
+    return str(wake.purpose[0] if isinstance(wake.purpose, tuple) else wake.purpose)
+
+
 class World:
     """Performs the effects of a `StorePartition` or a `Partition`."""
 
@@ -229,7 +234,7 @@ class World:
 
     def wake(self, purpose: str) -> float:
         """Let the time of the oldest wake-up of a kind come; return how long it took."""
-        wake = next(w for w in self.wakes if w.purpose == purpose or w.purpose[0] == purpose)
+        wake = next(w for w in self.wakes if kind_of(w) == purpose)
         self.wakes.remove(wake)
         self.core.woken(wake.purpose)
         self.settle()
