@@ -16,6 +16,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import yaml
@@ -68,7 +69,7 @@ class LocalCluster:
     ``shape`` is for a directory that is new; later it must be the same, or None. Without
     ``directory``'s being new everything it held is there again. ``session_timeout_ms`` is how long
     ZooKeeper waits for a dead server before others may take over. The methods may be called from
-    several event loops, one after the other.
+    several event loops, one after the other. ``server_settings`` override those of every server.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class LocalCluster:
         shape: Shape | None = None,
         *,
         session_timeout_ms: int = 6000,
+        server_settings: Mapping[str, Any] = MappingProxyType({}),
         on_progress: OnProgress = lambda _: None,
     ) -> None:
         self.layout = Layout(directory.absolute())
         self.control: str | None = None
         self._session_timeout_ms = session_timeout_ms
+        self._server_settings = server_settings
         self._on_progress = on_progress
         self._shape = shape
         self._plan: Plan | None = None
@@ -257,7 +260,7 @@ class LocalCluster:
             self._new_child(name, "waltz-storage", settings)
         for index, name in enumerate(plan.server_names):
             settings = server_settings(plan, self.layout, index, self._session_timeout_ms)
-            self._new_child(name, "waltz-server", settings)
+            self._new_child(name, "waltz-server", settings | dict(self._server_settings))
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
     def _planned(self) -> Plan:

@@ -45,6 +45,8 @@ class SegmentDurability:
     """Writes and flushes each partition's segment; ``executor`` flushes all but the last."""
 
     def __init__(self, executor: Executor) -> None:
+        self.flushes = 0
+        """Flushes of appended records and their indexes so far."""
         self._executor = executor
 
     def commit(
@@ -55,6 +57,7 @@ class SegmentDurability:
         for number, part in enumerate(parts):
             part.log.write(part.staged)
             flushes = part.log.unflushed(part.staged)
+            self.flushes += len(flushes)
             finish = _Last(len(flushes), partial(settled, part))
             if not flushes:
                 settled(part)

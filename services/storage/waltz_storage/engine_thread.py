@@ -66,15 +66,21 @@ class EngineThread:
         self._fail = fail
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._durability = SegmentDurability(self._flushers)
         self.engine = Engine(
             directory,
-            SegmentDurability(self._flushers),
+            self._durability,
             self._tasks,
             deliver=mailbox.post,
             arrive=lambda arrival: self._inbox.put((arrival,)),
             fail=self._give_up,
             clock=clock,
         )
+
+    @property
+    def flushes(self) -> int:
+        """How many flushes appends have taken so far."""
+        return self._durability.flushes
 
     def start(self) -> None:
         """Begin to work."""

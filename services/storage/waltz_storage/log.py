@@ -48,7 +48,7 @@ class LogOptions:
     now_ms: Callable[[], int]
     segment_threshold: int = 1_000_000_000
     open_segments: int = 5
-    allocate_bytes: int = 16 << 20
+    allocate_bytes: int = 2 << 20
 
 
 @dataclass(slots=True)

@@ -59,6 +59,7 @@ class StorageNode:
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
         registry = self._registry = StorageRegistry(directory, engine.engine.queued, time.monotonic)
+        registry.gauge("waltz-storage", "flushes", lambda: engine.flushes)
         desk = AdminDesk(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(

@@ -1,0 +1,142 @@
+"""`python -m bench`: throughput and latency of a local cluster, alone or beside a yardstick."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.cluster import MeasuredCluster, measured_cluster
+from bench.streaming import measure_pause, measure_stream
+from bench.yardstick import Reading, ratio_of_medians, read_yardstick
+
+SHAPES = {(1, 1): 4_000, (8, 5): 60_000, (32, 5): 90_000, (4, 100): 250_000}
+"""Clients and window, and how many records of up to 512 bytes make a run of a few seconds."""
+SIZES = (64, 512, 4096)
+CHECKPOINT_INTERVAL = 20_000
+"""Small, so that every run spans several store sessions."""
+
+console = Console(width=120)
+_YARDSTICK_HELP = (
+    "A command to run in turns, for each shape; {clients} {window} {size} {records} are filled in."
+)
+
+
+def _records(shape: tuple[int, int], size: int, scale: float) -> int:
+    records = SHAPES[shape] * scale
+    return int(records / 4 if size > 512 else records)
+
+
+def _columns(title: str) -> Table:
+    table = Table(title=title)
+    for name in ("bytes", "clients x open", "locks"):
+        table.add_column(name)
+    for name in ("tx/s", "MB/s", "p50 ms", "p99 ms", "refused", "client", "server", "storages"):
+        table.add_column(name, justify="right")
+    table.add_column("flushes/tx", justify="right")
+    return table
+
+
+async def _row(
+    table: Table,
+    cluster: MeasuredCluster,
+    shape: tuple[int, int],
+    size: int,
+    *,
+    locks: bool,
+    scale: float,
+) -> None:
+    """Measure one shape; CPU columns are microseconds per transaction, storages together."""
+    before = cluster.usage()
+    out = await cluster.put(*shape, size, _records(shape, size, scale), locks=locks)
+    used, n = cluster.usage().since(before), out.committed
+    rate = n / out.seconds
+    table.add_row(
+        str(size),
+        f"{shape[0]} x {shape[1]}",
+        "one" if locks else "none",
+        f"{rate:,.0f}",
+        f"{rate * size / 1e6:.1f}",
+        f"{out.p50_ms:.2f}",
+        f"{out.p99_ms:.2f}",
+        str(out.lock_failures),
+        *(f"{s / n * 1e6:.1f}" for s in (out.cpu_seconds, used.server_seconds)),
+        f"{used.storage_seconds / n * 1e6:.1f}",
+        f"{used.flushes / n / cluster.storages:.3f}",
+    )
+
+
+async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> None:
+    table = _columns("one partition, TLS off")
+    async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
+        for size in sizes:
+            for shape in SHAPES:
+                for locks in (False, True):
+                    await _row(table, cluster, shape, size, locks=locks, scale=scale)
+        console.print(table)
+        stream = await measure_stream(cluster)
+        console.print(f"streaming a partition from its start, with data: {stream:,.0f} tx/s")
+        pause = await measure_pause(cluster)
+        console.print(f"longest pause of commits when a storage is killed: {pause * 1000:.0f} ms")
+    if not everything:
+        return
+    for title, tls, partitions in (("one partition, TLS", True, 1), ("16 partitions", False, 16)):
+        table = _columns(title)
+        async with measured_cluster(
+            partitions=partitions, tls=tls, checkpoint_interval=CHECKPOINT_INTERVAL
+        ) as cluster:
+            for shape in list(SHAPES)[1:]:
+                await _row(table, cluster, shape, 512, locks=False, scale=scale)
+        console.print(table)
+
+
+async def _interleave(command: str, pairs: int, size: int, scale: float) -> None:
+    table = Table(title=f"medians of {pairs} runs in turns, {size} bytes")
+    for name in ("clients x open", "ours tx/s", "yardstick tx/s", "ratio", "ours p50", "its p50"):
+        table.add_column(name, justify="right")
+    table.add_column("p50 ratio", justify="right")
+    async with measured_cluster() as cluster:
+        for shape in SHAPES:
+            records = _records(shape, size, scale)
+            ours: list[Reading] = []
+            theirs: list[Reading] = []
+            for number in range(pairs):
+                console.print(f"{shape[0]} x {shape[1]}: pair {number + 1} of {pairs}")
+                out = await cluster.put(*shape, size, records, locks=True)
+                ours.append(Reading(out.committed / out.seconds, out.p50_ms))
+                theirs.append(await read_yardstick(command, *shape, size, records))
+            rates = [r.rate for r in ours], [r.rate for r in theirs]
+            p50s = [r.p50_ms for r in ours], [r.p50_ms for r in theirs]
+            table.add_row(
+                f"{shape[0]} x {shape[1]}",
+                *(f"{statistics.median(r):,.0f}" for r in rates),
+                f"{ratio_of_medians(*rates):.2f}",
+                *(f"{statistics.median(p):.2f}" for p in p50s),
+                f"{ratio_of_medians(*p50s):.2f}",
+            )
+    console.print(table)
+
+
+def _command(
+    interleave: Annotated[str | None, typer.Option(help=_YARDSTICK_HELP)] = None,
+    pairs: Annotated[int, typer.Option(help="How many turns with the yardstick.")] = 7,
+    size: Annotated[int | None, typer.Option(help="Only records of this many bytes.")] = None,
+    scale: Annotated[float, typer.Option(help="Run so many times as long.")] = 1.0,
+    everything: Annotated[bool, typer.Option(help="Also with TLS and 16 partitions.")] = True,
+) -> None:
+    """Measure a cluster of 3 storages and a server on this machine.
+
+    An append counts when its client has been fed it: after fdatasync on a quorum of storages.
+    """
+    if interleave is not None:
+        asyncio.run(_interleave(interleave, pairs, size or 512, scale))
+    else:
+        asyncio.run(_measure((size,) if size else SIZES, scale, everything))
+
+
+if __name__ == "__main__":
+    typer.run(_command)

@@ -1,0 +1,119 @@
+"""A local cluster to be measured: where its partitions are, and what its processes have used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.load import Load, Outcome
+from waltz.local.cluster import LocalCluster
+from waltz.local.plan import Shape
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the processes have used so far: CPU seconds by role, and flushes of all storages."""
+
+    server_seconds: float
+    storage_seconds: float
+    flushes: int
+
+    def since(self, before: Usage) -> Usage:
+        """Return what was used after ``before``."""
+        return Usage(
+            self.server_seconds - before.server_seconds,
+            self.storage_seconds - before.storage_seconds,
+            self.flushes - before.flushes,
+        )
+
+
+class MeasuredCluster:
+    """A running cluster of three storages, and the loads put on it."""
+
+    def __init__(self, cluster: LocalCluster, tls: bool) -> None:
+        self.local = cluster
+        self._tls = tls
+        self._next_client_id = 1_000_000
+
+    @property
+    def storages(self) -> int:
+        """How many storages there are."""
+        return len(self.local.plan.storages)
+
+    async def put(
+        self, clients: int, window: int, size: int, records: int, *, locks: bool
+    ) -> Outcome:
+        """Run the load generator in a process of its own."""
+        host, _, port = self.local.plan.servers[0].address.rpartition(":")
+        load = Load(
+            host,
+            int(port),
+            await self._generations(),
+            clients,
+            window,
+            size,
+            records,
+            locks,
+            self._tls,
+            self._next_client_id,
+        )
+        self._next_client_id += clients
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bench.load", json.dumps(asdict(load)), stdout=-1
+        )
+        out, _ = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"the load generator ended with {process.returncode}")
+        return Outcome(**json.loads(out))
+
+    def usage(self) -> Usage:
+        """Read what the processes have used."""
+        pids = self.local.pids()
+        storages = [name for name in pids if name.startswith("storage/")]
+        return Usage(
+            sum(_cpu_seconds(pids[name]) for name in pids if name.startswith("server/")),
+            sum(_cpu_seconds(pids[name]) for name in storages),
+            sum(self._flushes(index) for index in range(len(storages))),
+        )
+
+    async def _generations(self) -> dict[int, int]:
+        async with self.local.metadata() as cluster:
+            assignment = (await cluster.partition_assignment()).value
+        return {p: generation for owned in assignment.servers.values() for p, generation in owned}
+
+    def _flushes(self, index: int) -> int:
+        url = f"http://127.0.0.1:{self.local.plan.storages[index].http}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(json.load(answer)["gauges"]["waltz-storage.flushes"]["value"])
+
+
+@contextlib.asynccontextmanager
+async def measured_cluster(
+    *, partitions: int = 1, tls: bool = False, checkpoint_interval: int = 250_000
+) -> AsyncIterator[MeasuredCluster]:
+    """Run a cluster of 3 storages and 1 server in a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="waltz-bench-") as directory:
+        cluster = LocalCluster(
+            Path(directory),
+            Shape(partitions=partitions, storages=3, servers=1, tls=tls),
+            server_settings={"storage.checkpointInterval": checkpoint_interval},
+        )
+        async with cluster:
+            yield MeasuredCluster(cluster, tls)
+
+
+def _cpu_seconds(pid: int | None) -> float:
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,0 +1,202 @@
+"""The load generator: many clients with a window of appends each, on one event loop.
+
+Speaks the protocol itself, so that what is measured is the server and not the client library. An
+append counts when the client has been fed its transaction, which is after a quorum's fdatasync.
+
+    python -m bench.load '{"host": …, "port": …, …}'      prints one JSON object
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import struct
+import sys
+import time
+from dataclasses import asdict, dataclass
+from zlib import crc32
+
+from waltz.client.codec import FeedRun, parse
+from waltz.net import TlsConfig, dial
+from waltz.net.connection import FrameConnection
+from waltz.process import run_loop
+from waltz.protocol import CLIENT_SERVER, ReqId
+from waltz.protocol import client_server as cs
+
+_APPEND = struct.Struct(">bhibiiiiqi")
+_LOCK = struct.Struct(">i")
+_NO_LOCKS = struct.pack(">ii", 0, 0)
+_GOLDEN = 2654435761
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One run: where, and how much of what."""
+
+    host: str
+    port: int
+    generations: dict[int, int]
+    """The partitions to append to, with their generations."""
+    clients: int
+    window: int
+    size: int
+    records: int
+    locks: bool
+    tls: bool
+    first_client_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to; latencies in milliseconds."""
+
+    seconds: float
+    committed: int
+    lock_failures: int
+    p50_ms: float
+    p99_ms: float
+    cpu_seconds: float
+
+
+class LoadClient:
+    """One connection that keeps ``window`` appends open on one partition."""
+
+    def __init__(self, load: Load, client_id: int, partition: int, share: int) -> None:
+        self.done = asyncio.get_running_loop().create_future()
+        self.mounted = asyncio.get_running_loop().create_future()
+        self.latencies: list[float] = []
+        self.lock_failures = 0
+        self._load = load
+        self._client_id = client_id
+        self._partition = partition
+        self._generation = load.generations[partition]
+        self._left = share
+        self._open = 0
+        self._seq = 0
+        self._mark = -1
+        self._sent: dict[int, float] = {}
+        self._session = self._req_id()
+        data = os.urandom(load.size)
+        tail = struct.pack(">ii", 0, len(data)) + data + struct.pack(">I", crc32(data))
+        self._tail = _NO_LOCKS + tail
+        self._length = _APPEND.size - 7 + 4 * load.locks + len(self._tail)
+        self._connection: FrameConnection | None = None
+
+    def ready(self, connection: FrameConnection) -> None:
+        self._connection = connection
+        connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), 4))
+
+    def received(self, bodies: list[bytes]) -> None:
+        more = 0
+        for item in parse(bodies, 4):
+            if isinstance(item, FeedRun):
+                more += self._fed(item)
+                continue
+            match item:
+                case cs.HighWaterMarkResponse(transaction_id=mark):
+                    self._mark = mark
+                    self._send(cs.MountRequest(self._session, mark, 0))
+                case cs.MountResponse(state=cs.MountState.READY):
+                    self._send(cs.FeedRequest(self._session, self._mark))
+                    self.mounted.set_result(None)
+                case cs.FeedSuspended():
+                    self._send(cs.FeedRequest(self._session, self._mark))
+                case cs.LockFailure(req_id=req_id):
+                    self.lock_failures += 1
+                    self._left += 1
+                    del self._sent[req_id.seq]
+                    more += 1
+                case _:
+                    raise AssertionError(f"unexpected {item}")
+        if more:
+            self._open -= more
+            self.fill()
+        if not self._left and not self._open and not self.done.done():
+            self.done.set_result(None)
+
+    def lost(self, reason: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError(reason))
+
+    def writable(self) -> None:
+        pass
+
+    def fill(self) -> None:
+        """Open as many appends as the window has room for, in one write."""
+        count = min(self._load.window - self._open, self._left)
+        if count <= 0:
+            return
+        now = time.perf_counter()
+        parts: list[bytes] = []
+        locks, tail = self._load.locks, self._tail
+        for _ in range(count):
+            self._seq += 1
+            parts.append(
+                _APPEND.pack(
+                    76, 4, self._length, 2, self._client_id, self._generation, self._partition,
+                    self._seq, self._mark, int(locks),
+                )
+            )  # fmt: skip
+            if locks:
+                parts.append(_LOCK.pack((self._seq * _GOLDEN + self._client_id) & 0x7FFF_FFFF))
+            parts.append(tail)
+            self._sent[self._seq] = now
+        self._open += count
+        self._left -= count
+        assert self._connection is not None
+        self._connection.send(b"".join(parts))
+
+    def _fed(self, run: FeedRun) -> int:
+        own, sent, now = 0, self._sent, time.perf_counter()
+        for client, _, _, seq, _, _ in run.records:
+            if client == self._client_id:
+                self.latencies.append(now - sent.pop(seq))
+                own += 1
+        self._mark = run.records[-1][4]
+        return own
+
+    def _req_id(self) -> ReqId:
+        return ReqId(self._client_id, self._generation, self._partition, 0)
+
+    def _send(self, message: cs.Message) -> None:
+        assert self._connection is not None
+        self._connection.send(cs.encode(message, 4))
+
+
+async def run(load: Load) -> Outcome:
+    """Put the load on, wait for the end, and sum up."""
+    partitions = list(load.generations)
+    share = max(1, load.records // load.clients)
+    clients = [
+        LoadClient(load, load.first_client_id + i, partitions[i % len(partitions)], share)
+        for i in range(load.clients)
+    ]
+    tls = TlsConfig(enabled=load.tls)
+    for client in clients:
+        await dial(load.host, load.port, CLIENT_SERVER, client, tls)
+    await asyncio.gather(*(client.mounted for client in clients))
+    begun, cpu = time.perf_counter(), time.process_time()
+    for client in clients:
+        client.fill()
+    await asyncio.gather(*(client.done for client in clients))
+    seconds = time.perf_counter() - begun
+    latencies = sorted(x for client in clients for x in client.latencies)
+    return Outcome(
+        seconds,
+        len(latencies),
+        sum(client.lock_failures for client in clients),
+        latencies[len(latencies) // 2] * 1000,
+        latencies[int(len(latencies) * 0.99)] * 1000,
+        time.process_time() - cpu,
+    )
+
+
+async def _main(load: Load) -> None:
+    print(json.dumps(asdict(await run(load))), flush=True)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    given["generations"] = {int(p): g for p, g in given["generations"].items()}
+    run_loop(_main(Load(**given)))
