@@ -56,9 +56,9 @@ class AppendQueue:
         if self._locks is None:
             self._locks = LockTable(self._size, high_water_mark)
 
-    def assume(self, high_water_mark: int | None) -> None:
+    def assume(self, high_water_mark: int) -> None:
         """The log grew in a way that the lock table has not seen."""
-        if self._locks is not None and high_water_mark is not None:
+        if self._locks is not None:
             self._locks.assume(high_water_mark)
 
     def renounce(self, generation: int) -> None:

@@ -278,8 +278,6 @@ class Partition:
                     case Failed(appends):
                         self._resolved(appends, None)
                     case Unresolved(appends):
-                        # First the locks that others took, then whoever waits for them.
-                        self._queue.assume(self.store.high_water_mark)
                         self._resolved(appends, None)
                     case Opened(mark):
                         self._opened(mark)
@@ -289,6 +287,9 @@ class Partition:
                         self._out.append(effect)
 
     def _opened(self, mark: int) -> None:
+        if mark != self._mark:
+            # Others wrote, and took locks that the table has not seen.
+            self._queue.assume(mark)
         self._mark = mark
         self._confirmed = True
         self._queue.open(mark)
@@ -309,7 +310,12 @@ class Partition:
         self._submit()
 
     def _submit(self) -> None:
-        """Send what the lock table grants, refuse what it refuses, and answer barriers."""
+        """Send what the lock table grants, refuse what it refuses, and answer barriers.
+
+        What an earlier owner has under way may take locks: until it is over, everything waits.
+        """
+        if not self._confirmed:
+            return
         granted, refused = self._queue.take()
         for peer, append, taken in refused:
             self.counters.rejected += 1

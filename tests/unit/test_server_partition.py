@@ -1,0 +1,429 @@
+"""A partition and its clients: who may append, what locks refuse, what a flush promises, reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.scripted_storages import ScriptedStorage, World, append, record
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as st
+from waltz.protocol.frames import CLIENT_SERVER
+from waltz_server.data_cache import DataCache
+from waltz_server.effects import Append, Drop, Peer, Send
+from waltz_server.partition import Partition, PartitionSettings
+
+NAMES = ("a", "b", "c")
+
+
+def new_world(
+    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
+) -> World:
+    """A partition that is not opened yet, whose storages hold a log up to ``last``."""
+    core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
+    session = -1 if last < 0 else 0
+    world = World(core, [ScriptedStorage(name, last, session) for name in NAMES])
+    if last >= 0:
+        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
+        world.metadata = PartitionMetadata(0, 0, states)
+    core.set_replicas(NAMES)
+    core.set_generation(1)
+    world.settle()
+    return world
+
+
+def opened(
+    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
+) -> World:
+    world = new_world(settings, data_bytes, last)
+    world.connect()
+    assert world.core.high_water_mark == last
+    world.take_events()
+    return world
+
+
+def said(world: World, peer: Peer) -> list[Any]:
+    """Take what was sent to ``peer``, as messages."""
+    decoder = FrameDecoder(CLIENT_SERVER)
+    decoder.version = peer.version
+    mine = [e for e in world.events if isinstance(e, Send) and e.peer is peer]
+    world.events = [e for e in world.events if not any(e is m for m in mine)]
+    bodies = decoder.feed(b"".join(e.frames for e in mine))
+    return [cs.decode(body, peer.version) for body in bodies]
+
+
+def mount(
+    world: World,
+    client: int,
+    mark: int = -1,
+    *,
+    generation: int = 1,
+    seq: int = 0,
+    peer: Peer | None = None,
+) -> Peer:
+    peer = peer or Peer(4)
+    world.core.mount(peer, cs.MountRequest(ReqId(client, generation, 0, 0), mark, seq))
+    world.settle()
+    return peer
+
+
+def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
+    peer = mount(world, client, mark, generation=generation)
+    assert said(world, peer)[-1].state is cs.MountState.READY
+    return peer
+
+
+def put(world: World, peer: Peer, *appends: Append) -> None:
+    world.core.append(peer, list(appends))
+    world.settle()
+
+
+def flush(world: World, peer: Peer, client: int, seq: int = 0, generation: int = 1) -> None:
+    world.core.flush(peer, cs.FlushRequest(ReqId(client, generation, 0, seq)))
+    world.settle()
+
+
+def log_of(world: World) -> list[str]:
+    return world.storages["a"].texts
+
+
+# ---- who may append
+
+
+def test_an_append_before_any_mount_is_dropped() -> None:
+    world = opened()
+    put(world, Peer(4), append("1"))
+    assert log_of(world) == []
+    assert world.core.open_appends == 0
+
+
+def test_a_newer_connection_takes_over_and_the_stale_one_is_ignored() -> None:
+    world = opened()
+    old = mounted(world, 1)
+    new = mount(world, 1, seq=1)
+    assert said(world, new)[-1].state is cs.MountState.READY
+    put(world, old, append("stale"))
+    put(world, new, append("current"))
+    assert log_of(world) == ["current"]
+    mount(world, 1, seq=0, peer=old)
+    assert said(world, old) == [], "a mount that lost the race gets no answer"
+    world.core.feed(old, cs.FeedRequest(ReqId(1, 1, 0, 0), -1))
+    world.settle()
+    assert said(world, old) == []
+
+
+def test_a_larger_generation_beats_a_larger_sequence_number() -> None:
+    world = opened()
+    old = mount(world, 1, seq=9)
+    world.core.set_generation(2)
+    world.settle()
+    new = mounted(world, 1, generation=2)
+    put(world, old, append("stale", generation=2))
+    put(world, new, append("current", generation=2))
+    assert log_of(world) == ["current"]
+
+
+def test_a_lost_connection_makes_room_for_any_other() -> None:
+    world = opened()
+    first = mount(world, 1, seq=5)
+    world.core.lost(first)
+    second = mount(world, 1, seq=0)
+    assert said(world, second)[-1].state is cs.MountState.READY
+    put(world, first, append("ghost"))
+    put(world, second, append("real"))
+    assert log_of(world) == ["real"]
+
+
+def test_appends_of_another_generation_are_dropped() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    put(world, peer, append("0", generation=0), append("1"), append("2", generation=2))
+    assert log_of(world) == ["1"]
+
+
+def test_a_mount_of_a_generation_to_come_is_asked_to_come_again() -> None:
+    world = opened()
+    peer = mount(world, 1, generation=2)
+    assert [m.state for m in said(world, peer)] == [cs.MountState.NOT_READY]
+
+
+def test_a_client_ahead_of_the_log_is_told_so() -> None:
+    world = opened(last=4)
+    peers = [Peer(version) for version in (0, 2, 3, 4)]
+    told = []
+    for client, peer in enumerate(peers, 2):
+        mount(world, client, 5, peer=peer)
+        told.append(said(world, peer)[-1].state)
+    ahead = cs.MountState.CLIENT_AHEAD
+    assert told == [cs.MountState.NOT_READY, cs.MountState.NOT_READY, ahead, ahead]
+
+
+# ---- locks
+
+
+def test_a_lock_failure_names_the_transaction_to_wait_for() -> None:
+    world = opened()
+    one, two = mounted(world, 1), mounted(world, 2)
+    put(world, one, append("0"), append("1", write=(7,)), append("2"))
+    said(world, two)
+    put(world, two, append("late", client=2, mark=0, write=(7,), seq=5))
+    put(world, two, append("reader", client=2, mark=0, read=(7,), seq=6))
+    failures = [m for m in said(world, two) if isinstance(m, cs.LockFailure)]
+    assert [(m.req_id.seq, m.transaction_id) for m in failures] == [(5, 1), (6, 1)]
+    put(world, two, append("equal passes", client=2, mark=1, write=(7,)))
+    put(world, two, append("unchecked", client=2, mark=-1, lock_only=(7,)))
+    assert log_of(world) == ["0", "1", "2", "equal passes", "unchecked"]
+    assert world.core.counters.rejected == 2
+
+
+def test_of_two_appends_under_one_lock_the_second_waits_for_the_firsts_fate() -> None:
+    world = opened()
+    one, two = mounted(world, 1), mounted(world, 2)
+    world.hold(*NAMES)
+    put(world, one, append("1", write=(7,)))
+    put(world, two, append("2", client=2, write=(7,)), append("3", client=2))
+    assert said(world, two) == []
+    world.release(*NAMES)
+    (failure,) = (m for m in said(world, two) if isinstance(m, cs.LockFailure))
+    assert failure.transaction_id == 0
+    assert log_of(world) == ["1", "3"]
+
+
+def test_a_new_owner_takes_every_lock_for_taken_at_its_mark() -> None:
+    world = opened(last=4)
+    peer = mounted(world, 1, 4)
+    put(world, peer, append("late", mark=3, write=(9,)))
+    (failure,) = (m for m in said(world, peer) if isinstance(m, cs.LockFailure))
+    assert failure.transaction_id == 4
+
+
+def test_locks_that_others_took_in_between_are_known_after_coming_back() -> None:
+    """The partition was elsewhere and is back before this server heard that it had gone."""
+    world = opened()
+    mounted(world, 1)
+    state = ReplicaState(1, UNRESOLVED)
+    world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, state))
+    world.version += 1
+    for storage in world.storages.values():
+        storage.records.append(record(0, "others took lock 7"))
+        storage.session = storage.fence = 1
+    world.core.set_generation(3)
+    world.settle()
+    peer = mounted(world, 1, generation=3)
+    put(world, peer, append("late", generation=3, mark=-1, write=(7,)))
+    failures = [m for m in said(world, peer) if isinstance(m, cs.LockFailure)]
+    assert [m.transaction_id for m in failures] == [0]
+    assert log_of(world) == ["others took lock 7"]
+
+
+def test_an_eager_append_keeps_its_lock_through_a_change_of_generation() -> None:
+    """Appends of the new generation that do not await the mount's answer are no way around."""
+    world = opened()
+    one = mounted(world, 1)
+    world.hold(*NAMES)
+    put(world, one, append("unresolved", write=(8,)))
+    world.core.set_generation(2)
+    world.settle()
+    one = mount(world, 1, generation=2)
+    two = mount(world, 2, generation=2)
+    put(world, one, append("first", generation=2, write=(7,)))
+    put(world, two, append("second", client=2, generation=2, write=(7,)))
+    world.release(*NAMES)
+    world.core.writable(one)
+    world.settle()
+    assert "second" not in log_of(world)
+    assert [m.transaction_id for m in said(world, two) if isinstance(m, cs.LockFailure)]
+
+
+# ---- mount and flush
+
+
+def test_mounts_wait_for_the_first_session() -> None:
+    world = new_world(last=2)
+    peer = mount(world, 1, 2)
+    assert said(world, peer) == []
+    world.connect()
+    assert [m.state for m in said(world, peer)] == [cs.MountState.READY]
+
+
+def test_a_flush_is_answered_when_earlier_appends_are_resolved() -> None:
+    world = opened()
+    one, two = mounted(world, 1), mounted(world, 2)
+    world.hold(*NAMES)
+    put(world, one, append("1"))
+    flush(world, one, 1, seq=11)
+    put(world, two, append("2", client=2))
+    flush(world, two, 2, seq=12)
+    assert said(world, one) == said(world, two) == []
+    world.release(*NAMES)
+    (answer,) = (m for m in said(world, one) if isinstance(m, cs.FlushResponse))
+    assert (answer.req_id.seq, answer.transaction_id >= 0) == (11, True)
+    (answer,) = (m for m in said(world, two) if isinstance(m, cs.FlushResponse))
+    assert answer.transaction_id == 1
+
+
+def test_a_flush_behind_refused_appends_is_answered_at_once() -> None:
+    world = opened(last=4)
+    peer = mounted(world, 1, 4)
+    put(world, peer, append("late", mark=0, write=(1,)))
+    flush(world, peer, 1)
+    assert [type(m) for m in said(world, peer)] == [cs.LockFailure, cs.FlushResponse]
+
+
+def test_a_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    world.hold(*NAMES)
+    world.core.set_generation(2)
+    world.settle()
+    flush(world, peer, 1, generation=1)
+    flush(world, peer, 1, generation=2)
+    assert said(world, peer) == []
+    world.release(*NAMES)
+    assert len(said(world, peer)) == 2
+
+
+def test_the_mark_is_unresolved_before_the_first_session() -> None:
+    world = new_world(last=2)
+    peer = Peer(4)
+    world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, 0, 0, 1)))
+    world.settle()
+    assert said(world, peer)[0].transaction_id == UNRESOLVED
+    world.connect()
+    world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, 0, 0, 1)))
+    world.settle()
+    assert said(world, peer)[0].transaction_id == 2
+
+
+def test_overload_begins_and_ends() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    world.hold(*NAMES)
+    put(world, peer, *(append("x") for _ in range(10_001)))
+    assert world.core.overloaded
+    world.release(*NAMES)
+    assert not world.core.overloaded
+    assert world.core.open_appends == 0
+
+
+# ---- reads
+
+
+def read(world: World, peer: Peer, wanted: int) -> None:
+    world.core.read_data(peer, cs.TransactionDataRequest(ReqId(-1, 0, 0, wanted), wanted))
+    world.settle()
+
+
+def reads_asked(world: World) -> list[tuple[int, int]]:
+    return [
+        (r.first_id, r.max_records)
+        for _, r, _ in world.calls
+        if isinstance(r, st.RecordListRequest)
+    ]
+
+
+def test_fresh_data_comes_from_the_cache() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    put(world, peer, append("hello", header=3))
+    said(world, peer)
+    world.calls.clear()
+    read(world, peer, 0)
+    (answer,) = said(world, peer)
+    assert (answer.data, answer.error) == (b"hello", None)
+    assert cs.checksum(answer.data) == answer.checksum
+    assert world.calls == []
+    assert world.core.data_cache_misses == 0
+
+
+def test_concurrent_reads_share_one_and_reading_goes_ahead() -> None:
+    world = opened(last=300)
+    peer, other = Peer(4), Peer(1)
+    world.hold(*NAMES)
+    read(world, peer, 10)
+    read(world, other, 10)
+    read(world, other, 10)
+    world.release(*NAMES)
+    assert reads_asked(world) == [(10, 1)]
+    assert [m.data for m in said(world, peer)] == [b"10"]
+    assert [m.data for m in said(world, other)] == [b"10", b"10"]
+    read(world, peer, 11)
+    asked = reads_asked(world)
+    assert asked[1][0] == 11
+    assert asked[1][1] > 100, "small records: many in one read"
+    read(world, peer, 12)
+    read(world, peer, 11 + asked[1][1] - 1)
+    assert len(reads_asked(world)) == 2
+    assert [m.data for m in said(world, peer)] == [b"11", b"12", b"%d" % (10 + asked[1][1])]
+    assert world.core.data_cache_misses == 4
+
+
+def test_a_read_never_goes_beyond_the_mark() -> None:
+    world = opened(last=20)
+    peer = Peer(4)
+    read(world, peer, 5)
+    read(world, peer, 15)
+    assert reads_asked(world) == [(5, 1), (15, 6)]
+
+
+@pytest.mark.parametrize("wanted", [-1, 3, 1000])
+def test_an_absent_id_is_an_error_and_readable_as_soon_as_it_exists(wanted: int) -> None:
+    """Defect of the reference: asked too early, an id stays unreadable until a restart."""
+    world = opened(last=2)
+    peer = mounted(world, 1, 2)
+    read(world, peer, wanted)
+    (answer,) = said(world, peer)
+    assert answer.data is None
+    assert answer.error.startswith("com.wepay.waltz.store.exception.TransactionNotFoundException: ")
+    assert str(wanted) in answer.error
+    put(world, peer, append("three"))
+    said(world, peer)
+    read(world, peer, 3)
+    assert said(world, peer)[0].data == b"three"
+
+
+def test_a_failed_read_is_forgotten() -> None:
+    world = opened(last=5)
+    peer = Peer(4)
+    for storage in world.storages.values():
+        storage.refusing[st.RecordListRequest] = "damaged"
+    read(world, peer, 3)
+    (answer,) = said(world, peer)
+    assert answer.error.startswith("com.wepay.waltz.store.exception.StoreException: ")
+    assert "a, b, c" in answer.error
+    for storage in world.storages.values():
+        storage.refusing.clear()
+    read(world, peer, 3)
+    assert said(world, peer)[0].data == b"3"
+
+
+def test_data_is_read_before_the_partition_is_open_only_later() -> None:
+    world = new_world(last=2)
+    peer = Peer(4)
+    read(world, peer, 1)
+    assert said(world, peer)[0].error is not None
+
+
+def test_a_feed_request_beyond_the_log_drops_the_client() -> None:
+    world = opened(last=2)
+    peer = mounted(world, 1, 2)
+    world.core.feed(peer, cs.FeedRequest(ReqId(1, 1, 0, 0), 3))
+    world.settle()
+    (drop,) = (e for e in world.events if isinstance(e, Drop))
+    assert drop.peer is peer
+    assert "3" in drop.reason
+
+
+def test_closing_ends_feeds_and_answers_nothing_more() -> None:
+    world = opened(replace(PartitionSettings(), feed_cache_bytes=1), last=200)
+    world.hold(*NAMES)
+    peer = mount(world, 1, 2)
+    world.core.close()
+    world.release(*NAMES)
+    assert not world.turn()
+    assert said(world, peer) == []
+    assert world.watched == frozenset()
