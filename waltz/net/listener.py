@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE_SECONDS = 10.0
 _BACKLOG = 512
+_ACCEPT_PAUSE_SECONDS = 1.0
 
 
 class ListenFailed(OSError):
@@ -80,13 +81,21 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            log.error("cannot accept %s connections: %s", self.spec.name, error)
+            # Out of file handles, most likely: the peer stays in the backlog meanwhile.
+            log.error("cannot accept %s connections: %s; pausing", self.spec.name, error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listening)
+            loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         task = asyncio.get_running_loop().create_task(self._enter(accepted))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
+
+    def _resume_accepting(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
     async def _enter(self, accepted: socket.socket) -> None:
         peer = "?"

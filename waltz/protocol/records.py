@@ -22,6 +22,8 @@ _REQ_ID = struct.Struct(">iiii")
 # transaction id, request id, header, data length; then the data and its checksum follow.
 _WIRE_HEAD = struct.Struct(">qiiiiii")
 _CHECKSUM = struct.Struct(">i")
+_LENGTH = struct.Struct(">I")
+_LENGTH_OFFSET = 28
 
 WIRE_OVERHEAD_BYTES = _WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
@@ -119,15 +121,15 @@ class RecordBatch:
         if count < 0:
             raise MalformedBatch(f"negative number of records: {count}")
         position = offset
-        for _ in range(count):
-            if position + WIRE_OVERHEAD_BYTES > end:
-                raise MalformedBatch("record cut off")
-            length = int.from_bytes(raw[position + 28 : position + 32], "big", signed=True)
-            if length < 0:
-                raise MalformedBatch(f"negative data length: {length}")
-            position += WIRE_OVERHEAD_BYTES + length
-            if position > end:
-                raise MalformedBatch("record cut off")
+        length_at = _LENGTH.unpack_from
+        try:
+            for _ in range(count):
+                # Unsigned, so that a negative length is as impossible as a huge one.
+                position += WIRE_OVERHEAD_BYTES + length_at(raw, position + _LENGTH_OFFSET)[0]
+        except struct.error:
+            raise MalformedBatch("record cut off") from None
+        if position > end:
+            raise MalformedBatch("record cut off")
         return cls(count, raw[offset:position]), position
 
     def __iter__(self) -> Iterator[Record]:
@@ -144,7 +146,7 @@ class RecordBatch:
         """Yield each record's id, its encoded request id, and the rest of it, uninterpreted."""
         wire, position = self.wire, 0
         for _ in range(self.count):
-            length = int.from_bytes(wire[position + 28 : position + 32], "big")
+            (length,) = _LENGTH.unpack_from(wire, position + _LENGTH_OFFSET)
             end = position + WIRE_OVERHEAD_BYTES + length
             transaction_id = int.from_bytes(wire[position : position + 8], "big", signed=True)
             yield transaction_id, wire[position + 8 : position + 24], wire[position + 24 : end]
