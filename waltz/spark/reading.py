@@ -18,6 +18,7 @@ from waltz.spark.planning import Slice
 
 T = TypeVar("T")
 
+_CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
 
@@ -38,12 +39,16 @@ class Where:
 class LogReader:
     """A client of one cluster, for one thread. Close it, or let the process end."""
 
-    def __init__(self, where: Where) -> None:
-        """Connect. Raises what `waltz.connect` raises."""
+    def __init__(self, where: Where, timeout_seconds: float) -> None:
+        """Connect. ``timeout_seconds`` is how long an answer may take, then and later.
+
+        Raises what `waltz.connect` raises.
+        """
         self._where = where
+        self._timeout_seconds = timeout_seconds
         self._loop = asyncio.new_event_loop()
         try:
-            self._client = self._run(_connected(where))
+            self._client = self._run(self._connected())
         except BaseException:
             self._loop.close()
             raise
@@ -53,22 +58,22 @@ class LogReader:
         """How many partitions the cluster has."""
         return self._client.num_partitions
 
-    def marks(self, partitions: tuple[int, ...], timeout_seconds: float) -> dict[int, int]:
+    def marks(self, partitions: tuple[int, ...]) -> dict[int, int]:
         """Return the high-water marks of ``partitions``. Raises ReadTimedOut."""
 
         async def ask() -> list[int]:
             return await asyncio.gather(*map(self._client.high_water_mark, partitions))
 
-        silence = f"the servers of {self._where.zookeeper}{self._where.root} did not all tell"
-        marks = self._run(_within(ask(), timeout_seconds, f"{silence} the ends of their logs"))
+        where = f"{self._where.zookeeper}{self._where.root}"
+        marks = self._run(self._in_time(ask(), f"not every log of {where} told its end"))
         return dict(zip(partitions, marks, strict=True))
 
-    def read(self, part: Slice, timeout_seconds: float) -> Iterator[Any]:
+    def read(self, part: Slice) -> Iterator[Any]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        Raises ReadTimedOut when nothing comes for ``timeout_seconds``, and what streams raise.
+        Raises ReadTimedOut when nothing more comes, and what streams raise.
         """
-        batches = self._batches(part, timeout_seconds)
+        batches = self._batches(part)
         try:
             while (batch := self._run(anext(batches, None))) is not None:
                 yield batch
@@ -80,7 +85,13 @@ class LogReader:
         self._run(self._client.close())
         self._loop.close()
 
-    async def _batches(self, part: Slice, timeout_seconds: float) -> AsyncGenerator[Any]:
+    async def _connected(self) -> Client:
+        where, seconds = self._where, min(self._timeout_seconds, _CONNECT_SECONDS)
+        return await connect(
+            where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
+        )
+
+    async def _batches(self, part: Slice) -> AsyncGenerator[Any]:
         silence = f"nothing came from partition {part.partition}"
         rows: list[Transaction] = []
         size = 0
@@ -89,7 +100,7 @@ class LogReader:
             part.partition, after=after, until=until, data=True
         ) as stream:
             batches = stream.batches()
-            while some := await _within(anext(batches, None), timeout_seconds, silence):
+            while some := await self._in_time(anext(batches, None), silence):
                 rows += some
                 size += sum(len(transaction.data) for transaction in some)
                 if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
@@ -104,6 +115,16 @@ class LogReader:
 
         return self._loop.run_until_complete(wait())
 
+    async def _in_time(self, work: Awaitable[T], silence: str) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await work
+        except TimeoutError:
+            raise ReadTimedOut(
+                f"{silence} within {self._timeout_seconds:g} s: check that servers and storages "
+                "are running and reachable, or raise the option timeoutSeconds"
+            ) from None
+
 
 class Readers:
     """The readers of a worker process, which does one task after the other, by cluster."""
@@ -115,26 +136,11 @@ class Readers:
         """Yield what `LogReader.read` does, over connections that stay open for the next task."""
         reader = self._open.get(where)
         if reader is None:
-            reader = self._open[where] = LogReader(where)
+            reader = self._open[where] = LogReader(where, timeout_seconds)
         try:
-            yield from reader.read(part, timeout_seconds)
+            yield from reader.read(part)
         except Exception:
             # The next attempt begins with new connections.
             del self._open[where]
             reader.close()
             raise
-
-
-async def _connected(where: Where) -> Client:
-    return await connect(where.zookeeper, root=where.root, tls=where.tls)
-
-
-async def _within(work: Awaitable[T], seconds: float, silence: str) -> T:
-    try:
-        async with asyncio.timeout(seconds):
-            return await work
-    except TimeoutError:
-        raise ReadTimedOut(
-            f"{silence} within {seconds:g} s: check that servers and storages are running and "
-            "reachable, or raise the option timeoutSeconds"
-        ) from None

@@ -82,10 +82,10 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
 
         Raises OptionError, waltz.WaltzError.
         """
-        reader = LogReader(self._where)
+        reader = LogReader(self._where, self._options.timeout_seconds)
         try:
             chosen = choose_partitions(self._options, reader.num_partitions)
-            marks = reader.marks(chosen, self._options.timeout_seconds)
+            marks = reader.marks(chosen)
         finally:
             reader.close()
         return [SliceTask(part) for part in plan(self._options, marks)]

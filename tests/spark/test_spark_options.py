@@ -1,0 +1,86 @@
+"""What the options of the data source mean, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waltz.net import TlsConfig
+from waltz.spark.options import Edge, OptionError, Positions, parse_options
+
+CLUSTER = {"zookeeper": "zk:2181"}
+
+
+def test_defaults() -> None:
+    options = parse_options(CLUSTER)
+    assert options.zookeeper == "zk:2181"
+    assert options.cluster_file is None
+    assert options.root is None
+    assert options.tls is None
+    assert options.partitions is None
+    assert options.start == Positions(Edge.EARLIEST)
+    assert options.end == Positions(Edge.LATEST)
+    assert options.rows_per_task == 100_000
+
+
+def test_names_are_compared_without_regard_to_case() -> None:
+    options = parse_options({"CLUSTER": "c.json", "rowspertask": "7", "TLS.servername": "x"})
+    assert options.cluster_file == Path("c.json")
+    assert options.rows_per_task == 7
+    assert options.tls == TlsConfig(server_name="x")
+
+
+def test_tls() -> None:
+    given = {"tls.enabled": "false", "tls.certificate": "c", "tls.key": "k", "tls.ca": "a"}
+    assert parse_options(CLUSTER | given).tls == TlsConfig(
+        enabled=False, certificate=Path("c"), key=Path("k"), ca=Path("a")
+    )
+
+
+def test_partitions() -> None:
+    assert parse_options(CLUSTER | {"partitions": "5, 0-2"}).partitions == (0, 1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "positions"),
+    [
+        ("latest", Positions(Edge.LATEST)),
+        ("EARLIEST", Positions(Edge.EARLIEST)),
+        ("{}", Positions(Edge.EARLIEST)),
+        ('{"3": 17, "0": "latest"}', Positions(Edge.EARLIEST, {3: 17, 0: Edge.LATEST})),
+    ],
+)
+def test_starting_positions(given: str, positions: Positions) -> None:
+    assert parse_options(CLUSTER | {"startingPositions": given}).start == positions
+
+
+def test_ending_positions_left_out_are_the_latest() -> None:
+    options = parse_options(CLUSTER | {"endingPositions": '{"3": 17}'})
+    assert options.end == Positions(Edge.LATEST, {3: 17})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "set either the option zookeeper"),
+        (CLUSTER | {"cluster": "c.json"}, "set either the option zookeeper"),
+        ({"zookeeper": " "}, "the option zookeeper is ' ': it must not be empty"),
+        (CLUSTER | {"startingPosition": "latest"}, "did you mean startingPositions?"),
+        (CLUSTER | {"quux": "1"}, "the waltz source has no option quux"),
+        (CLUSTER | {"partitions": "0-x"}, "the option partitions is '0-x': "),
+        (CLUSTER | {"rowsPerTask": "0"}, "a number above 0 is wanted"),
+        (CLUSTER | {"rowsPerTask": "many"}, "the option rowsPerTask is 'many'"),
+        (CLUSTER | {"startingPositions": "newest"}, "earliest, latest, or JSON"),
+        (CLUSTER | {"startingPositions": "[1]"}, "earliest, latest, or JSON"),
+        (CLUSTER | {"startingPositions": '{"a": 1}'}, "'a' is not the number of a partition"),
+        (CLUSTER | {"endingPositions": '{"0": -1}'}, "-1 is neither a transaction id"),
+        (CLUSTER | {"endingPositions": '{"0": true}'}, "True is neither a transaction id"),
+        (CLUSTER | {"tls.enabled": "maybe"}, "true or false is wanted"),
+    ],
+)
+def test_refused(given: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_options(given)
+    assert text in str(refused.value)
+    assert "\n" not in str(refused.value)
