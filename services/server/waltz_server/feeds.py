@@ -53,6 +53,10 @@ class Feeds:
             if feed in self._far:
                 self._far.remove(feed)
 
+    def is_open(self, feed: Feed) -> bool:
+        """Whether ``feed`` is still its connection's."""
+        return self._feeds.get(feed.peer) is feed
+
     def near(self) -> list[Feed]:
         """Return the feeds near the end of the log, least position first."""
         return sorted(self._near, key=lambda feed: feed.position)
@@ -68,7 +72,7 @@ class Feeds:
 
     def turned(self, feed: Feed, high_water_mark: int) -> None:
         """A feed has had its turn; it queues again, near or far."""
-        if self._feeds.get(feed.peer) is feed:
+        if self.is_open(feed):
             self.removed["catchup"] += 1
             self._enqueue(feed, high_water_mark)
 

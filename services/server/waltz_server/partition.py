@@ -369,7 +369,9 @@ class Partition:
         if self._feeds.any_far:
             self._out.append(Again())
 
-    def _serve(self, feed: Feed, limit: int, known: dict[int, bytes]) -> bool:
+    def _serve(
+        self, feed: Feed, limit: int, known: dict[int, bytes], *, may_read: bool = True
+    ) -> bool:
         """Serve one feed from the cache, or ask for what is missing; returns whether it moved."""
         mark = self._mark
         first_id = feed.position + 1
@@ -379,6 +381,8 @@ class Partition:
             first_id, min(limit, mark - feed.position)
         )
         if not frames:
+            if not may_read:
+                return False
             self.counters.feed_cache_misses += 1
             self._reads.fetch_headers(first_id, mark, self._feed_cache.capacity_blocks)
             return False
@@ -398,7 +402,11 @@ class Partition:
             self._out += self._reads.records_fetched(fetched)
 
     def _resume_feeds(self) -> None:
-        for feed in self._reads.waiting_feeds():
+        """Headers have come: serve who waited for them, before another read displaces them."""
+        waiting = [feed for feed in self._reads.waiting_feeds() if self._feeds.is_open(feed)]
+        for feed in waiting:
+            self._serve(feed, TURN_TRANSACTIONS, {}, may_read=False)
+        for feed in waiting:
             self._feeds.turned(feed, self._mark or 0)
         self._serve_feeds()
 
