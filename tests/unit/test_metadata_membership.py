@@ -262,7 +262,7 @@ async def test_membership_ends_with_the_cluster(world: World) -> None:
     await world.settled(4)
     for path in sorted(world.zookeeper.dump(), reverse=True):
         world.zookeeper._delete(path, ANY_VERSION)
-    with pytest.raises(NoCluster, match="serverDescriptors is not set"):
+    with pytest.raises(NoCluster, match="there is no Waltz cluster"):
         await server.membership.finished()
     world.servers.clear()
     await server.store.close()

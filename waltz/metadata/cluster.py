@@ -263,9 +263,9 @@ class Cluster:
         self, path: str, decode: Callable[[bytes], T], on_change: OnChange | None
     ) -> Versioned[T]:
         node = await self.store.get(path, on_change)
-        if node is None and path == self.paths.root:
+        if node is None and await self.store.get(self.paths.root) is None:
             raise NoCluster(
-                f"there is no Waltz cluster at {path} in ZooKeeper; create it, "
+                f"there is no Waltz cluster at {self.paths.root} in ZooKeeper; create it, "
                 "or correct cluster.root"
             )
         if node is None or node.data is None:
