@@ -1,0 +1,250 @@
+"""What nobody should do: each gets one clear message, and nothing else suffers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sysconfig
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import waltz
+from tests.load import client_of, read_log
+from waltz.local import LocalCluster, Shape
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.lifecycle import create_cluster
+from waltz.operations import inspect, verify
+from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec
+from waltz.protocol.frames import encode_frame
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+NOBODY = "127.0.0.1:1"
+
+
+async def run_script(name: str, *arguments: str) -> tuple[int, str]:
+    """Run a command to its end; return its exit status and what it said on standard error."""
+    process = await asyncio.create_subprocess_exec(
+        SCRIPTS / name, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(30):
+        _, said = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def refused(name: str, *arguments: str) -> str:
+    """Run a command that must fail; return the one line in which it says why."""
+    status, said = await run_script(name, *arguments)
+    assert status == 1, said
+    assert "Traceback" not in said
+    (line,) = [each for each in said.splitlines() if each.startswith(f"{name}:")]
+    return line
+
+
+def server_config(folder: Path, zookeeper: str, root: str, **more: Any) -> str:
+    settings = {"server.port": 0, "server.bind.host": "127.0.0.1"}
+    return write_config(folder / "server.yml", zookeeper, root, settings | more)
+
+
+def storage_config(folder: Path, zookeeper: str, root: str, **more: Any) -> str:
+    directory = folder / "data"
+    directory.mkdir(exist_ok=True)
+    settings = {
+        "storage.port": 0,
+        "storage.admin.port": 0,
+        "storage.bind.host": "127.0.0.1",
+        "storage.directory": str(directory),
+    }
+    return write_config(folder / "storage.yml", zookeeper, root, settings | more)
+
+
+def write_config(path: Path, zookeeper: str, root: str, settings: dict[str, Any]) -> str:
+    common = {
+        "zookeeper.connectString": zookeeper,
+        "zookeeper.sessionTimeout": 3000,
+        "cluster.root": root,
+    }
+    path.write_text(yaml.safe_dump(common | settings))
+    return str(path)
+
+
+async def test_unknown_settings(tmp_path: Path) -> None:
+    server = server_config(tmp_path, NOBODY, "/waltz", **{"server.feedCashSize": 1})
+    assert "did you mean server.feedCacheSize?" in await refused("waltz-server", server)
+    storage = storage_config(tmp_path, NOBODY, "/waltz", **{"storage.directry": "x"})
+    assert "did you mean storage.directory?" in await refused("waltz-storage", storage)
+    assert "cannot read" in await refused("waltz-server", str(tmp_path / "absent.yml"))
+
+
+async def test_used_ports(cluster: LocalCluster, tmp_path: Path) -> None:
+    where = cluster.zookeeper, cluster.root
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for key in ("server.port", "server.jetty.port"):
+            line = await refused("waltz-server", server_config(tmp_path, *where, **{key: port}))
+            assert str(port) in line
+        for key in ("storage.port", "storage.admin.port", "storage.jetty.port"):
+            line = await refused("waltz-storage", storage_config(tmp_path, *where, **{key: port}))
+            assert str(port) in line
+
+
+async def test_a_directory_of_another_cluster(
+    cluster: LocalCluster, zookeeper: str, zk_root: str, tmp_path: Path
+) -> None:
+    store = await KazooStore.connect(zookeeper, 3000)
+    await create_cluster(store, zk_root, "other", 3, key=uuid.uuid4())
+    await store.close()
+    foreign = storage_config(
+        tmp_path, zookeeper, zk_root, **{"storage.directory": str(tmp_path / "used")}
+    )
+    (tmp_path / "used").mkdir()
+    own = cluster.layout.data("storage/0") / "waltz-storage.ctl"
+    (tmp_path / "used" / own.name).write_bytes(own.read_bytes())
+    assert "key" in await refused("waltz-storage", foreign)
+
+
+async def test_no_cluster_at_the_root(zookeeper: str, zk_root: str, tmp_path: Path) -> None:
+    server = await refused("waltz-server", server_config(tmp_path, zookeeper, zk_root))
+    storage = await refused("waltz-storage", storage_config(tmp_path, zookeeper, zk_root))
+    tool = await refused("waltz", "cluster", "show", "-z", zookeeper, "-r", zk_root)
+    log = await refused("waltz", "log", "tail", "0", "-z", zookeeper, "-r", zk_root)
+    assert all(f"no Waltz cluster at {zk_root}" in each for each in (server, storage, tool, log))
+
+
+async def test_zookeeper_out_of_reach(tmp_path: Path) -> None:
+    server, storage, tool, log = await asyncio.gather(
+        refused("waltz-server", server_config(tmp_path, NOBODY, "/waltz")),
+        refused("waltz-storage", storage_config(tmp_path, NOBODY, "/waltz")),
+        refused("waltz", "cluster", "show", "-z", NOBODY),
+        refused("waltz", "log", "append", "0", "x", "-z", NOBODY),
+    )
+    assert all(f"ZooKeeper at {NOBODY}" in each for each in (server, storage, tool, log))
+
+
+def ports_of(cluster: LocalCluster) -> list[tuple[ProtocolSpec, int]]:
+    storage, server = cluster.plan.storages[0], cluster.plan.servers[0]
+    return [(CLIENT_SERVER, server.port), (STORAGE, storage.port), (ADMIN, storage.admin)]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(b"\x00" * 100, id="zeros"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="http"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="tls"),
+        pytest.param(b"H\x00\x00\x7f\xff\xff\xff", id="endless hello"),
+    ],
+)
+async def test_garbage_closes_the_connection(cluster: LocalCluster, garbage: bytes) -> None:
+    for spec, port in ports_of(cluster):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(garbage)
+        async with asyncio.timeout(5):
+            try:
+                received = await reader.read()
+            except ConnectionResetError:
+                received = spec.hello(dialer=False)
+        assert received in (spec.hello(dialer=False), b"")
+        writer.close()
+    await still_healthy(cluster)
+
+
+async def test_garbage_after_the_handshake_closes_the_connection(cluster: LocalCluster) -> None:
+    for spec, port in ports_of(cluster):
+        version = max(spec.versions)
+        for body in (b"\xff", b"\x00", b"\x02" * 50):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(spec.hello(dialer=True) + encode_frame(spec.magic, version, body))
+            async with asyncio.timeout(5):
+                with_hello = await reader.read()
+            assert with_hello == spec.hello(dialer=False)
+            writer.close()
+    await still_healthy(cluster)
+
+
+async def test_half_a_frame_harms_nobody(cluster: LocalCluster) -> None:
+    for spec, port in ports_of(cluster):
+        frame = spec.hello(dialer=True)
+        for hung_up in (True, False):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(frame[: len(frame) // 2])
+            await writer.drain()
+            if not hung_up:
+                await still_healthy(cluster)
+            writer.close()
+    await still_healthy(cluster)
+
+
+async def still_healthy(cluster: LocalCluster) -> None:
+    async with cluster.metadata() as metadata:
+        findings = verify(await inspect(metadata, cluster.tls))
+    assert [finding for finding in findings if finding.problem is not None] == []
+
+
+async def test_a_client_ahead_of_the_log(cluster: LocalCluster) -> None:
+    async with client_of(cluster) as client:
+        with pytest.raises(waltz.ClientAhead, match="has seen 1000000000"):
+            await anext(client.stream(0, after=10**9).batches())
+    line = await refused(
+        "waltz", "log", "read", "0", "1000000000", "-c", str(cluster.layout.description)
+    )
+    assert "its log ends at" in line
+
+
+@pytest.fixture
+async def single(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """A cluster with one storage, so that it is known what is read."""
+    shape = Shape(partitions=2, storages=1, servers=1)
+    async with LocalCluster(tmp_path, shape, session_timeout_ms=2000) as running:
+        yield running
+
+
+async def test_damaged_segments(single: LocalCluster) -> None:
+    """A torn end is cut off; damage in what was known to be whole closes that partition alone."""
+    async with client_of(single) as client:
+        for number in range(10):
+            await client.append(number % 2, b"%d" % number)
+    # A new session: what there is by now is known to be whole.
+    await single.stop_one("server/0")
+    await single.start_one("server/0")
+    await single.healthy()
+    await single.stop_one("storage/0")
+    torn, damaged = (
+        single.layout.data("storage/0") / partition / f"{0:019d}.seg" for partition in "01"
+    )
+    whole = torn.stat().st_size
+    with torn.open("ab") as file:
+        file.write((5).to_bytes(8, "big") + b"half a record")
+    content = bytearray(damaged.read_bytes())
+    content[-6] ^= 1
+    damaged.write_bytes(content)
+
+    await single.start_one("storage/0")
+    assert torn.read_bytes()[whole:].strip(b"\0") == b""
+    health = fetch_json(single.plan.storages[0].http, "/health", status=500)
+    (refusal,) = health["storage-health-check"]["refused"].items()
+    assert refusal[0] == "1"
+    assert refusal[1]["file"].endswith(f"1/{damaged.name}")
+    assert 128 <= refusal[1]["offset"] < len(content)
+    async with client_of(single) as client, asyncio.timeout(10):
+        assert await client.append(0, b"goes on") == 5
+        assert await read_log(client, 0) == [b"0", b"2", b"4", b"6", b"8", b"goes on"]
+
+
+def fetch_json(port: int, path: str, *, status: int) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            found, body = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        found, body = error.code, error.read()
+    assert found == status
+    value: dict[str, Any] = json.loads(body)
+    return value
