@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 
@@ -48,7 +49,11 @@ async def dial(
             hint = " (the peer seems to speak plaintext: turn TLS off here or on there)"
         raise DialFailed(f"no TLS with {host}:{port}: {error.reason or error}{hint}") from error
     except OSError as error:
-        raise DialFailed(f"cannot reach {host}:{port}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        if isinstance(error, ConnectionError) and error.errno is not None:
+            # asyncio's own text repeats the address and leaves the reason out.
+            reason = os.strerror(error.errno)
+        raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
