@@ -1,0 +1,87 @@
+"""Full load for a long time, with a replica down and a consumer that hardly drains: memory.
+
+    python -m bench.soak --minutes 10
+
+Prints the resident memory of server and storages as it goes, and exits with 1 if one of them grows
+beyond its bound, or the consumer misses anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import waltz
+from bench.cluster import MeasuredCluster, measured_cluster
+
+_BOUND_MB = 700
+"""Caches of 192 MiB, what Python spends on them, and what is under way."""
+_SLOW_PAUSE_SECONDS = 0.5
+_ROUND_RECORDS = 300_000
+_SIZE = 256
+
+console = Console()
+
+
+async def _consume_slowly(cluster: MeasuredCluster, seen: list[int]) -> None:
+    """Stream with data from the start, a batch now and then; every id must be the next."""
+    local = cluster.local
+    async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
+        async for batch in client.stream(0, after=-1, data=True).batches():
+            for transaction in batch:
+                assert transaction.id == seen[0] + 1, f"{transaction.id} after {seen[0]}"
+                seen[0] = transaction.id
+            await asyncio.sleep(_SLOW_PAUSE_SECONDS)
+
+
+def _resident_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+async def _soak(minutes: float) -> float:
+    peak = 0.0
+    async with measured_cluster() as cluster:
+        cluster.local.kill("storage/2")
+        seen = [-1]
+        consumer = asyncio.create_task(_consume_slowly(cluster, seen))
+        end = time.monotonic() + minutes * 60
+        written = 0
+        while time.monotonic() < end:
+            out = await cluster.put(4, 100, _SIZE, _ROUND_RECORDS, locks=True)
+            written += out.committed
+            if consumer.done():
+                consumer.result()
+            sizes = {
+                name: _resident_mb(pid)
+                for name, pid in cluster.local.pids().items()
+                if pid is not None and name.startswith(("server", "storage"))
+            }
+            peak = max(peak, *sizes.values())
+            shown = "  ".join(f"{name} {size:.0f} MB" for name, size in sizes.items())
+            console.print(f"{written:,} written, {seen[0] + 1:,} consumed: {shown}")
+        consumer.cancel()
+        await asyncio.wait([consumer])
+    return peak
+
+
+def _command(
+    minutes: Annotated[float, typer.Option(help="How long to keep up the load.")] = 10.0,
+) -> None:
+    """Keep up full load and watch the memory of server and storages."""
+    peak = asyncio.run(_soak(minutes))
+    console.print(f"largest: {peak:.0f} MB, the bound is {_BOUND_MB} MB")
+    if peak > _BOUND_MB:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(_command)
