@@ -1,0 +1,158 @@
+"""The command line against a running cluster, and a local cluster run by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from waltz.cli.app import app
+from waltz.local import LocalCluster
+
+
+def invoke(cluster: LocalCluster | None, *arguments: str, stdin: bytes | None = None) -> Result:
+    where = [] if cluster is None else ["--cluster", str(cluster.layout.description)]
+    return CliRunner().invoke(app, [*arguments, *where], input=stdin)
+
+
+def lines(cluster: LocalCluster, *arguments: str, stdin: bytes | None = None) -> list[Any]:
+    """Run a verb that shows JSON, one value a line; return the values."""
+    result = invoke(cluster, *arguments, "--output", "json", stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def value(cluster: LocalCluster, *arguments: str) -> Any:
+    """Run a verb that shows JSON; return the value."""
+    result = invoke(cluster, *arguments, "--output", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def mark_of(cluster: LocalCluster, partition: int) -> int:
+    (shown,) = value(cluster, "log", "high-water-mark", str(partition))
+    mark: int = shown["high_water_mark"]
+    return mark
+
+
+def test_append_and_read_back(cluster: LocalCluster) -> None:
+    before = mark_of(cluster, 1)
+    (appended,) = lines(cluster, "log", "append", "1", "schön", "--header", "9")
+    assert appended == {"partition": 1, "id": before + 1}
+    text = b"one\n\nthree"
+    more = lines(cluster, "log", "append", "1", "--in-flight", "1", stdin=text)
+    assert [each["id"] for each in more] == [before + 2, before + 3, before + 4]
+    read = lines(cluster, "log", "read", "1", f"{before + 1}-{before + 4}")
+    assert [each["data"] for each in read] == ["schön", "one", "", "three"]
+    assert [each["header"] for each in read] == [9, 0, 0, 0]
+    assert read[1]["data_base64"] == "b25l"
+    raw = invoke(cluster, "log", "read", "1", str(before + 1), "--raw")
+    assert raw.stdout_bytes == "schön".encode()
+    tail = lines(cluster, "log", "tail", "1", "-n", "2")
+    assert tail == read[-2:]
+    shown = invoke(cluster, "log", "tail", "1", "-n", "1")
+    assert shown.stdout.startswith(f"1/{before + 4} ")
+    assert shown.stdout.endswith("three\n")
+
+
+def test_a_refused_lock_is_a_failure(cluster: LocalCluster) -> None:
+    (first,) = lines(cluster, "log", "append", "0", "a", "--lock", "cli:1")
+    mark = str(first["id"] - 1)
+    late = invoke(cluster, "log", "append", "0", "b", "--lock", "cli:1", "--mark", mark)
+    assert late.exit_code == 1
+    (line,) = late.stderr.splitlines()
+    assert "a lock in partition 0 was taken" in line
+
+
+def test_show_and_verify(cluster: LocalCluster) -> None:
+    shown = value(cluster, "cluster", "show")
+    assert shown["num_partitions"] == 3
+    assert [partition["partition"] for partition in shown["partitions"]] == [0, 1, 2]
+    assert all(len(partition["replicas"]) == 3 for partition in shown["partitions"])
+    owned = sorted(p for server in shown["servers"] for p in server["partitions"])
+    assert owned == [0, 1, 2]
+    verified = value(cluster, "cluster", "verify")
+    assert verified["passed"]
+    assert len(verified["findings"]) == 7 * 3
+    table = invoke(cluster, "cluster", "verify", "--partition", "1")
+    assert table.exit_code == 0
+    assert "FAILED" not in table.stdout
+    assert invoke(cluster, "cluster", "verify", "--partition", "7").exit_code == 1
+
+
+def test_storages(cluster: LocalCluster) -> None:
+    listed = value(cluster, "storage", "list")
+    assert [each["problem"] for each in listed] == [None] * 3
+    assert all([p["partition"] for p in each["partitions"]] == [0, 1, 2] for each in listed)
+    synced = value(cluster, "storage", "sync", listed[0]["storage"])
+    assert synced == [{"storage": listed[0]["storage"], "assigned": [], "unassigned": []}]
+    again = invoke(cluster, "storage", "assign", listed[0]["storage"], "0-1")
+    assert again.exit_code == 1
+    assert "already has partitions 0, 1" in again.stderr
+    unknown = invoke(cluster, "storage", "assign", "127.0.0.1:1", "0")
+    assert unknown.exit_code == 1
+    assert "not in the cluster" in unknown.stderr
+
+
+def test_a_cluster_is_made_of_nothing(zookeeper: str, zk_root: str) -> None:
+    where = ["-z", zookeeper, "-r", zk_root]
+    made = invoke(None, "cluster", "create", "new", "--partitions", "5", *where, "-o", "json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["num_partitions"] == 5
+    assert invoke(None, "cluster", "create", "new", "-p", "5", *where).exit_code == 1
+    added = invoke(None, "storage", "add", "s:1", "-a", "2", "-g", "0", *where)
+    assert added.exit_code == 0, added.output
+    listed = json.loads(invoke(None, "storage", "list", *where, "-o", "json").stdout)
+    assert [(each["storage"], each["group"]) for each in listed] == [("s:1", 0)]
+    assert listed[0]["problem"] is not None
+    refused = invoke(None, "storage", "auto-assign", "0", *where)
+    assert refused.exit_code == 1
+    failed = invoke(None, "cluster", "verify", *where)
+    assert failed.exit_code == 1
+    assert "no server is to have it" in failed.stdout
+
+
+def waltz(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sysconfig.get_path("scripts")) / "waltz"), *arguments]
+    return subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_a_local_cluster_in_the_background(tmp_path: Path) -> None:
+    def done(*arguments: str) -> str:
+        result = waltz(tmp_path, *arguments)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    shape = ["--partitions", "2", "--storages", "3", "--servers", "1"]
+    done("local", "up", "--detach", *shape, "--session-timeout", "2000")
+    try:
+        # It is found without being named, because it is in the usual place.
+        assert done("log", "append", "0", "hello").strip() == "0"
+        done("local", "kill", "storage/1")
+        status = json.loads(done("local", "status", "-o", "json"))
+        assert status["processes"]["storage/1"]["pid"] is None
+        assert done("log", "append", "0", "still here").strip() == "1"
+        done("local", "start", "storage/1")
+        status = json.loads(done("local", "status", "-o", "json"))
+        pids = [each["pid"] for each in status["processes"].values()]
+        assert all(pids)
+        twice = waltz(tmp_path, "local", "up")
+        assert (twice.returncode, twice.stderr.count("\n")) == (1, 1)
+        assert "running already" in twice.stderr
+        assert waltz(tmp_path, "local", "kill", "storage/9").returncode == 1
+    finally:
+        down = waltz(tmp_path, "local", "down")
+    assert down.returncode == 0, down.stderr
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert waltz(tmp_path, "local", "status").returncode == 1
+    assert waltz(tmp_path, "cluster", "show").returncode == 2
