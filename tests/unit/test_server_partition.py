@@ -9,7 +9,7 @@ import pytest
 
 from tests.scripted_storages import ScriptedStorage, World, append, record
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import FrameDecoder, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz.protocol.frames import CLIENT_SERVER
@@ -335,7 +335,7 @@ def test_fresh_data_comes_from_the_cache() -> None:
     read(world, peer, 0)
     (answer,) = said(world, peer)
     assert (answer.data, answer.error) == (b"hello", None)
-    assert cs.checksum(answer.data) == answer.checksum
+    assert checksum(answer.data) == answer.checksum
     assert world.calls == []
     assert world.core.data_cache_misses == 0
 

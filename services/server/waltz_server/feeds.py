@@ -36,6 +36,7 @@ class Feeds:
         self._feeds: dict[Peer, Feed] = {}
         self._near: list[Feed] = []
         self._far: deque[Feed] = deque()
+        self._parked: set[Feed] = set()
         self.added = {"real-time": 0, "catchup": 0}
         self.removed = {"real-time": 0, "catchup": 0}
 
@@ -50,6 +51,7 @@ class Feeds:
         feed = self._feeds.pop(peer, None)
         if feed is not None:
             self._near = [f for f in self._near if f is not feed]
+            self._parked.discard(feed)
             if feed in self._far:
                 self._far.remove(feed)
 
@@ -67,7 +69,7 @@ class Feeds:
             feed = self._far.popleft()
             if not feed.peer.congested:
                 return feed
-            # Parked: its client's writability brings it back.
+            self._parked.add(feed)
         return None
 
     def turned(self, feed: Feed, high_water_mark: int) -> None:
@@ -81,7 +83,8 @@ class Feeds:
         feed = self._feeds.get(peer)
         if feed is None:
             return False
-        if feed not in self._far and feed not in self._near:
+        if feed in self._parked:
+            self._parked.discard(feed)
             self._enqueue(feed, high_water_mark)
         return True
 

@@ -1,0 +1,390 @@
+"""Feeds: everybody gets every transaction once and in order, whoever is slow, far or congested."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scripted_storages import ScriptedStorage, World, append
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as storage_messages
+from waltz.protocol.frames import CLIENT_SERVER
+from waltz_server.data_cache import DataCache
+from waltz_server.effects import Peer, Send
+from waltz_server.feeds import TURN_TRANSACTIONS
+from waltz_server.partition import Partition, PartitionSettings
+
+NAMES = ("a", "b", "c")
+SMALL = PartitionSettings(min_fetch=10, realtime_threshold=200, feed_cache_bytes=1)
+"""The feed cache holds two blocks of 64."""
+
+
+@dataclass
+class Client:
+    """A client's end: what arrived, in order."""
+
+    number: int
+    version: int = 4
+    congested: bool = False
+    got: list[int] = field(default_factory=list)
+    said: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peer = Peer(self.version, lambda: self.congested)
+
+    @property
+    def req_id(self) -> ReqId:
+        return ReqId(self.number, 1, 0, 0)
+
+    def take(self, world: World) -> None:
+        decoder = FrameDecoder(CLIENT_SERVER)
+        decoder.version = self.version
+        mine = [e for e in world.events if isinstance(e, Send) and e.peer is self.peer]
+        world.events = [e for e in world.events if not any(e is m for m in mine)]
+        for body in decoder.feed(b"".join(e.frames for e in mine)):
+            message = cs.decode(body, self.version)
+            if isinstance(message, cs.FeedData):
+                self.got.append(message.transaction_id)
+            else:
+                self.said.append(message)
+
+
+def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
+    """An open partition whose log ends at ``last``."""
+    core = Partition(0, shape, DataCache(1 << 20))
+    world = World(core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES])
+    if last >= 0:
+        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
+        world.metadata = PartitionMetadata(0, 0, states)
+    core.set_replicas(NAMES)
+    core.set_generation(1)
+    world.settle()
+    world.connect()
+    world.take_events()
+    return world
+
+
+def mount(world: World, client: Client, mark: int) -> None:
+    world.core.mount(client.peer, cs.MountRequest(client.req_id, mark, 0))
+    world.settle()
+
+
+def feed(world: World, client: Client, mark: int) -> None:
+    world.core.feed(client.peer, cs.FeedRequest(client.req_id, mark))
+    world.settle()
+
+
+def run(world: World, *clients: Client) -> None:
+    """Let the feeds have all the turns they want."""
+    for _ in range(10_000):
+        if not world.turn():
+            break
+    else:
+        raise AssertionError("the feeds never come to rest")
+    for client in clients:
+        client.take(world)
+
+
+def put(world: World, client: Client, count: int) -> None:
+    world.core.append(client.peer, [append("x", client=client.number) for _ in range(count)])
+    world.settle()
+
+
+def is_ready(message: Any) -> bool:
+    return isinstance(message, cs.MountResponse) and message.state is cs.MountState.READY
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_a_mount_behind_the_mark_feeds_up_to_it_and_then_says_ready(version: int) -> None:
+    world, client = world_with(30), Client(1, version)
+    mount(world, client, 12)
+    run(world, client)
+    assert client.got == list(range(13, 31))
+    assert len(client.said) == 1
+    assert is_ready(client.said[0])
+    put(world, client, 3)
+    run(world, client)
+    assert client.got[-1] == 30, "no feed until the client asks"
+
+
+def test_a_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None:
+    world, client = world_with(5), Client(1)
+    mount(world, client, 5)
+    feed(world, client, 5)
+    mount(world, client, 5)
+    put(world, client, 1)
+    run(world, client)
+    assert [is_ready(m) for m in client.said] == [True, True]
+    assert client.got == []
+
+
+@pytest.mark.parametrize(("behind", "fed"), [(0, 10), (3, 10), (10, 10), (11, 11), (25, 25)])
+def test_a_feed_is_suspended_after_the_distance_or_the_least_fetch(behind: int, fed: int) -> None:
+    world, client = world_with(40), Client(1)
+    mount(world, client, 40)
+    feed(world, client, 40 - behind)
+    put(world, client, 60)
+    run(world, client)
+    first = 41 - behind
+    assert client.got == list(range(first, first + fed))
+    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+
+
+def test_a_feed_request_before_a_mount_is_ignored() -> None:
+    world, client = world_with(40), Client(1)
+    feed(world, client, 0)
+    run(world, client)
+    assert client.got == client.said == []
+
+
+def test_commits_reach_waiting_feeds_at_once_as_the_appends_were_made() -> None:
+    world, client = world_with(-1), Client(3)
+    mount(world, client, -1)
+    feed(world, client, -1)
+    world.core.append(
+        client.peer, [append("x", client=3, seq=seq, header=seq * 7 - 3) for seq in range(4)]
+    )
+    world.settle()
+    sent = b"".join(e.frames for e in world.frames() if e.peer is client.peer)
+    decoder = FrameDecoder(CLIENT_SERVER)
+    decoder.version = 4
+    messages = [cs.decode(body, 4) for body in decoder.feed(sent)]
+    assert messages[1:] == [cs.FeedData(ReqId(3, 1, 0, seq), seq, seq * 7 - 3) for seq in range(4)]
+    assert world.core.counters.feed_cache_misses == 0
+
+
+def test_headers_read_from_storages_are_those_that_were_appended() -> None:
+    world, client, late = world_with(-1), Client(3), Client(4)
+    mount(world, client, -1)
+    for start in range(0, 300, 50):
+        world.core.append(
+            client.peer,
+            [append("x", client=3, seq=s, header=s ^ 5) for s in range(start, start + 50)],
+        )
+        world.settle()
+    world.take_events()
+    mount(world, late, -1)
+    run(world)
+    sent = b"".join(e.frames for e in world.frames() if e.peer is late.peer)
+    decoder = FrameDecoder(CLIENT_SERVER)
+    decoder.version = 4
+    messages = [cs.decode(body, 4) for body in decoder.feed(sent)]
+    assert messages[:-1] == [cs.FeedData(ReqId(3, 1, 0, s), s, s ^ 5) for s in range(300)]
+    assert is_ready(messages[-1])
+
+
+def test_far_feeds_take_turns() -> None:
+    world = world_with(5000)
+    clients = [Client(n) for n in (1, 2, 3)]
+    for client in clients:
+        mount(world, client, -1)
+    seen: list[int] = []
+    while world.turn():
+        for client in clients:
+            before = len(client.got)
+            client.take(world)
+            if len(client.got) > before:
+                seen.append(client.number)
+                assert len(client.got) - before <= TURN_TRANSACTIONS or len(client.got) > 4800
+        reach = [len(c.got) for c in clients]
+        assert max(reach) - min(reach) <= TURN_TRANSACTIONS or max(reach) > 4800
+    assert all(c.got == list(range(5001)) for c in clients)
+    assert all(len(c.said) == 1 and is_ready(c.said[0]) for c in clients)
+
+
+def test_a_far_feed_does_not_delay_a_near_one() -> None:
+    world, far, near = world_with(5000), Client(1), Client(2)
+    mount(world, near, 5000)
+    feed(world, near, 5000)
+    mount(world, far, -1)
+    put(world, near, 3)
+    near.take(world)
+    assert near.got == [5001, 5002, 5003]
+    run(world, far, near)
+    assert far.got == list(range(5001)), "as far as the log went when it mounted"
+
+
+def test_a_congested_client_is_parked_alone_and_goes_on_when_it_drains() -> None:
+    world, slow, quick = world_with(2000), Client(1, congested=True), Client(2)
+    mount(world, slow, -1)
+    mount(world, quick, -1)
+    run(world, slow, quick)
+    assert slow.got == []
+    assert quick.got == list(range(2001))
+    slow.congested = False
+    world.core.writable(slow.peer)
+    world.settle()
+    run(world, slow)
+    assert slow.got == list(range(2001))
+    assert len(slow.said) == 1
+
+
+def test_a_congested_client_near_the_end_goes_on_when_it_drains() -> None:
+    world, client = world_with(20), Client(1)
+    mount(world, client, 20)
+    feed(world, client, 20)
+    client.congested = True
+    put(world, client, 3)
+    client.take(world)
+    assert client.got == []
+    client.congested = False
+    world.core.writable(client.peer)
+    world.settle()
+    client.take(world)
+    assert client.got == [21, 22, 23]
+
+
+def test_a_client_that_drains_while_headers_are_read_has_its_feed_once() -> None:
+    """It was congested by another partition's feed, so that this one was not parked."""
+    world, client, writer = world_with(1000), Client(1), Client(2)
+    mount(world, writer, 1000)
+    world.hold(*NAMES)
+    mount(world, client, 400)
+    world.turn()
+    (asked,) = (name for name in NAMES if world.waiting(name))
+    for _ in range(3):
+        world.core.writable(client.peer)
+        world.settle()
+        world.turn()
+    world.held = {asked}
+    world.settle()
+    put(world, writer, 1500)
+    world.release(asked)
+    for _ in range(100):
+        world.turn()
+        client.take(world)
+        if client.said:
+            break
+    assert client.got == list(range(401, 1001))
+    feed(world, client, 1000)
+    run(world, client)
+    assert client.got == list(range(401, 2501))
+    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+
+
+def test_a_failed_header_read_is_tried_again_after_a_pause() -> None:
+    world, client = world_with(1000), Client(1)
+    for storage in world.storages.values():
+        storage.refusing[storage_messages.RecordHeaderListRequest] = "damaged"
+    mount(world, client, 5)
+    run(world, client)
+    assert client.got == []
+    for storage in world.storages.values():
+        storage.refusing.clear()
+    assert world.wake("retry feeds") == 1.0
+    run(world, client)
+    assert client.got == list(range(6, 1001))
+
+
+def test_a_lost_client_is_fed_no_more() -> None:
+    world, gone, other = world_with(1000), Client(1), Client(2)
+    world.hold(*NAMES)
+    mount(world, gone, 5)
+    mount(world, other, 500)
+    world.turn()
+    world.core.lost(gone.peer)
+    world.release(*NAMES)
+    run(world, gone, other)
+    assert gone.got == []
+    assert other.got == list(range(501, 1001))
+
+
+def test_feed_counters_balance() -> None:
+    world, clients = world_with(1500), [Client(n) for n in (1, 2)]
+    for client in clients:
+        mount(world, client, -1)
+    run(world, *clients)
+    feeds = world.core.feeds
+    assert sum(feeds.added.values()) == sum(feeds.removed.values()) > 0
+
+
+_CLIENTS = st.integers(0, 2)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("feed"), _CLIENTS),
+        st.tuples(st.just("put"), st.integers(1, 150)),
+        st.tuples(st.just("congest"), _CLIENTS),
+        st.tuples(st.just("drain"), _CLIENTS),
+        st.tuples(st.just("wait"), st.just(0)),
+        st.tuples(st.just("answer"), st.just(0)),
+        st.tuples(st.just("turn"), st.just(0)),
+        st.tuples(st.just("remount"), _CLIENTS),
+    ),
+    max_size=30,
+)
+
+
+def test_feeds_that_need_more_than_the_cache_holds_go_on_in_turns() -> None:
+    world = world_with(2000)
+    clients = [Client(n) for n in range(1, 7)]
+    for client in clients:
+        mount(world, client, 300 * client.number - 301)
+    for _ in range(2000):
+        if not world.turn():
+            break
+    for client in clients:
+        client.take(world)
+        assert client.got == list(range(300 * client.number - 300, 2001))
+
+
+@given(st.integers(0, 700), st.lists(st.integers(0, 700), min_size=3, max_size=3), _STEPS)
+@settings(max_examples=60, deadline=None)
+def test_whatever_happens_feeds_have_no_gap_and_no_repetition(
+    last: int, behind: list[int], steps: list[tuple[str, int]]
+) -> None:
+    world, writer = world_with(last), Client(9)
+    mount(world, writer, last)
+    clients = [Client(n) for n in (1, 2, 3)]
+    ends = [0, 0, 0]
+
+    def next_mark(n: int) -> int:
+        clients[n].take(world)
+        return clients[n].got[-1] if clients[n].got else max(-1, last - behind[n])
+
+    def request_feed(n: int) -> None:
+        mark = next_mark(n)
+        if len(clients[n].said) > ends[n]:
+            ends[n] = len(clients[n].said)
+            feed(world, clients[n], mark)
+
+    for n, client in enumerate(clients):
+        mount(world, client, next_mark(n))
+    for what, n in steps:
+        match what:
+            case "feed":
+                request_feed(n)
+            case "put":
+                put(world, writer, n)
+            case "congest":
+                clients[n].congested = True
+            case "drain":
+                clients[n].congested = False
+                world.core.writable(clients[n].peer)
+                world.settle()
+            case "wait":
+                world.hold("a")
+            case "answer":
+                world.release("a")
+            case "turn":
+                world.turn()
+            case "remount":
+                ends[n] = len(clients[n].said)
+                mount(world, clients[n], next_mark(n))
+    world.release("a")
+    for client in clients:
+        client.congested = False
+        world.core.writable(client.peer)
+        world.settle()
+    for _ in range(200):
+        run(world, *clients)
+        for n in range(3):
+            request_feed(n)
+    for n, client in enumerate(clients):
+        first = max(-1, last - behind[n]) + 1
+        assert client.got == list(range(first, world.core.high_water_mark + 1))
