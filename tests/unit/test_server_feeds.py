@@ -311,8 +311,8 @@ _STEPS = st.lists(
         st.tuples(st.just("put"), st.integers(1, 150)),
         st.tuples(st.just("congest"), _CLIENTS),
         st.tuples(st.just("drain"), _CLIENTS),
-        st.tuples(st.just("wait"), st.just(0)),
-        st.tuples(st.just("answer"), st.just(0)),
+        st.tuples(st.just("hold"), st.just(0)),
+        st.tuples(st.just("release"), st.just(0)),
         st.tuples(st.just("turn"), st.just(0)),
         st.tuples(st.just("remount"), _CLIENTS),
     ),
@@ -333,58 +333,76 @@ def test_feeds_that_need_more_than_the_cache_holds_go_on_in_turns() -> None:
         assert client.got == list(range(300 * client.number - 300, 2001))
 
 
+class Crowd:
+    """Three clients that stream, a writer, and a storage that may let reads wait."""
+
+    def __init__(self, last: int, behind: list[int]) -> None:
+        self.world, self.writer = world_with(last), Client(9)
+        mount(self.world, self.writer, last)
+        self.clients = [Client(n) for n in (1, 2, 3)]
+        self.starts = [max(-1, last - n) for n in behind]
+        self.answered = [0, 0, 0]
+        for n in range(3):
+            self.remount(n)
+
+    def mark(self, n: int) -> int:
+        self.clients[n].take(self.world)
+        return self.clients[n].got[-1] if self.clients[n].got else self.starts[n]
+
+    def remount(self, n: int) -> None:
+        mark = self.mark(n)
+        self.answered[n] = len(self.clients[n].said)
+        mount(self.world, self.clients[n], mark)
+
+    def feed(self, n: int) -> None:
+        mark, said = self.mark(n), len(self.clients[n].said)
+        if said > self.answered[n]:
+            self.answered[n] = said
+            feed(self.world, self.clients[n], mark)
+
+    def put(self, count: int) -> None:
+        put(self.world, self.writer, count)
+
+    def congest(self, n: int) -> None:
+        self.clients[n].congested = True
+
+    def drain(self, n: int) -> None:
+        self.clients[n].congested = False
+        self.world.core.writable(self.clients[n].peer)
+        self.world.settle()
+
+    def hold(self, _: int) -> None:
+        self.world.hold("a")
+
+    def release(self, _: int) -> None:
+        self.world.release("a")
+
+    def turn(self, _: int) -> None:
+        self.world.turn()
+
+    def finish(self) -> None:
+        self.release(0)
+        for n in range(3):
+            self.drain(n)
+        end = self.world.core.high_water_mark
+        while any(self.mark(n) < end for n in range(3)):
+            before = [self.mark(n) for n in range(3)]
+            run(self.world, *self.clients)
+            for n in range(3):
+                self.feed(n)
+            run(self.world, *self.clients)
+            assert [self.mark(n) for n in range(3)] != before, "somebody's feed has stopped"
+
+
 @given(st.integers(0, 700), st.lists(st.integers(0, 700), min_size=3, max_size=3), _STEPS)
 @settings(max_examples=60, deadline=None)
 def test_whatever_happens_feeds_have_no_gap_and_no_repetition(
     last: int, behind: list[int], steps: list[tuple[str, int]]
 ) -> None:
-    world, writer = world_with(last), Client(9)
-    mount(world, writer, last)
-    clients = [Client(n) for n in (1, 2, 3)]
-    ends = [0, 0, 0]
-
-    def next_mark(n: int) -> int:
-        clients[n].take(world)
-        return clients[n].got[-1] if clients[n].got else max(-1, last - behind[n])
-
-    def request_feed(n: int) -> None:
-        mark = next_mark(n)
-        if len(clients[n].said) > ends[n]:
-            ends[n] = len(clients[n].said)
-            feed(world, clients[n], mark)
-
-    for n, client in enumerate(clients):
-        mount(world, client, next_mark(n))
-    for what, n in steps:
-        match what:
-            case "feed":
-                request_feed(n)
-            case "put":
-                put(world, writer, n)
-            case "congest":
-                clients[n].congested = True
-            case "drain":
-                clients[n].congested = False
-                world.core.writable(clients[n].peer)
-                world.settle()
-            case "wait":
-                world.hold("a")
-            case "answer":
-                world.release("a")
-            case "turn":
-                world.turn()
-            case "remount":
-                ends[n] = len(clients[n].said)
-                mount(world, clients[n], next_mark(n))
-    world.release("a")
-    for client in clients:
-        client.congested = False
-        world.core.writable(client.peer)
-        world.settle()
-    for _ in range(200):
-        run(world, *clients)
-        for n in range(3):
-            request_feed(n)
-    for n, client in enumerate(clients):
-        first = max(-1, last - behind[n]) + 1
-        assert client.got == list(range(first, world.core.high_water_mark + 1))
+    crowd = Crowd(last, behind)
+    for name, argument in steps:
+        getattr(crowd, name)(argument)
+    crowd.finish()
+    end = crowd.world.core.high_water_mark
+    for client, start in zip(crowd.clients, crowd.starts, strict=True):
+        assert client.got == list(range(start + 1, end + 1))

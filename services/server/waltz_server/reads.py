@@ -93,7 +93,8 @@ class Reads:
             if missing not in self._askers:
                 continue
             if fetched.error is None:
-                self._fetch(missing, 1)
+                if not self._under_way(missing):
+                    self._fetch(missing, 1)
                 continue
             for peer, req_id in self._askers.pop(missing):
                 error = f"{_STORE_ERROR}: {fetched.error}"
