@@ -157,7 +157,7 @@ class LocalCluster:
         """
         if name == ZOOKEEPER:
             assert self._zookeeper is not None
-            await asyncio.to_thread(self._zookeeper.start)
+            await _to_the_end(self._zookeeper.start)
         else:
             child = self._child(name)
             child.start()
@@ -290,7 +290,7 @@ class LocalCluster:
         plan = self.plan
         assert self._zookeeper is not None
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
-        await asyncio.to_thread(self._zookeeper.start)
+        await _to_the_end(self._zookeeper.start)
         async with self.metadata() as cluster:
             if await cluster.store.get(ROOT) is None:
                 self._on_progress(f"creating the cluster at {ROOT}")
@@ -373,6 +373,16 @@ def _read_plan(path: Path) -> Plan | None:
         raise PlanError(
             f"{path} is not the plan of a local cluster: {problem}; choose another directory"
         ) from problem
+
+
+async def _to_the_end(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread; a cancellation waits for its end, after which it can be undone."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait([working])
+        raise
 
 
 def _number(count: int, what: str) -> str:

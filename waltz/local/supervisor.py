@@ -31,8 +31,10 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
 
     def interrupt() -> None:
         nonlocal interrupted
-        interrupted = True
-        starting.cancel()
+        # Once is enough: a second time would interrupt the clearing up.
+        if not interrupted:
+            interrupted = True
+            starting.cancel()
 
     _on_signals(loop, interrupt)
     try:
