@@ -1,0 +1,155 @@
+"""What is shown of clusters, storages and transactions: the JSON keys are a promise."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+from waltz.cli import rows, transactions
+from waltz.client import Transaction
+from waltz.metadata.admin import StorageMaps, assign_everything
+from waltz.metadata.formats import (
+    UNRESOLVED,
+    ClusterParams,
+    OwnedPartition,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaState,
+    ServerDescriptor,
+    StoreParams,
+)
+from waltz.metadata.recipe import Member, View
+from waltz.operations import Check, Finding
+from waltz.protocol import ReqId
+
+KEY = uuid.UUID(int=7)
+MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
+
+
+def test_a_cluster() -> None:
+    member = Member("s_0", 1, ServerDescriptor(3, "host", 99, (1,)))
+    assignment = PartitionAssignment(1, 2, {3: (OwnedPartition(1, 4), OwnedPartition(0, 2))})
+    replicas = {"a:1": ReplicaState(5, UNRESOLVED), "b:1": ReplicaState(4, 17)}
+    shown = rows.cluster(
+        "/waltz",
+        ClusterParams("orders", 2),
+        StoreParams(KEY, 2),
+        View(assignment, 8, 1, (member,)),
+        MAPS,
+        {0: PartitionMetadata(2, 5, replicas)},
+    )
+    assert shown.value == {
+        "name": "orders",
+        "root": "/waltz",
+        "key": str(KEY),
+        "num_partitions": 2,
+        "servers": [{"id": 3, "endpoint": "host:99", "preferred": [1], "partitions": [0, 1]}],
+        "storages": [
+            {"storage": "a:1", "group": 0, "admin_port": 11, "assigned": [0, 1]},
+            {"storage": "b:1", "group": 1, "admin_port": 12, "assigned": [0, 1]},
+        ],
+        "partitions": [
+            {
+                "partition": 0,
+                "server": 3,
+                "generation": 2,
+                "session": 5,
+                "replicas": [
+                    {"storage": "a:1", "session": 5, "closing_mark": None},
+                    {"storage": "b:1", "session": 4, "closing_mark": 17},
+                ],
+            },
+            {
+                "partition": 1,
+                "server": 3,
+                "generation": 4,
+                "session": None,
+                "replicas": [
+                    {"storage": "a:1", "session": None, "closing_mark": None},
+                    {"storage": "b:1", "session": None, "closing_mark": None},
+                ],
+            },
+        ],
+    }
+    assert [list(row) for row in shown.tables[-1].cells] == [
+        [0, 3, 2, 5, "1 of 2"],
+        [1, 3, 4, "-", "0 of 2"],
+    ]
+
+
+def test_storages() -> None:
+    held = rows.held_partition(1, False, (4, 9, 8), 12)
+    shown = rows.storages(
+        MAPS,
+        {
+            "a:1": {"partitions": [held], "problem": None},
+            "b:1": {"partitions": [], "problem": "gone"},
+        },
+    )
+    assert shown.value[0] == {
+        "storage": "a:1",
+        "group": 0,
+        "admin_port": 11,
+        "assigned": [0, 1],
+        "partitions": [
+            {
+                "partition": 1,
+                "available": False,
+                "session": 4,
+                "low_water_mark": 9,
+                "local_low_water_mark": 8,
+                "max_transaction_id": 12,
+            }
+        ],
+        "problem": None,
+    }
+    assert shown.value[1]["problem"] == "gone"
+    assert list(shown.tables[1].cells[0]) == ["a:1", 1, "no", 4, 9, 8, 12]
+
+
+def test_a_storage_that_one_map_alone_knows() -> None:
+    half = StorageMaps(MAPS.groups, StorageMaps.empty().connections, MAPS.assignments)
+    unheard = {"partitions": [], "problem": "unknown"}
+    shown = rows.storages(half, {"a:1": unheard, "b:1": unheard})
+    assert [each["admin_port"] for each in shown.value] == [None, None]
+
+
+def test_checks() -> None:
+    findings = [Finding(0, check, None) for check in Check]
+    findings[4] = Finding(0, Check.QUORUM, "too few")
+    shown = rows.verified(findings)
+    assert not shown.value["passed"]
+    assert shown.value["findings"][4] == {
+        "partition": 0,
+        "check": "PARTITION_QUORUM_STATUS",
+        "passed": False,
+        "problem": "too few",
+    }
+    matrix, problems = shown.tables
+    assert list(matrix.cells[0]).count("FAILED") == 1
+    assert [list(row) for row in problems.cells] == [[0, "quorum", "too few"]]
+    assert rows.verified([Finding(0, check, None) for check in Check]).value["passed"]
+
+
+def test_a_transaction() -> None:
+    transaction = Transaction(2, 17, ReqId(5, 3, 2, 9), 4, "grün".encode())
+    assert json.loads(transactions.as_json(transaction)) == {
+        "partition": 2,
+        "id": 17,
+        "client_id": 5,
+        "generation": 3,
+        "seq": 9,
+        "header": 4,
+        "data": "grün",
+        "data_base64": "Z3LDvG4=",
+    }
+    assert transactions.as_line(transaction).split() == ["2/17", "client", "5", "4", "grün"]
+
+
+def test_data_that_is_no_text_is_still_on_one_line() -> None:
+    binary = Transaction(0, 0, ReqId(1, 1, 0, 1), 0, b"\xff\n\x00")
+    shown = json.loads(transactions.as_json(binary))
+    assert (shown["data"], shown["data_base64"]) == (None, "/woA")
+    assert transactions.as_line(binary).endswith(r"b'\xff\n\x00'")
+    lines = Transaction(0, 0, ReqId(1, 1, 0, 1), 0, b"a\nb")
+    assert transactions.as_line(lines).endswith(r"'a\nb'")

@@ -1,0 +1,81 @@
+"""What a local cluster is planned to be: kept as it was, told to each process, refused if odd."""
+
+from __future__ import annotations
+
+import socket
+from itertools import count
+from pathlib import Path
+
+import pytest
+import yaml
+
+from waltz.local import Layout, PlanError, Shape, wanted_shape
+from waltz.local.plan import Plan, describe, server_settings, storage_settings
+from waltz.local.ports import choose_ports
+from waltz_server import config as server_config
+from waltz_storage import config as storage_config
+
+SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
+PLAN = Plan.of(SHAPE, count(20_000))
+LAYOUT = Layout(Path("/somewhere"))
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    assert Plan.from_json(PLAN.to_json()) == PLAN
+
+
+def test_every_port_is_used_once() -> None:
+    storages = [p for each in PLAN.storages for p in (each.port, each.admin, each.http)]
+    servers = [p for each in PLAN.servers for p in (each.port, each.http)]
+    used = [PLAN.zookeeper_port, *storages, *servers]
+    assert sorted(used) == list(range(20_000, 20_000 + SHAPE.num_ports))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "shape": {}}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match=r"cannot be understood|of format 2"):
+        Plan.from_json(text)
+
+
+@pytest.mark.parametrize("counts", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_a_cluster_needs_one_of_each(counts: tuple[int, int, int]) -> None:
+    with pytest.raises(PlanError, match="at least one"):
+        Shape(*counts)
+
+
+def test_the_processes_understand_what_they_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(yaml.safe_dump(storage_settings(PLAN, LAYOUT, 1, 4000)))
+    storage = storage_config.load(file)
+    assert (storage.port, storage.admin_port) == (PLAN.storages[1].port, PLAN.storages[1].admin)
+    assert storage.directory == Path("/somewhere/storage/1")
+    assert storage.tls.enabled
+    file.write_text(yaml.safe_dump(server_settings(PLAN, LAYOUT, 1, 4000)))
+    server = server_config.load(file)
+    assert (server.port, server.advertised_host) == (PLAN.servers[1].port, "127.0.0.1")
+    assert server.session_timeout_ms == 4000
+    assert server.tls.enabled
+
+
+def test_the_description_names_every_process() -> None:
+    described = describe(PLAN, LAYOUT, {"storage/1": 17}, None)
+    assert list(described["processes"]) == list(PLAN.names)
+    assert described["processes"]["storage/1"]["pid"] == 17
+    assert described["processes"]["storage/0"]["pid"] is None
+
+
+def test_a_directory_keeps_its_shape(tmp_path: Path) -> None:
+    assert wanted_shape(tmp_path, {"storages": 1}) == Shape(storages=1)
+    (tmp_path / "plan.json").write_text(PLAN.to_json())
+    assert wanted_shape(tmp_path, {}) == SHAPE
+    assert wanted_shape(tmp_path, {"tls": False}) == Shape(5, 3, 2, tls=False)
+    (tmp_path / "plan.json").write_text("?")
+    with pytest.raises(PlanError, match="is not the plan of a local cluster"):
+        wanted_shape(tmp_path, {})
+
+
+def test_ports_differ_and_are_free() -> None:
+    ports = list(choose_ports(30))
+    assert len(set(ports)) == 30
+    for port in ports[:3]:
+        socket.create_server(("127.0.0.1", port)).close()

@@ -1,0 +1,139 @@
+"""Each of the seven checks: passes on a sound cluster, and notices what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from waltz.metadata.formats import (
+    UNRESOLVED,
+    OwnedPartition,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+    ServerDescriptor,
+)
+from waltz.operations import Check, Found, ServerAnswers, StorageAnswers, verify
+
+IN_SESSION = ReplicaState(4, UNRESOLVED)
+HOLDING = ("a:1", "b:1", "c:1")
+"""The storages that hold partition 0. Two more, d and e, hold partition 1 alone."""
+
+SOUND = Found(
+    num_partitions=2,
+    assignment=PartitionAssignment(3, 2, {1: (OwnedPartition(0, 5),), 2: (OwnedPartition(1, 1),)}),
+    members={1: ServerDescriptor(1, "s", 10), 2: ServerDescriptor(2, "s", 20)},
+    replicas=ReplicaAssignments({**dict.fromkeys(HOLDING, (0,)), "d:1": (1,), "e:1": (1,)}),
+    metadata={
+        0: PartitionMetadata(5, 4, dict.fromkeys(HOLDING, IN_SESSION)),
+        1: PartitionMetadata(1, 4, dict.fromkeys(("d:1", "e:1"), IN_SESSION)),
+    },
+    servers={
+        1: ServerAnswers(frozenset({0}), dict.fromkeys(HOLDING, True), {0: True}),
+        2: ServerAnswers(frozenset({1}), {"d:1": True, "e:1": True}, {1: True}),
+    },
+    storages={
+        **dict.fromkeys(HOLDING, StorageAnswers({0: True})),
+        "d:1": StorageAnswers({1: True}),
+        "e:1": StorageAnswers({1: True}),
+    },
+)
+
+
+def failed(found: Found, partition: int = 0) -> Mapping[Check, str]:
+    findings = verify(found, partition)
+    assert [finding.check for finding in findings] == list(Check)
+    return {f.check: f.problem for f in findings if f.problem is not None}
+
+
+def owned_by(servers: Mapping[int, tuple[OwnedPartition, ...]]) -> Found:
+    return replace(SOUND, assignment=PartitionAssignment(3, 2, servers))
+
+
+def server_says(answers: ServerAnswers) -> Found:
+    return replace(SOUND, servers={**SOUND.servers, 1: answers})
+
+
+def storages_say(answers: Mapping[str, StorageAnswers]) -> Found:
+    return replace(SOUND, storages={**SOUND.storages, **answers})
+
+
+def test_a_sound_cluster_passes() -> None:
+    assert failed(SOUND, 0) == failed(SOUND, 1) == {}
+    assert len(verify(SOUND)) == 2 * len(Check)
+
+
+def test_a_partition_that_does_not_exist() -> None:
+    assert "partitions 0 to 1 only" in failed(SOUND, 2)[Check.ONE_SERVER]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (owned_by({2: (OwnedPartition(1, 1),)}), "no server"),
+        (owned_by({1: (OwnedPartition(0, 5),), 2: (OwnedPartition(0, 1),)}), "servers 1, 2"),
+        (owned_by({9: (OwnedPartition(0, 5),)}), "server 9"),
+    ],
+)
+def test_one_server(found: Found, said: str) -> None:
+    assert said in failed(found)[Check.ONE_SERVER]
+
+
+def test_the_server_agrees() -> None:
+    forgot = failed(server_says(replace(SOUND.servers[1], partitions=frozenset())))
+    assert forgot.keys() == {Check.SERVER_AGREES}
+    other = replace(SOUND.servers[2], partitions=frozenset({0, 1}))
+    both = failed(replace(SOUND, servers={**SOUND.servers, 2: other}))
+    assert both == {Check.SERVER_AGREES: "server 2 has it and is not to"}
+
+
+def test_the_server_reaches_its_storages() -> None:
+    cut_off = failed(server_says(replace(SOUND.servers[1], storages={"a:1": True, "b:1": False})))
+    assert cut_off == {Check.STORAGES_REACHED: "server 1 does not reach storage b:1"}
+
+
+def test_the_storages_agree() -> None:
+    forgot = failed(storages_say({"b:1": StorageAnswers()}))
+    assert forgot == {Check.STORAGES_AGREE: "storage b:1 is to have it and does not"}
+    kept = failed(storages_say({"d:1": StorageAnswers({0: True, 1: True})}))
+    assert kept == {Check.STORAGES_AGREE: "storage d:1 has it and is not to"}
+
+
+def test_the_quorum_is_of_the_partitions_own_replicas() -> None:
+    """Of five storages two are up: no majority of all, but all that partition 1 has."""
+    gone = dict.fromkeys(HOLDING, StorageAnswers(problem="gone"))
+    assert Check.QUORUM not in failed(storages_say(gone), 1)
+    assert failed(storages_say(gone), 0)[Check.QUORUM].startswith("0 of 3")
+    one_gone = storages_say({"e:1": StorageAnswers({1: False})})
+    assert failed(one_gone, 1) == {Check.QUORUM: "1 of 2 replicas are available, and 2 are needed"}
+
+
+@pytest.mark.parametrize(
+    "state", [ReplicaState(3, UNRESOLVED), ReplicaState(4, 17), ReplicaState(-1, 17), None]
+)
+def test_every_replica_is_in_the_session(state: ReplicaState | None) -> None:
+    replicas = {storage: IN_SESSION for storage in HOLDING if storage != "b:1"}
+    if state is not None:
+        replicas["b:1"] = state
+    found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})
+    assert failed(found).keys() == {Check.REPLICAS_RECOVERED}
+
+
+def test_a_partition_that_was_never_opened() -> None:
+    found = replace(SOUND, metadata={})
+    assert failed(found) == {Check.REPLICAS_RECOVERED: "no server has ever opened it"}
+
+
+def test_the_server_says_that_it_is_healthy() -> None:
+    for health in ({0: False}, {}):
+        sick = failed(server_says(replace(SOUND.servers[1], health=health)))
+        assert sick == {Check.SERVER_HEALTHY: "server 1 could not open a store session"}
+
+
+def test_a_server_that_says_nothing_fails_what_it_was_asked() -> None:
+    silent = failed(server_says(ServerAnswers(problem="no answer")))
+    asked = {Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY}
+    assert silent == dict.fromkeys(asked, "no answer")

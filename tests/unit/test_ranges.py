@@ -1,0 +1,46 @@
+"""What is typed for partitions, transactions and locks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.protocol import Lock
+from waltz.ranges import format_partitions, parse_lock, parse_partitions, parse_range
+
+
+def test_ranges_and_single_partitions_mix_without_repetition() -> None:
+    assert parse_partitions("0-6,7,10-16") == (*range(8), *range(10, 17))
+    assert parse_partitions("3, 1-4 ,2") == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "1-", "3-1", "1--2", "٣", "0-99999999"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is neither|before it begins|names more than"):
+        parse_partitions(text)
+
+
+def test_a_single_id_is_a_range_of_one() -> None:
+    assert parse_range("17") == (17, 17)
+    assert parse_range("17-42") == (17, 42)
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_the_short_form_means_the_same(partitions: set[int]) -> None:
+    assert parse_partitions(format_partitions(partitions)) == tuple(sorted(partitions))
+
+
+def test_the_short_form_of_none() -> None:
+    assert format_partitions(()) == "-"
+
+
+def test_locks() -> None:
+    assert parse_lock("account:17") == Lock("account", 17)
+    assert parse_lock("a:b:-1") == Lock("a:b", -1)
+
+
+@pytest.mark.parametrize("text", ["account", ":1", "account:", "account:x", f"a:{1 << 63}"])
+def test_what_is_no_lock_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a lock|64 bits"):
+        parse_lock(text)
