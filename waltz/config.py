@@ -113,11 +113,12 @@ def read_settings(
     Raises ConfigError.
     """
     try:
-        tree = yaml.safe_load(path.read_text())
+        tree = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        what = " ".join(str(error).split())
+        raise ConfigError(f"{path} is not valid YAML: {what}") from error
     if tree is None:
         tree = {}
     if not isinstance(tree, Mapping):

@@ -1,0 +1,293 @@
+"""Settings: dotted or nested, checked, and one clear sentence about what is wrong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from waltz.config import (
+    ConfigError,
+    Key,
+    boolean,
+    flatten,
+    integer,
+    one_of,
+    port,
+    positive,
+    read_settings,
+    text,
+    tls_config,
+    tls_keys,
+)
+from waltz_server import config as server_config
+from waltz_storage import config as storage_config
+
+REQUIRED_BY_SERVER = {
+    "zookeeper.connectString": "localhost:2181",
+    "zookeeper.sessionTimeout": 6000,
+    "cluster.root": "/cluster",
+    "server.port": 55180,
+}
+REQUIRED_BY_STORAGE = {
+    "zookeeper.connectString": "localhost:2181",
+    "zookeeper.sessionTimeout": 6000,
+    "cluster.root": "/cluster",
+    "storage.port": 55280,
+    "storage.admin.port": 55281,
+    "storage.directory": "/data",
+}
+SSL = (
+    "keyStore.location",
+    "keyStore.password",
+    "keyStore.type",
+    "trustStore.location",
+    "trustStore.password",
+    "trustStore.type",
+    "keyManager.algorithm",
+    "trustManager.algorithm",
+)
+GRAPHITE = ("hostname", "port", "prefix", "useUdp", "reportIntervalMs")
+SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
+    "server.jetty.port": 55181,
+    "server.region": "us-east-1",
+    "server.optimisticLockTableSize": 40_000,
+    "server.feedCacheSize": 1 << 20,
+    "server.minFetchSize": 50,
+    "server.realtimeThreshold": 500,
+    "server.transactionDataCacheSize": 1 << 21,
+    "server.transactionDataCacheAllocation": "direct",
+    "storage.maxBatchSize": 200,
+    "storage.initialRetryInterval": 50,
+    "storage.maxRetryInterval": 5000,
+    "storage.checkpointInterval": 1000,
+    **{f"server.ssl.{key}": "x" for key in SSL},
+    **{f"server.graphite.{key}": "x" for key in GRAPHITE},
+}
+STORAGE_KEYS_0_13_2 = REQUIRED_BY_STORAGE | {
+    "storage.jetty.port": 55282,
+    "storage.segment.size.threshold": 1 << 20,
+    "storage.segment.cache.capacity": 9,
+    **{f"storage.ssl.{key}": "x" for key in SSL},
+    **{f"storage.graphite.{key}": "x" for key in GRAPHITE},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yml"
+
+
+def write(file: Path, values: Any) -> Path:
+    file.write_text(yaml.safe_dump(values))
+    return file
+
+
+# ---- the server's and the storage's keys
+
+
+def test_every_server_key_of_0_13_2_is_accepted(file: Path) -> None:
+    config = server_config.load(write(file, SERVER_KEYS_0_13_2))
+    partition = config.partition
+    assert (config.port, config.http_port, config.session_timeout_ms) == (55180, 55181, 6000)
+    assert (config.feed_cache_bytes, config.data_cache_bytes) == (1 << 20, 1 << 21)
+    assert (partition.lock_table_size, partition.min_fetch) == (40_000, 50)
+    assert partition.realtime_threshold == 500
+    assert partition.replication.batch_records == 200
+    assert partition.replication.checkpoint_interval == 1000
+    assert (partition.retry.initial_seconds, partition.retry.max_seconds) == (0.05, 5.0)
+
+
+def test_every_storage_key_of_0_13_2_is_accepted(file: Path) -> None:
+    config = storage_config.load(write(file, STORAGE_KEYS_0_13_2))
+    assert (config.port, config.admin_port, config.http_port) == (55280, 55281, 55282)
+    assert (config.segment_threshold, config.open_segments) == (1 << 20, 9)
+    assert config.directory == Path("/data")
+
+
+@pytest.mark.parametrize("key", sorted(REQUIRED_BY_SERVER))
+def test_a_required_key_must_be_set(file: Path, key: str) -> None:
+    values = {k: v for k, v in REQUIRED_BY_SERVER.items() if k != key}
+    with pytest.raises(ConfigError, match=rf"{key} must be set"):
+        server_config.load(write(file, values))
+
+
+def test_defaults_are_those_of_0_13_2(file: Path) -> None:
+    config = server_config.load(write(file, REQUIRED_BY_SERVER))
+    partition = config.partition
+    assert (config.http_port, config.bind_host, config.advertised_port) == (None, None, None)
+    assert config.advertised_host
+    assert (config.feed_cache_bytes, config.data_cache_bytes) == (64 << 20, 128 << 20)
+    assert (partition.lock_table_size, partition.min_fetch) == (30_000, 100)
+    assert partition.realtime_threshold == 1000
+    assert partition.replication.checkpoint_interval == 250_000
+    assert (partition.retry.initial_seconds, partition.retry.max_seconds) == (0.1, 20.0)
+
+
+def test_keys_without_a_meaning_warn_once_each_and_say_why(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    meaningless = {
+        k: v
+        for k, v in SERVER_KEYS_0_13_2.items()
+        if "ssl" in k or "graphite" in k or k == "server.region"
+    }
+    with caplog.at_level(logging.WARNING):
+        server_config.load(write(file, REQUIRED_BY_SERVER | meaningless))
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == len(meaningless)
+    assert all("has no effect: " in each for each in warned)
+    assert any("server.ssl.keyStore.location" in each and "PEM" in each for each in warned)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("server.prot", "server.port"),
+        ("server.jettyport", "server.jetty.port"),
+        ("zookeeper.connectionString", "zookeeper.connectString"),
+        ("storage.checkpointIntervall", "storage.checkpointInterval"),
+    ],
+)
+def test_an_unknown_key_suggests_the_nearest(file: Path, wrong: str, near: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        server_config.load(write(file, REQUIRED_BY_SERVER | {wrong: 1}))
+    assert str(caught.value) == f"{file}: unknown setting {wrong}; did you mean {near}?"
+
+
+def test_an_unknown_key_without_a_likeness_is_only_named(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting qqq$"):
+        server_config.load(write(file, REQUIRED_BY_SERVER | {"qqq": 1}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"server.minFetchSize": 1000}, "server.realtimeThreshold must exceed"),
+        ({"server.jetty.port": 55180}, "must differ"),
+        ({"server.port": 70000}, "server.port is 70000: a port between 0 and 65535"),
+        ({"server.port": "many"}, "server.port is 'many'"),
+        ({"server.port": 1.5}, "server.port is 1.5: a whole number"),
+        ({"server.port": True}, "server.port is True: a whole number"),
+        ({"zookeeper.sessionTimeout": 0}, "a number above 0"),
+        ({"zookeeper.connectString": " "}, "must not be empty"),
+        ({"server.tls.enabled": "maybe"}, "true or false"),
+        ({"server.feedCacheSize": [1]}, "server.feedCacheSize is"),
+    ],
+)
+def test_bad_values_are_named(file: Path, changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        server_config.load(write(file, REQUIRED_BY_SERVER | changes))
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_ports_of_0_may_be_equal(file: Path) -> None:
+    zeros = {"server.port": 0, "server.jetty.port": 0}
+    assert server_config.load(write(file, REQUIRED_BY_SERVER | zeros)).port == 0
+
+
+# ---- the file
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [("a: [", "is not valid YAML"), ("- 1\n- 2\n", "must be a YAML map"), ("x", "must be a YAML")],
+)
+def test_a_file_that_is_no_map_is_refused(file: Path, content: str, what: str) -> None:
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=what) as caught:
+        read_settings(file, (), {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_or_unreadable_file_is_named(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"cannot read {file}: No such file"):
+        read_settings(file, (), {})
+    with pytest.raises(ConfigError, match=f"cannot read {tmp_path}: Is a directory"):
+        read_settings(tmp_path, (), {})
+
+
+def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
+    for content in (b"\xff\xfe\x00\x00", b"a: \xff"):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match="is not valid YAML"):
+            read_settings(file, (), {})
+
+
+def test_keys_that_are_no_strings_are_unknown_settings(file: Path) -> None:
+    file.write_text("1: 2\n? [3]\n: 4\n")
+    with pytest.raises(ConfigError):
+        read_settings(file, (), {})
+
+
+def test_an_empty_file_has_defaults(file: Path) -> None:
+    file.write_text("")
+    assert read_settings(file, (Key("a", integer, 7),), {}) == {"a": 7}
+
+
+_SEGMENTS = st.text("abc", min_size=1, max_size=2)
+_TREES = st.recursive(
+    st.integers(0, 9),
+    lambda inner: st.dictionaries(_SEGMENTS, inner, min_size=1, max_size=3),
+    max_leaves=8,
+).filter(lambda tree: isinstance(tree, dict))
+
+
+def _regroup(flat: dict[str, Any], cut: int) -> dict[str, Any]:
+    """The same settings, split after the ``cut``-th dot."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        parts = name.split(".")
+        head, rest = ".".join(parts[:cut]), ".".join(parts[cut:])
+        if not rest or not head:
+            tree[name] = value
+        else:
+            tree.setdefault(f"{head}", {})[rest] = value
+    return tree
+
+
+@given(_TREES, st.integers(1, 4))
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
+def test_dots_and_nesting_are_equivalent_in_any_split(tree: dict[str, Any], cut: int) -> None:
+    flat = flatten(tree)
+    prefixes = {name.rsplit(".", n)[0] for name in flat for n in range(1, 5) if "." in name}
+    if not prefixes & flat.keys():
+        assert flatten(_regroup(flat, cut)) == flat
+    assert flatten(flat) == flat
+
+
+# ---- parsers
+
+
+@pytest.mark.parametrize(
+    ("parse", "good", "bad"),
+    [
+        (integer, {"12": 12, -3: -3, 4.0: 4}, ("", "x", None, 1.5, True, "1.5")),
+        (positive, {1: 1, "7": 7}, (0, -1, "0")),
+        (port, {0: 0, 65535: 65535}, (-1, 65536)),
+        (boolean, {True: True, False: False, "TRUE": True, "false": False}, (1, "yes", None, "")),
+        (text, {"x": "x", 5: "5"}, (None, "", "  ")),
+        (one_of("heap", "direct"), {"heap": "heap"}, ("stack", None)),
+    ],
+)
+def test_parsers(parse: Any, good: dict[Any, Any], bad: tuple[Any, ...]) -> None:
+    assert [parse(value) for value in good] == list(good.values())
+    for value in bad:
+        with pytest.raises((ValueError, TypeError)):
+            parse(value)
+
+
+def test_tls_settings_become_a_tls_config(file: Path) -> None:
+    given_ = {"x.tls.certificate": "c.pem", "x.tls.key": "k.pem", "x.tls.serverName": "name"}
+    config = tls_config(read_settings(write(file, given_), tls_keys("x.tls."), {}), "x.tls.")
+    assert config.enabled
+    assert (config.certificate, config.key, config.ca) == (Path("c.pem"), Path("k.pem"), None)
+    assert config.server_name == "name"
+    off = read_settings(write(file, {"x.tls.enabled": False}), tls_keys("x.tls."), {})
+    assert not tls_config(off, "x.tls.").enabled

@@ -1,0 +1,134 @@
+"""The short way of reading an append says the same as the long one, also of malformed ones."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.protocol import MalformedMessage, Record, ReqId, checksum
+from waltz.protocol import client_server as cs
+from waltz.protocol.frames import HEAD_BYTES
+from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz_server.effects import Append
+
+_INTS = st.integers(-(2**31), 2**31 - 1)
+_LOCKS = st.lists(_INTS, max_size=4).map(tuple)
+_VERSIONS = st.integers(0, 4)
+_REQUESTS = st.builds(
+    lambda req_id, mark, write, read, lock_only, header, data: cs.AppendRequest(
+        req_id, mark, write, read, lock_only, header, data, checksum(data)
+    ),
+    st.builds(ReqId, _INTS, _INTS, _INTS, _INTS),
+    st.integers(-(2**63), 2**63 - 1),
+    _LOCKS,
+    _LOCKS,
+    _LOCKS,
+    _INTS,
+    st.binary(max_size=50),
+)
+
+
+def body_of(request: cs.AppendRequest, version: int) -> bytes:
+    if version < 2:
+        request = replace(request, append_locks=())
+    if version < 1:
+        request = replace(request, read_locks=())
+    return cs.encode(request, version)[HEAD_BYTES:]
+
+
+def long_way(body: bytes, version: int) -> tuple[int, Append] | None:
+    """What the general decoder makes of ``body``, None if it refuses it."""
+    try:
+        m = cs.decode(body, version)
+    except MalformedMessage:
+        return None
+    assert isinstance(m, cs.AppendRequest)
+    tail = Record(0, m.req_id, m.header, m.data, m.checksum).encode()[24:]
+    locks = (m.write_locks, m.read_locks, m.append_locks)
+    return m.req_id.partition, Append(
+        m.req_id.client_id,
+        m.req_id.generation,
+        m.req_id.encode(),
+        tail,
+        m.client_high_water_mark,
+        *locks,
+    )
+
+
+def short_way(body: bytes, version: int) -> tuple[int, Append] | None:
+    try:
+        return decode_append(body, version)
+    except MalformedMessage:
+        return None
+
+
+def shown(found: tuple[int, Append] | None) -> object:
+    if found is None:
+        return None
+    partition, a = found
+    head = (a.client_id, a.generation, a.req_id, a.record_tail, a.client_mark)
+    return partition, *head, a.write_locks, a.read_locks, a.append_locks
+
+
+def test_the_type_is_that_of_an_append() -> None:
+    body = body_of(cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (), (), (), 0, b"", 0), 4)
+    assert body[0] == APPEND_TYPE
+
+
+@given(_REQUESTS, _VERSIONS)
+def test_every_append_is_read_alike(request: cs.AppendRequest, version: int) -> None:
+    body = body_of(request, version)
+    found = short_way(body, version)
+    assert found is not None
+    assert shown(found) == shown(long_way(body, version))
+
+
+@given(_REQUESTS, _VERSIONS, st.data())
+@settings(max_examples=300)
+def test_damaged_appends_are_judged_alike(
+    request: cs.AppendRequest, version: int, data: st.DataObject
+) -> None:
+    body = bytearray(body_of(request, version))
+    match data.draw(st.sampled_from(("cut", "more", "byte", "int"))):
+        case "cut":
+            del body[data.draw(st.integers(1, len(body) - 1)) :]
+        case "more":
+            body += data.draw(st.binary(min_size=1, max_size=8))
+        case "byte":
+            at = data.draw(st.integers(1, len(body) - 1))
+            body[at] = data.draw(st.integers(0, 255))
+        case "int":
+            at = data.draw(st.integers(1, len(body) - 4))
+            body[at : at + 4] = struct.pack(
+                ">i", data.draw(st.sampled_from((-(2**31), -2, -1, 0, 1, 7, 2**31 - 1)))
+            )
+    raw = bytes(body)
+    assert shown(short_way(raw, version)) == shown(long_way(raw, version))
+
+
+@given(_REQUESTS, _VERSIONS, _VERSIONS)
+def test_appends_of_another_version_are_judged_alike(
+    request: cs.AppendRequest, written: int, read: int
+) -> None:
+    body = body_of(request, written)
+    assert shown(short_way(body, read)) == shown(long_way(body, read))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda b: b[:10], "cut off"),
+        (lambda b: b + b"x", "does not fit"),
+        (lambda b: b[:-5] + b"?" + b[-4:], "checksum"),
+        (lambda b: b[:25] + b"\x7f\xff\xff\xff" + b[29:], "impossible number of locks"),
+    ],
+)
+def test_the_reason_is_told(damage: object, reason: str) -> None:
+    request = cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (1, 2), (), (), 0, b"data", checksum(b"data"))
+    assert callable(damage)
+    with pytest.raises(MalformedMessage, match=reason):
+        decode_append(damage(body_of(request, 4)), 4)
