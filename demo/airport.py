@@ -1,0 +1,110 @@
+"""An airport: one producer with a client of its own. Touches the network.
+
+It logs its departures in their order, many at a time. Each transaction names the one before it of
+the same aircraft, as far as the airport knows the log. If another has been logged meanwhile, the
+lock on the aircraft is refused, and the airport decides again with what it has learnt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from demo.fleet import Fleet
+from demo.flights import NO_AIRCRAFT, Flight
+from waltz import Attempt, Client, Draft
+
+
+@dataclass(eq=False)
+class Knowledge:
+    """A partition's state, and who waits for it to go on."""
+
+    fleet: Fleet = field(default_factory=Fleet)
+    waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+
+    async def reaches(self, transaction_id: int) -> None:
+        """Return when the state reflects everything up to ``transaction_id``."""
+        if self.fleet.position < transaction_id:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.waiting.append((transaction_id, future))
+            await future
+
+    def tell(self) -> None:
+        """Wake those who have waited long enough."""
+        position = self.fleet.position
+        for transaction_id, future in self.waiting:
+            if transaction_id <= position and not future.done():
+                future.set_result(None)
+        self.waiting = [(t, future) for t, future in self.waiting if t > position]
+
+
+class Airport:
+    """Logs the departures of one airport.
+
+    ``clear`` waits until a departure may be logged; ``logged`` is told when the flight of that
+    number is in the log.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        departures: list[tuple[int, Flight]],
+        clear: Callable[[int], asyncio.Future[None] | None],
+        logged: Callable[[int], None],
+    ) -> None:
+        self.conflicts = 0
+        self._client = client
+        self._departures = departures
+        self._clear = clear
+        self._logged = logged
+        self._known = [Knowledge() for _ in range(client.num_partitions)]
+        self._latest: dict[int, asyncio.Task[None]] = {}
+
+    async def work(self) -> None:
+        """Log everything. Raises what appending raises."""
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow())
+            async with asyncio.TaskGroup() as departing:
+                for number, flight in self._departures:
+                    wait = self._clear(flight.departure)
+                    if wait is not None:
+                        await wait
+                    before = self._latest.get(flight.aircraft)
+                    task = departing.create_task(self._log(number, flight, before))
+                    if flight.aircraft != NO_AIRCRAFT:
+                        self._latest[flight.aircraft] = task
+            following.cancel()
+
+    async def _follow(self) -> None:
+        """Keep up with the log: headers say which aircraft a transaction is about."""
+        after = dict.fromkeys(range(len(self._known)), -1)
+        async with self._client.stream(after) as stream:
+            async for batch in stream.batches():
+                for transaction in batch:
+                    known = self._known[transaction.partition]
+                    known.fleet.apply(transaction.id, transaction.header)
+                for known in self._known:
+                    known.tell()
+
+    async def _log(self, number: int, flight: Flight, before: asyncio.Task[None] | None) -> None:
+        if before is not None and not before.done():
+            await before
+        partition = flight.aircraft % len(self._known)
+        known = self._known[partition]
+
+        async def decide(attempt: Attempt) -> Draft:
+            if attempt.conflict is not None:
+                self.conflicts += 1
+                await known.reaches(attempt.conflict)
+            fleet = known.fleet
+            previous = fleet.last(flight.aircraft)
+            return Draft(
+                flight.record(previous),
+                header=flight.aircraft,
+                write_locks=flight.locks(),
+                mark=fleet.position,
+            )
+
+        await self._client.submit(partition, decide)
+        self._logged(number)

@@ -1,0 +1,157 @@
+"""The Spark job: from the log to Parquet, to checks, and to an answer. Runs Spark.
+
+The question: how much of its delay does an aircraft hand on to its next flight out of New York?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from demo.checks import Findings
+from demo.flights import NO_AIRCRAFT, Totals
+
+GROUND_HOURS = (0, 2, 3, 6, 12)
+"""Ends of the classes of time between two departures that the aircraft was not in the air."""
+
+_ROWS_PER_TASK = 25_000
+_DELAY_STEP, _DELAY_MIN, _DELAY_MAX = 15, -15, 150
+_FEWEST_FLIGHTS = 30
+_FEWEST_OF_CARRIER = 1000
+_SHORT_GROUND_MINUTES = 180
+
+_RECORD = """
+    departure BIGINT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,
+    dep_delay INT, arr_delay INT, air_time INT, distance INT, previous BIGINT
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How delays are handed on.
+
+    ``curves``: by class of ground time (an index into GROUND_HOURS), points of arrival delay and
+    the mean delay of the next departure, in minutes. ``carriers``: by code, how many minutes of
+    each minute late are handed on when less than 3 hours are between; ``overall``: of all.
+    """
+
+    curves: dict[int, list[tuple[float, float]]]
+    carriers: dict[str, float]
+    overall: float
+    pairs: int
+
+
+def read_log(spark: SparkSession, cluster_file: Path) -> DataFrame:
+    """Return the flights in the log, with what the log knows about each."""
+    log = (
+        spark.read.format("waltz")
+        .option("cluster", str(cluster_file))
+        .option("rowsPerTask", _ROWS_PER_TASK)
+        .load()
+    )
+    record = f.from_json(f.col("data").cast("string"), _RECORD)
+    return (
+        log.withColumn("record", record)
+        .withColumnRenamed("header", "aircraft")
+        .select("partition", "transaction_id", "client_id", "aircraft", "record.*")
+        .withColumn("departure", f.timestamp_seconds(f.col("departure") * 60))
+    )
+
+
+def write_parquet(flights: DataFrame, path: Path) -> None:
+    """Write what `read_log` returns."""
+    flights.write.mode("overwrite").parquet(str(path))
+
+
+def examine(flights: DataFrame, order_minutes: int) -> Findings:
+    """Return what is in the log; flights are out of order if logged ``order_minutes`` too late."""
+    identity = f.struct("departure", "carrier", "flight", "origin")
+    aircraft = f.when(f.col("aircraft") != NO_AIRCRAFT, f.col("aircraft"))
+    sums = _only_row(
+        flights.agg(
+            f.count("*").alias("flights"),
+            f.count_distinct(aircraft).alias("aircraft"),
+            *(f.sum(name).alias(name) for name in ("distance", "dep_delay", "arr_delay")),
+            f.count_distinct(identity).alias("distinct"),
+        )
+    )
+    distinct = sums.pop("distinct")
+    by_partition = flights.groupBy("partition").agg(
+        (f.max("transaction_id") + 1 - f.count_distinct("transaction_id")).alias("gaps")
+    )
+    gaps = _only_row(by_partition.agg(f.sum("gaps").alias("gaps")))["gaps"]
+    links = _only_row(_linked(flights, order_minutes))
+    return Findings(Totals(**sums), gaps, sums["flights"] - distinct, **links)
+
+
+def answer(flights: DataFrame) -> Answer | None:
+    """Return how delays are handed on, None if there are too few flights to say."""
+    pairs = _pairs(flights).cache()
+    step = f.floor(f.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP + _DELAY_STEP / 2
+    curves = (
+        pairs.where(f.col("arr_delay").between(_DELAY_MIN, _DELAY_MAX - 1))
+        .groupBy("ground_class", step.alias("delay"))
+        .agg(f.avg("next_delay").alias("next_delay"), f.count("*").alias("count"))
+        .where(f.col("count") >= _FEWEST_FLIGHTS)
+        .orderBy("ground_class", "delay")
+        .collect()
+    )
+    short = pairs.where(f.col("ground") < _SHORT_GROUND_MINUTES)
+    share = f.regr_slope(f.col("next_delay"), f.col("arr_delay")).alias("share")
+    carriers = (
+        short.groupBy("carrier")
+        .agg(share, f.count("*").alias("count"))
+        .where(f.col("count") >= _FEWEST_OF_CARRIER)
+        .collect()
+    )
+    overall = _only_row(short.agg(share))["share"]
+    if not curves or not carriers:
+        return None
+    points: dict[int, list[tuple[float, float]]] = {}
+    for row in curves:
+        points.setdefault(row.ground_class, []).append((row.delay, row.next_delay))
+    return Answer(points, {row.carrier: row.share for row in carriers}, overall, pairs.count())
+
+
+def _linked(flights: DataFrame, order_minutes: int) -> DataFrame:
+    """Count flights that name the wrong predecessor, and flights that are out of order."""
+    before = Window.partitionBy("aircraft").orderBy("transaction_id")
+    latest = f.max("departure").over(before.rowsBetween(Window.unboundedPreceding, -1))
+    late = f.unix_timestamp(latest) - f.unix_timestamp("departure") > order_minutes * 60
+    wrong = ~f.col("previous").eqNullSafe(f.lag("transaction_id").over(before))
+    marked = flights.where(f.col("aircraft") != NO_AIRCRAFT).select(
+        wrong.cast("int").alias("wrong"), late.cast("int").alias("late")
+    )
+    return marked.agg(
+        f.coalesce(f.sum("wrong"), f.lit(0)).alias("broken_links"),
+        f.coalesce(f.sum("late"), f.lit(0)).alias("disorder"),
+    )
+
+
+def _pairs(flights: DataFrame) -> DataFrame:
+    """Return flown flights with the delay of their aircraft's next departure, if it was soon."""
+    by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
+    flown = flights.where((f.col("aircraft") != NO_AIRCRAFT) & f.col("arr_delay").isNotNull())
+    between = f.unix_timestamp("next_departure") - f.unix_timestamp("departure")
+    hours = f.col("ground") / 60
+    ground_class = f.when(hours < GROUND_HOURS[0], None)
+    for number, end in enumerate(GROUND_HOURS[1:]):
+        ground_class = ground_class.when(hours < end, number)
+    return (
+        flown.withColumn("next_delay", f.lead("dep_delay").over(by_time))
+        .withColumn("next_departure", f.lead("departure").over(by_time))
+        # It had to fly out and back; what is left it had on the ground, to make up for delays.
+        .withColumn("ground", between / 60 - 2 * f.col("air_time"))
+        .withColumn("ground_class", ground_class)
+        .where(f.col("ground_class").isNotNull() & f.col("next_delay").isNotNull())
+        .select("carrier", "arr_delay", "next_delay", "ground", "ground_class")
+    )
+
+
+def _only_row(frame: DataFrame) -> dict[str, Any]:
+    row: dict[str, Any] = frame.collect()[0].asDict()
+    return row

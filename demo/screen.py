@@ -1,0 +1,76 @@
+"""What the demo shows: steps with their times, a progress bar where it is long. Terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from demo.checks import Check
+
+_WIDTH = 66
+
+SetDone = Callable[[int, int], None]
+"""Called with how much is done, and of how much."""
+
+
+class Screen:
+    """The terminal, and how long each step took."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False)
+        self._begun = time.monotonic()
+
+    def title(self, text: str) -> None:
+        """Begin."""
+        self._console.print(f"\n[bold]{text}[/]\n")
+
+    def say(self, text: str) -> None:
+        """Print a remark to the step under way."""
+        self._console.print(f"    [yellow]{text}[/]")
+
+    @contextmanager
+    def step(self, text: str, *, progress: bool = False) -> Iterator[SetDone]:
+        """Show that something is being done, how much of it is, and how long it took."""
+        columns = [SpinnerColumn(), TextColumn("{task.description}")]
+        if progress:
+            columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+        columns.append(TimeElapsedColumn())
+        begun = time.monotonic()
+        hidden = not self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=hidden) as shown:
+            task = shown.add_task(text, total=None)
+            yield lambda done, total: shown.update(task, completed=done, total=total)
+        seconds = time.monotonic() - begun
+        self._console.print(f"  [green]✓[/] {text:{_WIDTH}}{seconds:6.1f} s")
+
+    def checks(self, checks: list[Check]) -> None:
+        """Show what was wanted and what was found."""
+        table = Table("", "source", "Spark, from the log", "", box=None, padding=(0, 2))
+        for column in table.columns[1:3]:
+            column.justify = "right"
+        for check in checks:
+            mark = "[green]✓[/]" if check.holds else "[bold red]✗ wrong[/]"
+            table.add_row(f"    {check.what}", f"{check.wanted:,}", f"{check.found:,}", mark)
+        self._console.print(table)
+
+    def result(self, text: str) -> None:
+        """Print what came out."""
+        self._console.print(f"\n  [bold]{text}[/]")
+
+    def end(self, text: str) -> None:
+        """Say where everything is, and how long all of it took."""
+        seconds = time.monotonic() - self._begun
+        self._console.print(f"\n  {text}  [dim]({seconds:.0f} s in all)[/]\n")

@@ -1,0 +1,26 @@
+"""Keeps what Java says on its way out of the terminal. Touches file descriptors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def java_speaks_to(path: Path) -> Iterator[None]:
+    """Have processes started meanwhile write their standard error into ``path``, for all time."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
