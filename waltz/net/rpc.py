@@ -115,6 +115,9 @@ class RpcConnection:
             ) from None
         except ConnectionLost as error:
             raise DialFailed(f"{address[0]}:{address[1]} closed the connection: {error}") from error
+        except asyncio.CancelledError:
+            rpc.close()
+            raise
         if isinstance(answer, rpc._port.failure):
             rpc.close()
             raise RemoteFailure(answer.failure.message)

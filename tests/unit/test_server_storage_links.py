@@ -1,0 +1,223 @@
+"""Links to storages over real sockets: kept up, shared, and cut when a node no longer answers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.eventually import eventually
+from tests.fake_storage import IDENTITY, FakeStorage
+from waltz.net import PLAINTEXT
+from waltz.protocol import storage as st
+from waltz_server.storage_links import ClusterIdentity, StorageLinks
+
+
+class User:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def storage_up(self, storage: str) -> None:
+        self.told.append("up")
+
+    def storage_down(self, storage: str) -> None:
+        self.told.append("down")
+
+    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
+        assert elapsed_ms >= 0
+        self.told.append((request, response))
+
+    @property
+    def answers(self) -> list[Any]:
+        return [entry[1] for entry in self.told if isinstance(entry, tuple)]
+
+
+def request(session: int = 1, partition: int = 0) -> st.MaxTransactionIdRequest:
+    return st.MaxTransactionIdRequest(session, -2, partition)
+
+
+@pytest.fixture
+async def storage() -> AsyncIterator[FakeStorage]:
+    storage = FakeStorage()
+    storage.start()
+    yield storage
+    await storage.stop()
+
+
+@pytest.fixture
+async def links() -> AsyncIterator[StorageLinks]:
+    links = StorageLinks(PLAINTEXT, IDENTITY)
+    yield links
+    await links.close()
+
+
+@pytest.fixture
+async def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Make the event loop's clock jump."""
+    loop, ahead = asyncio.get_running_loop(), 0.0
+    real = loop.time
+
+    def jump(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead)
+    return jump
+
+
+async def up(links: StorageLinks, storage: FakeStorage) -> User:
+    user = User()
+    links.watch(user, frozenset({storage.name}))
+    await eventually(lambda: user.told == ["up"])
+    return user
+
+
+async def test_a_request_is_numbered_and_answered(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    user = await up(links, storage)
+    asked = request()
+    links.ask(user, storage.name, asked)
+    links.ask(user, storage.name, request(partition=1))
+    await eventually(lambda: len(user.answers) == 2)
+    assert user.told[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
+    assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
+
+
+async def test_partitions_share_one_connection_that_goes_with_the_last(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    first, second = await up(links, storage), User()
+    links.watch(second, frozenset({storage.name}))
+    assert second.told == ["up"], "it was up already"
+    assert storage.accepted == 1
+    links.watch(first, frozenset())
+    links.ask(second, storage.name, request())
+    await eventually(lambda: second.answers)
+    links.watch(second, frozenset())
+    await eventually(lambda: not storage.connections)
+    assert first.told == ["up"]
+
+
+async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_again(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    user = await up(links, storage)
+    storage.silent = True
+    first, second = request(), request(2)
+    links.ask(user, storage.name, first)
+    links.ask(user, storage.name, second)
+    await eventually(lambda: len(storage.requests) == 3)
+    storage.cut()
+    await eventually(lambda: user.told.count("up") == 2)
+    assert user.told == ["up", (first, None), (second, None), "down", "up"]
+
+
+async def test_asking_while_the_link_is_down_is_answered_with_none(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    user = await up(links, storage)
+    await storage.stop()
+    await eventually(lambda: user.told[-1] == "down")
+    links.ask(user, storage.name, request())
+    links.ask(user, "127.0.0.1:1", request())
+    assert user.answers == [], "never from inside the call"
+    await eventually(lambda: user.answers == [None, None])
+
+
+async def test_a_storage_that_comes_later_is_found(links: StorageLinks) -> None:
+    storage, user = FakeStorage(), User()
+    storage.start()
+    await storage.stop()
+    links.watch(user, frozenset({storage.name}))
+    links.ask(user, storage.name, request())
+    await eventually(lambda: user.answers == [None])
+    storage.start()
+    await eventually(lambda: user.told[-1] == "up")
+    await storage.stop()
+
+
+async def test_a_storage_that_lets_a_request_wait_is_cut_off(
+    storage: FakeStorage,
+    links: StorageLinks,
+    pass_time: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    user = await up(links, storage)
+    storage.silent = True
+    asked = request()
+    links.ask(user, storage.name, asked)
+    await eventually(lambda: len(storage.requests) == 2)
+    pass_time(9.0)
+    links.ask(user, storage.name, request(2))
+    await eventually(lambda: len(storage.requests) == 3)
+    assert user.told == ["up"]
+    pass_time(1.5)
+    await eventually(lambda: "down" in user.told)
+    assert user.told[1] == (asked, None)
+    assert f"{storage.name}: no answer for" in caplog.text
+    storage.silent = False
+    await eventually(lambda: user.told[-1] == "up")
+
+
+async def test_an_answered_request_never_cuts_the_link(
+    storage: FakeStorage, links: StorageLinks, pass_time: Callable[[float], None]
+) -> None:
+    user = await up(links, storage)
+    for count in range(1, 6):
+        links.ask(user, storage.name, request())
+        await eventually(lambda count=count: len(user.answers) == count)
+        pass_time(7.0)
+    assert storage.accepted == 1
+    assert "down" not in user.told
+
+
+async def test_a_storage_of_another_cluster_is_not_used_and_said_so_once(
+    storage: FakeStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    links = StorageLinks(PLAINTEXT, ClusterIdentity(uuid.UUID(int=8), 2))
+    user = User()
+    links.watch(user, frozenset({storage.name}))
+    await eventually(lambda: storage.accepted >= 3)
+    assert user.told == []
+    assert caplog.text.count("the cluster key does not match") == 1
+    await links.close()
+
+
+async def test_check_dials_afresh_and_tells_which_answer(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    gone = FakeStorage()
+    gone.start()
+    await gone.stop()
+    asked = frozenset({storage.name, gone.name})
+    assert await links.check(asked) == {storage.name: True, gone.name: False}
+    assert await links.check(frozenset()) == {}
+    await eventually(lambda: not storage.connections)
+
+
+async def test_dropping_a_link_that_is_being_opened_leaves_no_connection(
+    storage: FakeStorage, links: StorageLinks
+) -> None:
+    storage.mute = True
+    user = User()
+    links.watch(user, frozenset({storage.name}))
+    await eventually(lambda: storage.requests)
+    links.watch(user, frozenset())
+    await eventually(lambda: not storage.connections)
+    assert user.told == []
+
+
+async def test_closing_answers_what_is_pending(storage: FakeStorage, links: StorageLinks) -> None:
+    user = await up(links, storage)
+    storage.silent = True
+    links.ask(user, storage.name, request())
+    await eventually(lambda: len(storage.requests) == 2)
+    await links.close()
+    assert user.answers == [None]
+    await eventually(lambda: not storage.connections)
