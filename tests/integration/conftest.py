@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from waltz.local import LocalCluster, Shape
 from waltz.local.zookeeper import ZooKeeperProcess
+from waltz.metadata.kazoo_store import KazooStore
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +37,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     asyncio.run(running.start())
     yield running
     asyncio.run(running.stop())
+
+
+@pytest.fixture
+def end_session(zookeeper: str) -> Callable[[KazooStore], Awaitable[None]]:
+    """Ends a session as an expiry would: a second client takes it over and closes it."""
+
+    async def end(store: KazooStore) -> None:
+        intruder = KazooClient(zookeeper, client_id=store._client.client_id)
+
+        def take_over_and_close() -> None:
+            intruder.start()
+            intruder.stop()
+            intruder.close()
+
+        await asyncio.to_thread(take_over_and_close)
+
+    return end
