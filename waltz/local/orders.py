@@ -81,8 +81,7 @@ def find_left_over(directory: Path) -> dict[str, int]:
     """Return the processes, by name, of which ``cluster.json`` says that they run, and which do."""
     description = read_description(directory)
     pids = {name: process["pid"] for name, process in description["processes"].items()}
-    here = str(directory.absolute())
-    return {name: pid for name, pid in pids.items() if pid and _belongs(pid, here)}
+    return {name: pid for name, pid in pids.items() if pid and _belongs(pid, directory)}
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
@@ -115,10 +114,13 @@ def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _belongs(pid: int, directory: str) -> bool:
+def _belongs(pid: int, directory: Path) -> bool:
     """Tell whether a process was started for ``directory``, and not only has the number of one."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return directory.encode() in command
+    # Every process is started with a file below the directory.
+    return any(
+        f"{path}/".encode() in command for path in (directory.absolute(), directory.resolve())
+    )

@@ -115,7 +115,7 @@ class Plan:
                 tuple(StoragePorts(**ports) for ports in fields["storages"]),
                 tuple(ServerPorts(**ports) for ports in fields["servers"]),
             )
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ValueError, KeyError, TypeError, RecursionError) as problem:
             raise PlanError(f"it cannot be understood: {problem!r}") from problem
 
     @property
