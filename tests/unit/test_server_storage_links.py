@@ -77,6 +77,10 @@ async def up(links: StorageLinks, storage: FakeStorage) -> User:
     return user
 
 
+async def answered(user: User, count: int) -> None:
+    await eventually(lambda: len(user.answers) == count)
+
+
 async def test_a_request_is_numbered_and_answered(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
@@ -171,7 +175,7 @@ async def test_an_answered_request_never_cuts_the_link(
     user = await up(links, storage)
     for count in range(1, 6):
         links.ask(user, storage.name, request())
-        await eventually(lambda count=count: len(user.answers) == count)
+        await answered(user, count)
         pass_time(7.0)
     assert storage.accepted == 1
     assert "down" not in user.told
