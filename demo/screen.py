@@ -73,4 +73,4 @@ class Screen:
     def end(self, text: str) -> None:
         """Say where everything is, and how long all of it took."""
         seconds = time.monotonic() - self._begun
-        self._console.print(f"\n  {text}  [dim]({seconds:.0f} s in all)[/]\n")
+        self._console.print(f"\n  {text}  [dim]({seconds:.0f} s in all)[/]\n", soft_wrap=True)

@@ -1,0 +1,113 @@
+"""The demo's pure parts: its data, its clock, what an airport knows, what is compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo import flights
+from demo.checks import Findings, compare
+from demo.fleet import Fleet
+from demo.flights import NO_AIRCRAFT, Flight, Totals
+from demo.timeline import Timeline
+from waltz import Lock
+
+FLIGHT = Flight(100, 7, "UA", 1545, "N14228", "EWR", "IAH", 2, None, 227, 1400)
+TOTALS = Totals(flights=3, aircraft=2, distance=10, dep_delay=-1, arr_delay=5)
+
+
+@pytest.fixture(scope="module")
+def year() -> flights.Flights:
+    return flights.load()
+
+
+def test_the_whole_year_is_there_in_order(year: flights.Flights) -> None:
+    departures = [flight.departure for flight in year.flights]
+    assert departures == sorted(departures)
+    assert len(departures) == year.totals.flights == 336_776
+    assert max(flight.aircraft for flight in year.flights) == year.totals.aircraft
+
+
+def test_totals_are_those_of_the_flights(year: flights.Flights) -> None:
+    assert year.totals.distance == sum(flight.distance for flight in year.flights)
+    assert year.totals.dep_delay == sum(flight.dep_delay or 0 for flight in year.flights)
+    assert year.totals.arr_delay == sum(flight.arr_delay or 0 for flight in year.flights)
+
+
+def test_a_cancelled_flight_may_have_no_aircraft(year: flights.Flights) -> None:
+    without = [flight for flight in year.flights if flight.aircraft == NO_AIRCRAFT]
+    assert without
+    for flight in without:
+        assert flight.tailnum is None
+        assert flight.dep_delay is None
+        assert flight.locks() == ()
+
+
+def test_a_short_run_has_the_first_flights_of_the_year(year: flights.Flights) -> None:
+    few = flights.load(100)
+    assert few.totals.flights == 100
+    assert [f[2:] for f in few.flights] == [f[2:] for f in year.flights[:100]]
+
+
+def test_a_record_says_everything() -> None:
+    record = json.loads(FLIGHT.record(41))
+    assert record == {**FLIGHT._asdict(), "previous": 41}
+    assert FLIGHT.locks() == (Lock("aircraft", 7),)
+
+
+def test_every_airline_has_a_name(year: flights.Flights) -> None:
+    assert {flight.carrier for flight in year.flights} <= flights.airline_names().keys()
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=40), st.integers(0, 100), st.data())
+def test_nobody_departs_long_before_what_is_still_open(
+    departures: list[int], lead: int, data: st.DataObject
+) -> None:
+    departures.sort()
+    timeline = Timeline(departures, lead)
+    open_ = dict(enumerate(departures))
+    while open_:
+        oldest = min(open_.values())
+        due = [n for n, departure in open_.items() if timeline.may_depart(departure)]
+        assert due == [n for n, departure in open_.items() if departure <= oldest + lead]
+        before = timeline.horizon
+        number = data.draw(st.sampled_from(due))
+        del open_[number]
+        assert timeline.logged(number) or timeline.horizon == before
+    assert timeline.horizon is None
+    assert timeline.may_depart(10**9)
+
+
+def test_an_airport_knows_the_last_transaction_of_each_aircraft() -> None:
+    fleet = Fleet()
+    for transaction_id, aircraft in enumerate([5, 6, 5, NO_AIRCRAFT]):
+        fleet.apply(transaction_id, aircraft)
+    assert fleet.position == 3
+    assert [fleet.last(a) for a in (5, 6, 7, NO_AIRCRAFT)] == [2, 1, None, None]
+
+
+def test_all_checks_hold_for_what_was_logged() -> None:
+    checks = compare(TOTALS, Findings(TOTALS, 0, 0, 0, 0))
+    assert all(check.holds for check in checks)
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [
+        *(
+            Findings(replace(TOTALS, **{name: 4}), 0, 0, 0, 0)
+            for name in ("flights", "aircraft", "distance", "dep_delay", "arr_delay")
+        ),
+        Findings(TOTALS, 1, 0, 0, 0),
+        Findings(TOTALS, 0, 1, 0, 0),
+        Findings(TOTALS, 0, 0, 1, 0),
+        Findings(TOTALS, 0, 0, 0, 1),
+    ],
+)
+def test_anything_else_is_one_check_that_fails(findings: Findings) -> None:
+    checks = compare(TOTALS, findings)
+    assert [check.holds for check in checks].count(False) == 1
