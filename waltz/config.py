@@ -113,17 +113,27 @@ def read_settings(
     Raises ConfigError.
     """
     try:
+        flat = flatten(_read_map(path))
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from error
+    return _check(path, flat, keys, meaningless)
+
+
+def _read_map(path: Path) -> Mapping[str, Any]:
+    try:
         tree = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    # Beside its own errors, the YAML library lets through what is raised for a value that only
+    # looks like one of its types: a 13th month, or !!bool 5.
+    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = " ".join(str(error).split())
         raise ConfigError(f"{path} is not valid YAML: {what}") from error
     if tree is None:
-        tree = {}
+        return {}
     if not isinstance(tree, Mapping):
         raise ConfigError(f"{path} must be a YAML map of settings")
-    return _check(path, flatten(tree), keys, meaningless)
+    return tree
 
 
 def _check(
