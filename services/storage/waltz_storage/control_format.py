@@ -18,6 +18,7 @@ STRUCT_BYTES = 36
 
 _AVAILABLE = 1
 _ASSIGNED = 4
+_LAST_SEQUENCE = (1 << 31) - 1
 
 _HEADER = struct.Struct(">iq16si")
 _STRUCT = struct.Struct(">qqqii")
@@ -135,7 +136,10 @@ def decode_entry(raw: bytes) -> ControlEntry:
         raise EntryCorrupted("partition info corrupted: both copies fail their checksums")
     if len(found) == 2 and found[0].sequence == found[1].sequence:
         raise EntryCorrupted("both copies of the partition info have the same sequence number")
-    return max(found, key=lambda entry: entry.sequence)
+    current = max(found, key=lambda entry: entry.sequence)
+    if current.sequence == _LAST_SEQUENCE:
+        raise EntryCorrupted("the partition info has the last sequence number that there is")
+    return current
 
 
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:

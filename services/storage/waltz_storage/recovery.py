@@ -73,7 +73,11 @@ def recover_segment(
             return plan
         # The index entry may be what is wrong, and it can be rebuilt: look at the data itself.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
-    if clean > first_id and plan.next_id <= clean:
+    if clean == first_id:
+        # Where no checkpoint was, only the mark tells whether the first record is known clean.
+        # Waltz 0.13.2 does not ask it, and would give that record up.
+        clean = min(claimed_last, local_low_water_mark)
+    if first_id <= clean and plan.next_id <= clean:
         raise Damage(
             plan.end,
             f"segment corrupted: record {plan.next_id} is invalid, but the log was known to be "
