@@ -177,6 +177,7 @@ class World:
         self.wakes: list[Wake] = []
         self.turning = False
         self.on_call: Callable[[str, Any, Any], None] = lambda storage, request, answer: None
+        self.on_write: Callable[[PartitionMetadata], None] = lambda value: None
         self._asked: deque[tuple[str, Any]] = deque()
 
     # ---- what a test does
@@ -277,6 +278,7 @@ class World:
                 self.core.answered(storage, request, None, 0.0)
             case Watch(storages):
                 self.watched = storages
+                self.up &= storages
             case ReadMetadata() | WriteMetadata():
                 self.metadata_orders.append(effect)
                 if not self.metadata_held:
@@ -297,6 +299,7 @@ class World:
             case WriteMetadata(value, version) if version == self.version:
                 self.metadata = value
                 self.version += 1
+                self.on_write(value)
                 self.core.metadata_written(self.version)
             case _:
                 self.core.metadata_failed("version conflict")
