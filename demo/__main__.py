@@ -53,7 +53,10 @@ def main() -> int:
         return 128 + signal.SIGINT
     except (ClusterUnhealthy, NoFreePorts, ProcessFailed, ZooKeeperNotStarted) as problem:
         screen.end(f"[bold red]The cluster failed:[/] {problem}")
-        return 1
+    except ExceptionGroup as problems:
+        reasons = "; ".join(str(problem) for problem in problems.exceptions)
+        screen.end(f"[bold red]The flights could not be logged:[/] {reasons}")
+    return 1
 
 
 def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
@@ -145,11 +148,16 @@ def _watched(spark: SparkSession, action: Callable[[], None], set_done: SetDone)
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:
         acting = thread.submit(action)
-        while not acting.done():
-            wait([acting], _POLL_S)
-            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
-                if stage is not None:
-                    set_done(stage.numCompletedTasks, stage.numTasks)
+        try:
+            while not acting.done():
+                wait([acting], _POLL_S)
+                for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
+                    if stage is not None:
+                        set_done(stage.numCompletedTasks, stage.numTasks)
+        except BaseException:
+            # Interrupted: without this, leaving the block would wait until the action is done.
+            spark.stop()
+            raise
         acting.result()
 
 

@@ -68,7 +68,10 @@ class _Tower:
 
 
 async def log_all(cluster: LocalCluster, flights: list[Flight], tell: Tell) -> Traffic:
-    """Log every flight, each airport its own, and kill a storage half-way."""
+    """Log every flight, each airport its own, and kill a storage half-way.
+
+    Raises an ExceptionGroup of waltz.WaltzError and waltz.local.ProcessFailed.
+    """
     tower = _Tower(flights, tell)
     async with AsyncExitStack() as clients, asyncio.TaskGroup() as group:
         airports = []
