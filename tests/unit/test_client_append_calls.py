@@ -309,6 +309,35 @@ async def test_no_server_in_time_means_nothing_was_sent() -> None:
         assert [e.data for e in cluster.logs[0].entries] == [b"b"]
 
 
+async def test_a_partition_without_a_server_does_not_hold_up_the_others() -> None:
+    async with fake_cluster(2) as cluster:
+        client = await cluster.client()
+        waiting = asyncio.ensure_future(client.append(1, b"a"))
+        also_waiting = asyncio.ensure_future(client.mount(1))
+        await asyncio.sleep(0)
+        server = await cluster.start_server(0)
+        assert await client.append(0, b"b", timeout=10) == 0
+        assert not waiting.done()
+        await cluster.place({1: server})
+        assert await waiting == 0
+        assert await also_waiting == -1
+        [mount] = [m for m in cluster.partition(1).handled if isinstance(m, MountRequest)]
+        assert mount.client_high_water_mark == -1
+
+
+async def test_closing_while_a_partition_is_waited_for() -> None:
+    """Of those who wait in turn, none begins with the partition after the end."""
+    async with fake_cluster() as cluster:
+        client = await cluster.client()
+        first = asyncio.ensure_future(client.append(0, b"a"))
+        second = asyncio.ensure_future(client.mount(0, -1))
+        await asyncio.sleep(0)
+        await client.close()
+        for call in (first, second):
+            with pytest.raises(ClientClosed):
+                await call
+
+
 async def test_an_append_without_outcome_in_time_is_uncertain() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)

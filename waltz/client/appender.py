@@ -6,7 +6,7 @@ What is sent and what an answer means is decided in `waltz.client.appends`.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -62,7 +62,8 @@ class Appender:
         self._links = Links(directory, tls, self)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _Partition] = {}
-        self._mounting = asyncio.Lock()
+        # One for each, because a partition without a server must not hold up the others.
+        self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls = 0
         self._open_calls: dict[int, None] = {}
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
@@ -208,10 +209,12 @@ class Appender:
         state = self._partitions.get(number)
         if state is not None:
             return state
-        async with self._mounting:
+        async with self._mounting[number]:
             if number not in self._partitions:
                 if mark is None:
                     mark = await self._asker.mark(number)
+                if self._closed:
+                    raise ClientClosed
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
                 self._partitions[number] = _Partition(appends)
