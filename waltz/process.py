@@ -1,4 +1,8 @@
-"""What the server and the storage process have in common: logging, ports file, the event loop."""
+"""What the server and the storage process have in common: logging, ports file, the event loop.
+
+A process whose program contradicts itself must end: its peers know how to go on without it, and
+nobody knows what it would do next.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
+
+_SOFTWARE_ERROR = 70
 
 
 def set_up_logging(*, verbose: bool) -> None:
@@ -24,13 +30,48 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` to its end, on uvloop where it is installed."""
+    """Run ``main`` to its end, on uvloop where it is installed.
+
+    An unexpected exception in a callback or in a task of `watched` ends the process with code 70.
+    """
+    if not __debug__:
+        main.close()
+        raise SystemExit("this program checks itself as it runs: start it without python -O")
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
+        asyncio.run(_fail_stop(main))
     else:
-        uvloop.run(main)
+        uvloop.run(_fail_stop(main))
+
+
+def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+    """Have an exception that ends ``task`` reported at once, not when it is garbage."""
+    task.add_done_callback(_report)
+    return task
+
+
+async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.get_running_loop().set_exception_handler(_end_process)
+    await main
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        context = {"message": "a task has failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
+
+
+def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    log = logging.getLogger("waltz")
+    if error is None or isinstance(error, OSError):
+        log.warning("%s: %s", context.get("message"), error)
+        return
+    log.critical("%s; ending the process", context.get("message"), exc_info=error)
+    logging.shutdown()
+    os._exit(_SOFTWARE_ERROR)
 
 
 def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) -> None:

@@ -19,7 +19,7 @@ from waltz.net import (
     ListenFailed,
     dial,
 )
-from waltz.net.connection import KEEP_ALIVE_SECONDS
+from waltz.net.connection import HANDSHAKE_SECONDS, KEEP_ALIVE_SECONDS
 from waltz.protocol import (
     ADMIN,
     CLIENT_SERVER,
@@ -355,3 +355,50 @@ def test_keep_alives_of_an_idle_dialer(
 ) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         assert runner.run(_idle_for_a_while(dialer, writes_between)) == expected
+
+
+async def _say_nothing(seconds: float) -> list[str]:
+    loop = cast(SkippingLoop, asyncio.get_running_loop())
+    handler = Recorder()
+    connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
+    connection.connection_made(FakeTransport())
+    loop.skipped += seconds
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    said = list(handler.reasons)
+    connection.abort("the test is over")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (HANDSHAKE_SECONDS * 0.9, []),
+        (HANDSHAKE_SECONDS * 1.1, [f"no Hello within {HANDSHAKE_SECONDS:g} s"]),
+    ],
+)
+def test_a_peer_that_says_nothing_is_cut_off(seconds: float, said: list[str]) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        assert runner.run(_say_nothing(seconds)) == said
+
+
+async def test_no_requests_are_taken_from_a_peer_that_takes_no_answers() -> None:
+    async with listening() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
+        writer.write(CLIENT_SERVER.hello(dialer=True))
+        await eventually(lambda: port.handlers and port.handlers[0].connection)
+        handler = port.handlers[0]
+        connection = handler.connection
+        assert connection is not None
+        while not connection.congested:
+            connection.send(bytes(1 << 20))
+            await asyncio.sleep(0)
+        writer.write(FRAME)
+        await writer.drain()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not handler.bodies
+        while not handler.bodies:
+            await reader.read(1 << 20)
+        writer.close()
+        await writer.wait_closed()

@@ -19,7 +19,13 @@ from waltz.protocol import (
     ProtocolViolation,
     client_server,
 )
-from waltz.protocol.frames import HEAD_BYTES, encode_frame, encode_hello
+from waltz.protocol.frames import (
+    HEAD_BYTES,
+    HELLO_MAGIC,
+    MAX_HELLO_BYTES,
+    encode_frame,
+    encode_hello,
+)
 
 SPECS = st.sampled_from((CLIENT_SERVER, STORAGE, ADMIN))
 
@@ -192,3 +198,9 @@ def test_a_null_hello_text_is_taken() -> None:
 def test_bad_hellos_are_refused(body: bytes) -> None:
     with pytest.raises(ProtocolViolation, match="bad Hello"):
         FrameDecoder(STORAGE).feed(encode_frame(ord("H"), 0, body))
+
+
+def test_a_hello_may_not_be_as_long_as_other_frames() -> None:
+    head = encode_frame(HELLO_MAGIC, 0, bytes(MAX_HELLO_BYTES + 1))[:7]
+    with pytest.raises(ProtocolViolation, match=f"outside 0..{MAX_HELLO_BYTES}"):
+        FrameDecoder(CLIENT_SERVER).feed(head)

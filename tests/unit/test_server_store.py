@@ -47,7 +47,7 @@ def put(world: World, *texts: str, generation: int = 1) -> None:
 
 
 def wake_any(world: World) -> None:
-    world.wake(next(k for k in map(kind_of, world.wakes) if k != "forgive"))
+    world.wake(next(k for k in map(kind_of, world.wakes) if k not in ("forgive", "patience")))
 
 
 def reopen(world: World) -> None:
@@ -186,6 +186,24 @@ def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
     world.wake("retry")
     world.connect("b", "c")
     assert world.core.is_open
+    assert world.core.healthy
+
+
+def test_a_recovery_that_waits_too_long_is_unhealthy_and_says_for_whom() -> None:
+    world = start(new_world())
+    world.connect("a")
+    assert world.core.waiting_for is not None
+    assert world.core.healthy, "a replica may be a little late"
+    world.wake("patience")
+    assert not world.core.healthy
+    assert "absent: b, c" in world.notes[-1]
+    world.wake("patience")
+    assert not world.core.healthy, "it goes on saying so"
+    world.connect("b")
+    assert world.core.is_open
+    assert world.core.healthy
+    assert world.core.waiting_for is None
+    world.wake("patience")
     assert world.core.healthy
 
 

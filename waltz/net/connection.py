@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_SECONDS = 600.0
 """A dialing side that has written nothing for this long sends a keep-alive (wire.md section 3)."""
 
+HANDSHAKE_SECONDS = 10.0
+"""A peer that has not sent its Hello by then is cut off."""
+
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
 
@@ -59,6 +62,8 @@ class FrameConnection(asyncio.Protocol):
         self.congested = False
         self.closed = False
         self._dialer = dialer
+        self._owner_paused = False
+        self._reading = True
         self._on_end = on_end
         self._decoder = FrameDecoder(spec)
         self._ready = False
@@ -66,7 +71,8 @@ class FrameConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
-        self._keep_alive: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """Due: first the handshake, then, for a dialer, the next keep-alive."""
 
     @property
     def version(self) -> int:
@@ -104,13 +110,13 @@ class FrameConnection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """Stop reading: the peer will feel it."""
-        if self._transport is not None and not self.closed:
-            self._transport.pause_reading()
+        self._owner_paused = True
+        self._read_or_not()
 
     def resume_reading(self) -> None:
-        """Read on."""
-        if self._transport is not None and not self.closed:
-            self._transport.resume_reading()
+        """Read on, unless there is another reason not to."""
+        self._owner_paused = False
+        self._read_or_not()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet at once, without waiting for the peer's Hello."""
@@ -120,8 +126,7 @@ class FrameConnection(asyncio.Protocol):
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))
         self._last_write = self._loop.time()
-        if self._dialer:
-            self._arm_keep_alive()
+        self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._miss_hello)
 
     def data_received(self, data: bytes) -> None:
         """Parse one chunk and hand its messages over."""
@@ -131,6 +136,7 @@ class FrameConnection(asyncio.Protocol):
             bodies = self._decoder.feed(data)
             if not self._ready and self._decoder.version is not None:
                 self._ready = True
+                self._shaken_hands()
                 self.handler.ready(self)
             if bodies and not self.closed:
                 self.handler.received(bodies)
@@ -151,12 +157,28 @@ class FrameConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer does not drain what it is sent."""
         self.congested = True
+        self._read_or_not()
 
     def resume_writing(self) -> None:
         """The peer drains again."""
         self.congested = False
+        self._read_or_not()
         if not self.closed:
             self.handler.writable()
+
+    def _read_or_not(self) -> None:
+        """A listening side takes no more requests from a peer that does not take its answers.
+
+        The dialing side always reads on, so that the two cannot wait for each other.
+        """
+        wanted = not self._owner_paused and (self._dialer or not self.congested)
+        if wanted == self._reading or self._transport is None or self.closed:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:
@@ -170,15 +192,27 @@ class FrameConnection(asyncio.Protocol):
             return
         self.closed = True
         self._outgoing.clear()
-        if self._keep_alive is not None:
-            self._keep_alive.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._on_end is not None:
             self._on_end(self)
         self.handler.lost(reason)
 
+    def _miss_hello(self) -> None:
+        self._timer = None
+        log.warning("%s connection of %s: no Hello came", self.spec.name, self.peer)
+        self.abort(f"no Hello within {HANDSHAKE_SECONDS:g} s")
+
+    def _shaken_hands(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._dialer:
+            self._arm_keep_alive()
+
     def _arm_keep_alive(self) -> None:
         due = self._last_write + KEEP_ALIVE_SECONDS
-        self._keep_alive = self._loop.call_at(due, self._send_keep_alive)
+        self._timer = self._loop.call_at(due, self._send_keep_alive)
 
     def _send_keep_alive(self) -> None:
         if self.closed or self._transport is None:

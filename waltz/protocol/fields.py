@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from waltz.protocol.records import MalformedBatch, RecordBatch, RecordHeader, ReqId
 
-_SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEADER = struct.Struct(">qiiiii")
@@ -273,7 +272,6 @@ class SingleRecord:
         return batch
 
 
-SHORT = Number(_SHORT)
 INT = Number(_INT)
 LONG = Number(_LONG)
 BOOLEAN = Boolean()

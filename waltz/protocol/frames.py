@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
 
 _HEAD = struct.Struct(">bhi")
-_SHORT_COUNT = struct.Struct(">i")
 HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read."""
+MAX_HELLO_BYTES = 64 << 10
+"""The same for a Hello, which anybody may send."""
 
 
 class ProtocolViolation(Exception):
@@ -84,6 +85,7 @@ class FrameDecoder:
         self.version: int | None = None
         self.peer_text: str | None = None
         self._max_frame_bytes = max_frame_bytes
+        self._limit = MAX_HELLO_BYTES
         self._chunks: list[bytes] = []
         self._buffered = 0
         self._needed = HEAD_BYTES
@@ -108,7 +110,7 @@ class FrameDecoder:
             if (
                 magic != self.spec.magic
                 or version != self.version
-                or not 0 <= length <= self._max_frame_bytes
+                or not 0 <= length <= self._limit
             ):
                 self._check_head(chunk[position : position + HEAD_BYTES])
             end = position + HEAD_BYTES + length
@@ -151,8 +153,8 @@ class FrameDecoder:
                 f"frame of version {version} on a {self.spec.name} connection that agreed on "
                 f"version {expected[1]}"
             )
-        if not 0 <= length <= self._max_frame_bytes:
-            raise ProtocolViolation(f"frame length {length} is outside 0..{self._max_frame_bytes}")
+        if not 0 <= length <= self._limit:
+            raise ProtocolViolation(f"frame length {length} is outside 0..{self._limit}")
 
     def _agree(self, body: bytes) -> None:
         try:
@@ -166,6 +168,7 @@ class FrameDecoder:
                 f"this side {sorted(self.spec.versions)} of the {self.spec.name} protocol"
             )
         self.version = max(common)
+        self._limit = self._max_frame_bytes
 
 
 def _describe_stranger(head: bytes, spec: ProtocolSpec) -> str:

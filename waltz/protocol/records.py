@@ -58,9 +58,6 @@ class ReqId:
         return cls(*_REQ_ID.unpack_from(raw, offset))
 
 
-REQ_ID_BYTES = _REQ_ID.size
-
-
 @dataclass(frozen=True, slots=True)
 class RecordHeader:
     """A transaction without its data."""

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from waltz.metadata.policy import PolicyError
 from waltz.net import FrameConnection
-from waltz.protocol import ReqId
+from waltz.process import watched
+from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.append_codec import APPEND_TYPE, decode_append
 from waltz_server.effects import Append, Peer
@@ -151,14 +152,12 @@ class ClientConnection:
             case cs.RemovePreferredPartitionRequest(req_id, partitions):
                 self._prefer(req_id, partitions, preferred=False)
             case _:
-                assert self._connection is not None
-                self._connection.abort(f"{type(message).__name__} is not for a server")
+                raise MalformedMessage(f"{type(message).__name__} is not for a server")
 
     def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
         if not partitions:
-            assert self._connection is not None
-            self._connection.close("a preference without partitions")
-        elif min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
+            raise MalformedMessage("a preference without partitions")
+        if min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
             self._send(_preference_answer(req_id, preferred, result=False))
         else:
             self._spawn(self._change_preference(req_id, partitions, preferred))
@@ -177,7 +176,7 @@ class ClientConnection:
         self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = watched(asyncio.get_running_loop().create_task(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -13,7 +13,7 @@ _ENTRY_OVERHEAD_BYTES = 200
 
 
 class DataCache:
-    """Transactions of all partitions of a server; the one added or used first goes first.
+    """Transactions of all partitions of a server; the one added first goes first.
 
     An entry above a quarter of the capacity is not kept.
     """

@@ -99,7 +99,3 @@ class FeedCache:
             if got < take:
                 break
         return b"".join(parts)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._blocks.clear()

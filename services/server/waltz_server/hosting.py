@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_never
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.metrics import Timer
+from waltz.process import watched
 from waltz.protocol import storage as st
 from waltz_server.effects import (
     Again,
@@ -22,6 +23,7 @@ from waltz_server.effects import (
     Ask,
     Drop,
     Note,
+    PartitionEffect,
     Peer,
     ReadMetadata,
     Send,
@@ -107,7 +109,7 @@ class HostedPartition:
         self.core.answered(storage, request, response, elapsed_ms)
         self.settle()
 
-    def _perform(self, effect: Any) -> None:
+    def _perform(self, effect: PartitionEffect) -> None:
         match effect:
             case Send(peer, frames):
                 self._send(peer, frames)
@@ -130,7 +132,7 @@ class HostedPartition:
             case WriteMetadata():
                 self._spawn(self._write_metadata(effect))
             case _:
-                raise AssertionError(f"unknown effect {effect!r}")
+                assert_never(effect)
 
     def _time_resolved(self) -> None:
         arrivals, latency = self._arrivals, self.latency
@@ -154,7 +156,7 @@ class HostedPartition:
         self._timers.add(timer)
 
     def _spawn(self, work: Any) -> None:
-        task = self._loop.create_task(work)
+        task = watched(self._loop.create_task(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -82,5 +82,12 @@ def _health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
     in_touch = since is None or time.monotonic() - since < grace
     partitions = {str(h.core.id): h.core.store.healthy for h in node.partitions()}
     healthy = in_touch and all(partitions.values())
-    report = {"healthy": healthy, "zookeeper": in_touch, "partitions": partitions}
+    report: dict[str, Any] = {
+        "healthy": healthy,
+        "zookeeper": in_touch,
+        "partitions": partitions,
+    }
+    waiting = {str(h.core.id): h.core.store.waiting_for for h in node.partitions()}
+    if any(waiting.values()):
+        report["waiting"] = {partition: why for partition, why in waiting.items() if why}
     return healthy, {"server-health-check": report}

@@ -121,7 +121,7 @@ class Partition:
         """The open feeds, for metrics."""
         return self._feeds
 
-    def drain_effects(self) -> list[Any]:
+    def drain_effects(self) -> list[PartitionEffect]:
         """Return what is to be done since the last call, in order."""
         self._follow_store()
         effects, self._out = self._out, []

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.process import watched
 from waltz.protocol import storage as st
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class _Link:
         self._lost = asyncio.Event()
         self._asked: dict[int, float] = {}
         self._deadline: asyncio.TimerHandle | None = None
-        self._task = self._loop.create_task(self._keep_up())
+        self._task = watched(self._loop.create_task(self._keep_up()))
 
     @property
     def up(self) -> bool:

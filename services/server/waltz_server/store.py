@@ -35,6 +35,8 @@ from waltz_server.replication import Phase, ReplicationLimits, StoreSession
 
 _METADATA_RETRY_SECONDS = (0.1, 1.0)
 _FORGIVE_SECONDS = 60.0
+_PATIENCE_SECONDS = 5.0
+"""How long a recovery may wait for replicas before the partition counts as unhealthy."""
 _NO_SEQ = -2
 
 
@@ -100,7 +102,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """Whether the last session could be opened; true before the first."""
+        """Whether the last session opened, and in good time; true before the first."""
         self._limits = limits
         self._retry = retry
         self._generation = -1
@@ -151,6 +153,14 @@ class StorePartition:
     def active_replicas(self) -> frozenset[str]:
         """The replicas that take part in appends now."""
         return self._session.active() if self._session is not None else frozenset()
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the current session's recovery waits for, None if none is under way."""
+        session = self._session
+        if session is None or session.phase is not Phase.RECOVERING:
+            return None
+        return session.waiting_for()
 
     def drain_effects(self) -> list[StoreEffect]:
         """Return what is to be done since the last call, in order."""
@@ -284,6 +294,8 @@ class StorePartition:
             case ("retry", attempt):
                 if self._stage is _Stage.WAITING and attempt == self._attempt:
                     self._begin()
+            case ("patience", session_id):
+                self._lose_patience(session_id)
             case ("rested", storage):
                 if storage in self._storages:
                     self._storages[storage].resting = False
@@ -294,6 +306,14 @@ class StorePartition:
                     known.strikes = 0
 
     # ---- sessions
+
+    def _lose_patience(self, session_id: int) -> None:
+        """A recovery that waits for replicas says so again and again, until it is over."""
+        if self.waiting_for is None or session_id != self.session_id:
+            return
+        self.healthy = False
+        self._note(Level.WARNING, f"session {session_id} waits: {self.waiting_for}")
+        self._out.append(Wake(_PATIENCE_SECONDS, ("patience", session_id)))
 
     def _watch(self) -> None:
         """Keep in touch with the replicas, and with those that the current session still needs."""
@@ -336,6 +356,7 @@ class StorePartition:
             self.partition, begun, self._replicas, found.replicas, self._limits, self._queue
         )
         self._session = session
+        self._out.append(Wake(_PATIENCE_SECONDS, ("patience", session.session_id)))
         for name, storage in self._storages.items():
             if storage.up and not storage.resting:
                 session.storage_up(name)

@@ -1,0 +1,56 @@
+"""A process that contradicts itself ends; one that only loses a connection does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import asyncio
+from waltz.process import run_loop, set_up_logging, watched
+
+async def task():
+    {action}
+
+async def main():
+    loop = asyncio.get_running_loop()
+    {begin}
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    print("still here", flush=True)
+
+set_up_logging(verbose=False)
+run_loop(main())
+"""
+
+
+def run(action: str, begin: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    program = _PROGRAM.format(action=action, begin=begin)
+    return subprocess.run(
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_broken_invariant_in_a_task_ends_the_process() -> None:
+    ended = run("assert False, 'the log has a gap'", "watched(loop.create_task(task()))")
+    assert ended.returncode == 70
+    assert "the log has a gap" in ended.stderr
+    assert "still here" not in ended.stdout
+
+
+def test_a_broken_invariant_in_a_callback_ends_the_process() -> None:
+    ended = run("pass", "loop.call_soon(lambda: {}['missing'])")
+    assert ended.returncode == 70
+    assert "KeyError" in ended.stderr
+
+
+def test_a_lost_connection_does_not() -> None:
+    ended = run("raise ConnectionResetError('gone')", "watched(loop.create_task(task()))")
+    assert ended.returncode == 0
+    assert "still here" in ended.stdout
+
+
+def test_checks_cannot_be_switched_off() -> None:
+    ended = run("pass", "pass", "-O")
+    assert ended.returncode == 1
+    assert "without python -O" in ended.stderr
