@@ -288,6 +288,9 @@ class FakeTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
 
+    def abort(self) -> None:
+        self.close()
+
     def close(self) -> None:
         pass
 
