@@ -14,7 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from waltz.protocol.records import EMPTY_BATCH, NO_TRANSACTION, RecordBatch
+from waltz.protocol.records import (
+    EMPTY_BATCH,
+    NO_TRANSACTION,
+    WIRE_OVERHEAD_BYTES,
+    RecordBatch,
+)
 from waltz_storage.disk import Disk, DiskFile
 from waltz_storage.errors import NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.segment import (
@@ -31,9 +36,11 @@ from waltz_storage.segment_format import (
     DATA_SUFFIX,
     HEADER_BYTES,
     INDEX_SUFFIX,
+    RECORD_OVERHEAD_BYTES,
     Damage,
     SegmentEncoder,
     decode_records,
+    entry_position,
 )
 
 OUT_OF_ORDER = "transaction out of order"
@@ -191,19 +198,19 @@ class PartitionLog:
     def truncate(self, last_id: int) -> None:
         """Remove everything after ``last_id``, physically and durably before returning.
 
-        Source: disk.md section 7. Raises DiskFailed, PartitionDamaged.
+        Source: disk.md section 7. Raises DiskFailed, or PartitionDamaged with nothing removed.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
+        if last_id >= self.max_id:
+            return
+        end = self._cut_offset(last_id)
         while self._sealed and last_id + 1 < self._tail.first_id:
             self._tail.files.close()
             remove_files(self._disk, self.identity, self._tail.first_id)
             self._reopen_tail()
         if self._tail.next_id > last_id + 1:
-            try:
-                self._tail.cut(last_id + 1)
-            except Damage as damage:
-                raise self._damaged(self._tail.first_id, INDEX_SUFFIX, damage) from damage
+            self._tail.cut(last_id + 1, end)
 
     def checksum(self) -> int:
         """Return the CRC-32 over all records of all segments (disk.md section 10), signed."""
@@ -261,6 +268,22 @@ class PartitionLog:
     def _new_tail(self, files: SegmentFiles, segment: SealedSegment) -> TailSegment:
         options = self._options
         return TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+
+    def _cut_offset(self, last_id: int) -> int:
+        """Return where the segment must end that is cut after ``last_id``; raises PartitionDamaged.
+
+        Index entries of old records were never compared with the data: a cut that trusts a wrong
+        one would take what must stay.
+        """
+        segment = self._segment_of(last_id + 1)
+        if segment.first_id == last_id + 1:
+            return HEADER_BYTES
+        _, size, wire = self._read_segment(segment, last_id, 1, 0, must_have_one=True)
+        if size != len(wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
+            position = entry_position(last_id + 1 - segment.first_id)
+            damage = Damage(position, f"index corrupted: record {last_id} does not end there")
+            raise self._damaged(segment.first_id, INDEX_SUFFIX, damage)
+        return self._offsets(segment, self._files(segment.first_id).index, last_id, 1)[1]
 
     def _segment_of(self, transaction_id: int) -> SealedSegment:
         if transaction_id >= self._tail.first_id:

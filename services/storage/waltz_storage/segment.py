@@ -219,10 +219,9 @@ class TailSegment:
         self.flush_all()
         return self.sealed()
 
-    def cut(self, next_id: int) -> None:
-        """Remove the records from ``next_id`` on, physically, before returning."""
+    def cut(self, next_id: int, end: int) -> None:
+        """Remove the records from ``next_id`` on, which begin at ``end``, before returning."""
         assert self.first_id <= next_id < self.next_id
-        (end,) = self.offsets(next_id, 1)[:1]
         kept = next_id - self.first_id
         if kept < self._indexed:
             self._indexed = kept
