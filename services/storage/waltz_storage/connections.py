@@ -5,6 +5,7 @@ A connection is not read from while too much of it is under way, or it does not 
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import deque
@@ -19,6 +20,8 @@ from waltz.protocol.failures import RpcFailure
 from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.engine import Append, Arrival, Ask
 from waltz_storage.errors import RequestRefused
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -208,7 +211,10 @@ class AdminConnection:
     def _answer(self, answer: admin.Response | None) -> None:
         connection = _ready(self._intake.connection)
         if answer is None:
-            connection.close("a request that cannot be answered")
+            if not connection.closed:
+                reason = "a request that cannot be answered"
+                log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
+                connection.close(reason)
             return
         connection.send(admin.encode(answer, connection.version))
         self._intake.done(_LIST_WEIGHT)
