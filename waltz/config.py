@@ -31,6 +31,8 @@ class _Required:
 
 REQUIRED = _Required()
 
+_LARGEST = (1 << 63) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -46,7 +48,10 @@ def integer(value: Any) -> int:
     """Parse a whole number; YAML already made most of them ints."""
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError("a whole number is wanted")
-    return int(value)
+    number = int(value)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"a whole number up to {_LARGEST} is wanted")
+    return number
 
 
 def positive(value: Any) -> int:
