@@ -6,15 +6,32 @@ Paths and forms are those of behaviour.md section 12. There is no HTTP without a
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from waltz.metrics import Registry
 from waltz.net import ListenFailed
+
+log = logging.getLogger(__name__)
+
+_LONGEST_REASON = 200
+
+
+class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
+    """What a peer does wrong is worth one line; a traceback is for errors of this side."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        if isinstance(exc_info, HttpProcessingError):
+            reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
+            self.warning(f"{msg}: %s", *args, reason)
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **more)
 
 
 def build_version() -> str | None:
@@ -40,7 +57,8 @@ async def serve_http(
     if port is None:
         yield None
         return
-    runner = web.AppRunner(_application(service, registry, health), access_log=None)
+    application = _application(service, registry, health)
+    runner = web.AppRunner(application, access_log=None, logger=_PeersInOneLine(log))
     await runner.setup()
     try:
         try:
