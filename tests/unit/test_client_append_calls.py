@@ -140,6 +140,67 @@ async def test_submit_may_have_nothing_to_do() -> None:
         assert len(cluster.logs[0].entries) == 1
 
 
+async def test_the_time_of_submit_covers_waiting_for_a_server() -> None:
+    async with fake_cluster() as cluster:
+        client = await cluster.client(append_timeout_seconds=0.05)
+        for timeout in (None, 0.05):
+            with pytest.raises(ClusterUnreachable, match="partition 0 was not mounted"):
+                await client.submit(0, lambda attempt: Draft(b"a"), timeout=timeout)
+
+
+async def test_the_time_of_submit_covers_the_callers_building() -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        client = await cluster.client()
+        never: asyncio.Future[Draft] = asyncio.get_running_loop().create_future()
+        with pytest.raises(ClusterUnreachable, match="build did not return"):
+            await client.submit(0, lambda attempt: never, timeout=0.05)
+        assert cluster.logs[0].entries == []
+
+
+async def test_the_time_of_submit_covers_all_attempts() -> None:
+    """Deciding by a state that never catches up is refused over and over, but not in a spin."""
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        client = await cluster.client()
+        row = [Lock("row", 1)]
+        await client.append(0, b"a", write_locks=row)
+        attempts: list[Attempt] = []
+
+        def build(attempt: Attempt) -> Draft:
+            attempts.append(attempt)
+            return Draft(b"b", write_locks=row, mark=-1)
+
+        with pytest.raises(LockFailed) as caught:
+            await client.submit(0, build, timeout=0.3)
+        assert caught.value.transaction_id == 0
+        assert 2 <= len(attempts) <= 8
+        assert [e.data for e in cluster.logs[0].entries] == [b"a"]
+
+
+async def test_what_is_no_draft_is_refused() -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        client = await cluster.client()
+        build: Any = lambda attempt: b"data"  # noqa: E731 - what the types would refuse
+        with pytest.raises(TypeError, match=r"build returned bytes: it must return a waltz\.Draft"):
+            await client.submit(0, build)
+
+
+async def test_mounting_and_flushing_end_in_time() -> None:
+    async with fake_cluster() as cluster:
+        client = await cluster.client(answer_timeout_seconds=0.05)
+        with pytest.raises(ClusterUnreachable, match="partition 0 was not mounted"):
+            await client.mount(0)
+        append = asyncio.ensure_future(client.append(0, b"a"))
+        await asyncio.sleep(0)
+        with pytest.raises(ClusterUnreachable, match=r"not every append .* had its outcome"):
+            await client.flush()
+        await cluster.start_server(0)
+        await client.flush(timeout=10)
+        assert await append == 0
+
+
 async def test_what_build_raises_comes_out() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)

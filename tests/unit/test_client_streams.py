@@ -14,6 +14,7 @@ from tests.fake_server import fake_cluster
 from waltz.client import (
     ClientAhead,
     ClientClosed,
+    ClusterUnreachable,
     DataCorrupt,
     PartitionUnknown,
     Stream,
@@ -334,3 +335,16 @@ async def test_a_serializer_works_both_ways() -> None:
         async for transaction in client.stream(0, data=True):
             assert transaction.data == "grüß"
             break
+
+
+async def test_reads_and_marks_end_in_time() -> None:
+    async with fake_cluster() as cluster:
+        client = await cluster.client(answer_timeout_seconds=10)
+        with pytest.raises(ClusterUnreachable, match="no server told the high-water mark"):
+            await client.high_water_mark(0, timeout=0.05)
+        with pytest.raises(ClusterUnreachable, match="the data of transaction 7 of partition 0"):
+            await client.read(0, 7, timeout=0.05)
+        await cluster.start_server(0)
+        assert await client.high_water_mark(0) == -1
+        with pytest.raises(TransactionNotFound):
+            await client.read(0, 7)

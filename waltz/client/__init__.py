@@ -7,10 +7,12 @@ What decides is pure, one partition at a time:
 * `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
-`appender`, `asker`, `stream`, and `client`, the API itself. `settings` reads configuration files.
+`appender`, `asker`, `stream`, `submitting`, and `client`, the API itself, opened by `connecting`.
+`deadlines` bounds waiting. `settings` reads configuration files.
 """
 
-from waltz.client.client import Client, connect
+from waltz.client.client import Client
+from waltz.client.connecting import connect
 from waltz.client.errors import (
     AppendUncertain,
     ClientAhead,

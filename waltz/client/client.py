@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from waltz.client.appender import Appender
 from waltz.client.appends import Append
 from waltz.client.asker import Asker
+from waltz.client.deadlines import in_time
 from waltz.client.directory import Directory
 from waltz.client.errors import (
     ClientClosed,
     ClusterNotFound,
     ClusterUnreachable,
     DataTooLarge,
-    LockFailed,
     PartitionUnknown,
     TransactionNotFound,
 )
 from waltz.client.opening import Opening
 from waltz.client.settings import ClientOptions, read_client_settings
 from waltz.client.stream import Stream, StreamSources
-from waltz.client.values import MAX_DATA_BYTES, Attempt, Draft, Serializer
+from waltz.client.submitting import Build, submit
+from waltz.client.values import MAX_DATA_BYTES, Draft
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ClusterParams
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.membership import ClientMembership
-from waltz.net import TlsConfig
 from waltz.protocol.locks import Lock, lock_hashes
 from waltz.protocol.records import NO_TRANSACTION, checksum
 
-log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-Build = Callable[[Attempt], Draft | None] | Callable[[Attempt], Awaitable[Draft | None]]
-"""Decides what to append, given the attempt; None if there is nothing to do."""
+log = logging.getLogger(__name__)
 
 
 class Client:
@@ -186,34 +185,34 @@ class Client:
         ``attempt.mark``), and after a lock failure at least ``attempt.conflict``; it may be a
         coroutine function that waits for that. Returns the transaction id, or None.
 
-        ``timeout`` (seconds) bounds each attempt. Raises what `append` raises, but LockFailed.
+        ``timeout`` (seconds; by default the client's for appends, or none) bounds the whole call:
+        waiting for the partition, ``build`` and all attempts. When it runs out between attempts,
+        with nothing under way, the error is the LockFailed of the last one. Otherwise this raises
+        what `append` raises, but LockFailed, and TypeError if ``build`` returns anything else.
         """
         self._check(partition)
-        number, conflict = 0, None
-        while True:
-            number += 1
-            fed = await self._appender.mount(partition)
-            attempt = Attempt(partition, number, fed, conflict)
-            draft = build(attempt)
-            if inspect.isawaitable(draft):
-                draft = await draft
-            if draft is None:
-                return None
-            assert isinstance(draft, Draft), "build must return a waltz.Draft or None"
-            mark = attempt.mark if draft.mark is None else draft.mark
-            try:
-                return await self._append(partition, draft, mark, timeout)
-            except LockFailed as failed:
-                conflict = failed.transaction_id
+        seconds = self._options.append_timeout_seconds if timeout is None else timeout
+        mount = partial(self._appender.mount, partition)
+        return await submit(partition, build, mount, partial(self._append, partition), seconds)
 
-    async def mount(self, partition: int, mark: int | None = None) -> int:
+    async def mount(
+        self,
+        partition: int,
+        mark: int | None = None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> int:
         """Make ready to append, and return the last transaction that this client has been fed.
 
         Appending does it by itself, from the partition's high-water mark. A first call with
         ``mark`` has everything after it fed, so that ClientAhead tells a mark of another log.
+
+        ``timeout`` is in seconds, here and below; by default the client's for answers, or none.
+        Raises ClusterUnreachable when it has run out, PartitionUnknown, ClientClosed.
         """
         self._check(partition)
-        return await self._appender.mount(partition, mark)
+        work = self._appender.mount(partition, mark)
+        return await self._in_time(work, timeout, f"partition {partition} was not mounted")
 
     def stream(
         self,
@@ -250,30 +249,50 @@ class Client:
         self._streams.add(stream)
         return stream
 
-    async def read(self, partition: int, transaction_id: int) -> Any:
+    async def read(
+        self,
+        partition: int,
+        transaction_id: int,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> Any:
         """Return the data of one transaction, its checksum verified.
 
-        Raises TransactionNotFound, DataCorrupt, PartitionUnknown, ClientClosed.
+        Raises TransactionNotFound, DataCorrupt, ClusterUnreachable when time has run out,
+        PartitionUnknown, ClientClosed.
         """
         self._check(partition)
-        mark = self._asker.known_mark(partition)
-        if transaction_id > mark:
-            # Not asked for blindly: a server of 0.13.2 never forgets that an id was missing.
-            mark = await self._asker.mark(partition)
-        if not NO_TRANSACTION < transaction_id <= mark:
-            raise TransactionNotFound(partition, transaction_id, mark)
-        return self._deserialize(await self._asker.data(partition, transaction_id))
+        missing = f"the data of transaction {transaction_id} of partition {partition} did not come"
+        data = await self._in_time(self._data(partition, transaction_id), timeout, missing)
+        return self._deserialize(data)
 
-    async def high_water_mark(self, partition: int) -> int:
-        """Return the id of the partition's last committed transaction, -1 if there is none."""
+    async def high_water_mark(
+        self,
+        partition: int,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> int:
+        """Return the id of the partition's last committed transaction, -1 if there is none.
+
+        Raises ClusterUnreachable when time has run out, PartitionUnknown, ClientClosed.
+        """
         self._check(partition)
-        return await self._asker.mark(partition)
+        missing = f"no server told the high-water mark of partition {partition}"
+        return await self._in_time(self._asker.mark(partition), timeout, missing)
 
-    async def flush(self) -> None:
-        """Return when every append called before this has its outcome."""
+    async def flush(
+        self,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> None:
+        """Return when every append called before this has its outcome.
+
+        Raises ClusterUnreachable when time has run out (the appends go on), ClientClosed.
+        """
         if self._closed:
             raise ClientClosed
-        await self._appender.flush()
+        missing = "not every append called before flush had its outcome"
+        await self._in_time(self._appender.flush(), timeout, missing)
 
     async def close(self) -> None:
         """Close everything. Unresolved appends raise AppendUncertain. May be called again."""
@@ -318,6 +337,20 @@ class Client:
             seconds = self._options.append_timeout_seconds
         return await self._appender.append(partition, append, seconds)
 
+    async def _data(self, partition: int, transaction_id: int) -> bytes:
+        mark = self._asker.known_mark(partition)
+        if transaction_id > mark:
+            # Not asked for blindly: a server of 0.13.2 never forgets that an id was missing.
+            mark = await self._asker.mark(partition)
+        if not NO_TRANSACTION < transaction_id <= mark:
+            raise TransactionNotFound(partition, transaction_id, mark)
+        return await self._asker.data(partition, transaction_id)
+
+    async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
+        if seconds is None:
+            seconds = self._options.answer_timeout_seconds
+        return await in_time(work, seconds, missing)
+
     def _check(self, partition: int) -> None:
         if self._closed:
             raise ClientClosed
@@ -349,49 +382,3 @@ class Client:
                 "another",
                 self._client_id,
             )
-
-
-def connect(
-    zookeeper: str,
-    *,
-    root: str,
-    tls: TlsConfig | None = None,
-    serializer: Serializer | None = None,
-    session_timeout_ms: int = 30_000,
-    connect_timeout: float = 10.0,
-    append_timeout: float | None = None,
-    max_in_flight: int = 1000,
-    stream_buffer: int = 10_000,
-) -> Opening[Client]:
-    """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
-
-    To be awaited, or entered with ``async with``, which closes it::
-
-        import asyncio
-        import waltz
-
-        async def main() -> None:
-            async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
-                tx = await client.append(0, b"hello", write_locks=[waltz.Lock("greeting", 1)])
-                async for transaction in client.stream(0, until=tx, data=True):
-                    print(transaction.id, transaction.data)
-
-        asyncio.run(main())
-
-    ``tls`` says how connections to servers are secured: by default they are, with any server
-    certificate accepted, as in Waltz 0.13.2. The other arguments are explained in
-    `ClientOptions`.
-
-    Raises ClusterUnreachable when ZooKeeper does not answer, ClusterNotFound when there is no
-    cluster at ``root``, waltz.metadata.paths.BadRoot, waltz.net.TlsConfigError.
-    """
-    options = ClientOptions(
-        tls=tls or TlsConfig(),
-        serializer=serializer,
-        session_timeout_ms=session_timeout_ms,
-        connect_timeout_seconds=connect_timeout,
-        append_timeout_seconds=append_timeout,
-        max_in_flight=max_in_flight,
-        stream_buffer=stream_buffer,
-    )
-    return Opening(lambda: Client.open(zookeeper, root, options))

@@ -10,7 +10,10 @@ class WaltzError(Exception):
 
 
 class ClusterUnreachable(WaltzError):
-    """ZooKeeper, or the server of a partition, could not be reached in time; nothing was sent."""
+    """ZooKeeper, or the server of a partition, did not answer in time.
+
+    Raised by an append, it means that nothing was sent.
+    """
 
 
 class ClusterNotFound(WaltzError):

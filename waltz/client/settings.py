@@ -26,7 +26,8 @@ class ClientOptions:
     """Everything about a client but which cluster it is for.
 
     ``serializer`` turns values into bytes and back; without one data is bytes.
-    ``append_timeout_seconds`` bounds every append that does not say otherwise (None: no bound).
+    ``append_timeout_seconds`` bounds every `Client.append` and `Client.submit` that does not say
+    otherwise, ``answer_timeout_seconds`` every other question (None: no bound).
     ``max_in_flight`` is the number of unresolved appends per partition beyond which others wait.
     ``long_wait_seconds`` is how long an append may be without outcome before it is asked after.
     ``stream_buffer`` is the number of transactions that a stream holds before it stops reading.
@@ -37,6 +38,7 @@ class ClientOptions:
     session_timeout_ms: int = 30_000
     connect_timeout_seconds: float = 10.0
     append_timeout_seconds: float | None = None
+    answer_timeout_seconds: float | None = None
     max_in_flight: int = 1000
     long_wait_seconds: float = 5.0
     stream_buffer: int = 10_000

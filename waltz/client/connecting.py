@@ -1,0 +1,57 @@
+"""Opens clients by arguments. Touches nothing before it is awaited."""
+
+from __future__ import annotations
+
+from waltz.client.client import Client
+from waltz.client.opening import Opening
+from waltz.client.settings import ClientOptions
+from waltz.client.values import Serializer
+from waltz.net import TlsConfig
+
+
+def connect(
+    zookeeper: str,
+    *,
+    root: str,
+    tls: TlsConfig | None = None,
+    serializer: Serializer | None = None,
+    session_timeout_ms: int = 30_000,
+    connect_timeout: float = 10.0,
+    append_timeout: float | None = None,
+    answer_timeout: float | None = None,
+    max_in_flight: int = 1000,
+    stream_buffer: int = 10_000,
+) -> Opening[Client]:
+    """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
+
+    To be awaited, or entered with ``async with``, which closes it::
+
+        import asyncio
+        import waltz
+
+        async def main() -> None:
+            async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
+                tx = await client.append(0, b"hello", write_locks=[waltz.Lock("greeting", 1)])
+                async for transaction in client.stream(0, until=tx, data=True):
+                    print(transaction.id, transaction.data)
+
+        asyncio.run(main())
+
+    ``tls`` says how connections to servers are secured: by default they are, with any server
+    certificate accepted, as in Waltz 0.13.2. The other arguments are explained in
+    `ClientOptions`.
+
+    Raises ClusterUnreachable when ZooKeeper does not answer, ClusterNotFound when there is no
+    cluster at ``root``, waltz.metadata.paths.BadRoot, waltz.net.TlsConfigError.
+    """
+    options = ClientOptions(
+        tls=tls or TlsConfig(),
+        serializer=serializer,
+        session_timeout_ms=session_timeout_ms,
+        connect_timeout_seconds=connect_timeout,
+        append_timeout_seconds=append_timeout,
+        answer_timeout_seconds=answer_timeout,
+        max_in_flight=max_in_flight,
+        stream_buffer=stream_buffer,
+    )
+    return Opening(lambda: Client.open(zookeeper, root, options))

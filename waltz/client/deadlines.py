@@ -1,0 +1,30 @@
+"""Bounds how long something is waited for, and says by name what did not come. Reads the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from waltz.client.errors import ClusterUnreachable
+
+T = TypeVar("T")
+
+
+async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
+    """Return what ``work`` returns. Raises ClusterUnreachable if it takes over ``seconds``.
+
+    ``missing`` is the clause that the error begins with, such as "partition 0 told no mark". None:
+    there is no bound.
+    """
+    bound = asyncio.timeout(seconds)
+    try:
+        async with bound:
+            return await work
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        raise ClusterUnreachable(
+            f"{missing} within {seconds:g} s: check that servers and storages are running and "
+            "reachable"
+        ) from None

@@ -1,0 +1,92 @@
+"""Builds and appends a transaction until no lock stands in the way. Reads the clock; calls others.
+
+What mounts and appends is given, so that the network is not touched here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+
+from waltz.client.errors import ClusterUnreachable, LockFailed, WaltzError
+from waltz.client.values import Attempt, Draft
+
+Build = Callable[[Attempt], Draft | None] | Callable[[Attempt], Awaitable[Draft | None]]
+"""Decides what to append, given the attempt; None if there is nothing to do."""
+
+_PAUSE_SECONDS = 0.05
+"""Before an attempt at which the client knows no more than at the one before."""
+
+
+Mount = Callable[[], Awaitable[int]]
+"""Makes the partition ready and returns the last transaction fed."""
+
+Append = Callable[[Draft, int, float | None], Awaitable[int]]
+"""Appends a draft at a mark within so many seconds (None: no bound); returns the id."""
+
+
+async def submit(
+    partition: int, build: Build, mount: Mount, append: Append, seconds: float | None
+) -> int | None:
+    """See `waltz.Client.submit`; everything together takes ``seconds`` at most."""
+    loop = asyncio.get_running_loop()
+    deadline = None if seconds is None else loop.time() + seconds
+    attempt: Attempt | None = None
+    conflict: int | None = None
+    while True:
+        missing = f"partition {partition} was not mounted"
+        bound = asyncio.timeout_at(deadline)
+        try:
+            async with bound:
+                attempt = await _next(partition, mount, attempt, conflict)
+                missing = f"build did not return, in attempt {attempt.number},"
+                draft = await _built(build, attempt)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise _late(partition, conflict, missing) from None
+        if draft is None:
+            return None
+        left = None if deadline is None else deadline - loop.time()
+        if left is not None and left <= 0:
+            raise _late(partition, conflict, missing)
+        try:
+            return await append(draft, attempt.mark if draft.mark is None else draft.mark, left)
+        except LockFailed as failed:
+            conflict = failed.transaction_id
+
+
+async def _next(
+    partition: int, mount: Mount, before: Attempt | None, conflict: int | None
+) -> Attempt:
+    fed = await mount()
+    if before is None:
+        return Attempt(partition, 1, fed)
+    if fed == before.mark:
+        # The caller's state is behind: asking at once would be refused as quickly again.
+        await asyncio.sleep(_PAUSE_SECONDS)
+        fed = await mount()
+    return Attempt(partition, before.number + 1, fed, conflict)
+
+
+async def _built(build: Build, attempt: Attempt) -> Draft | None:
+    draft = build(attempt)
+    if inspect.isawaitable(draft):
+        draft = await draft
+    if draft is not None and not isinstance(draft, Draft):
+        raise TypeError(
+            f"build returned {type(draft).__name__}: it must return a waltz.Draft, or None if "
+            "there is nothing to append"
+        )
+    return draft
+
+
+def _late(partition: int, conflict: int | None, missing: str) -> WaltzError:
+    """Return the error of time that ran out while nothing was sent."""
+    if conflict is not None:
+        return LockFailed(partition, conflict)
+    return ClusterUnreachable(
+        f"{missing} in the time given to submit, and nothing was sent: check that servers are "
+        "running and reachable, or give it more time"
+    )
