@@ -163,12 +163,15 @@ class History:
         assert all(max(self.last_taken[x], START) <= each.client_mark for x in checked)
 
     def _check_order(self, before: list[Append], gone: set[int]) -> None:
-        waiting: set[int] = set()
+        clients: set[int] = set()
+        wanted: set[int] = set()
         for each in before:
             if id(each) in gone:
-                assert each.client_id not in waiting, "appends of one client were reordered"
+                assert each.client_id not in clients, "appends of one client were reordered"
+                assert not _locks(each) & wanted, "a later append got a lock first"
             else:
-                waiting.add(each.client_id)
+                clients.add(each.client_id)
+                wanted |= _locks(each)
         for client in PEERS:
             order = [id(a) for a in before if a.client_id == client]
             mine = [id(a) for a in self.submitted if a.client_id == client and id(a) in order]

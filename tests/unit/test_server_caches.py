@@ -122,6 +122,14 @@ def test_the_data_cache_is_bounded_and_never_wrong(
     assert cache.used_bytes == sum(len(data) + 200 for data in kept if data is not None)
 
 
+def test_what_was_put_first_goes_first() -> None:
+    cache = DataCache(4 * 300)
+    for transaction_id in range(100):
+        cache.put(0, transaction_id, b"x" * 100)
+        assert cache.used_bytes <= 4 * 300
+    assert [t for t in range(100) if cache.get(0, t)] == [96, 97, 98, 99]
+
+
 def test_large_entries_are_not_kept_and_displace_nothing() -> None:
     cache = DataCache(4000)
     cache.put(0, 1, b"x" * 100)

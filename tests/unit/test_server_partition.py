@@ -239,6 +239,25 @@ def test_an_eager_append_keeps_its_lock_through_a_change_of_generation() -> None
     assert [m.transaction_id for m in said(world, two) if isinstance(m, cs.LockFailure)]
 
 
+def test_an_eager_append_meets_the_locks_that_others_took_in_between() -> None:
+    world = opened()
+    mounted(world, 1)
+    world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
+    world.version += 1
+    for storage in world.storages.values():
+        storage.records.append(record(0, "others took lock 7"))
+        storage.session = storage.fence = 1
+    world.hold(*NAMES)
+    world.core.set_generation(3)
+    world.settle()
+    peer = mount(world, 1, generation=3)
+    put(world, peer, append("eager", generation=3, mark=-1, write=(7,)))
+    world.release(*NAMES)
+    failures = [m for m in said(world, peer) if isinstance(m, cs.LockFailure)]
+    assert [m.transaction_id for m in failures] == [0]
+    assert log_of(world) == ["others took lock 7"]
+
+
 # ---- mount and flush
 
 

@@ -1,0 +1,200 @@
+"""Reads through a partition's store, and replicas that lag behind and catch up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.scripted_storages import ScriptedStorage
+from tests.store_world import (
+    LIMITS,
+    NAMES,
+    everywhere,
+    kinds,
+    new_world,
+    opened,
+    put,
+    reopen,
+    start,
+)
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import storage as st
+from waltz_server.effects import Fetched
+
+# ---- replicas that lag
+
+
+def test_a_slow_replica_is_fed_from_memory() -> None:
+    world = opened()
+    world.hold("c")
+    put(world, *(str(i) for i in range(20)))
+    assert len(world.waiting("c")) == LIMITS.batches_in_flight
+    world.release("c")
+    assert world.storages["c"].texts == [str(i) for i in range(20)]
+    assert kinds(world, "a") == kinds(world, "b") == kinds(world, "c")
+    assert set(kinds(world, "c")) == {"AppendRequest"}
+
+
+def test_a_replica_beyond_the_memory_copies_from_its_peers() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    world.hold("c")
+    put(world, *(str(i) for i in range(300)))
+    world.release("c")
+    assert world.storages["c"].texts == [str(i) for i in range(300)]
+    assert "RecordListRequest" in kinds(world, "a") + kinds(world, "b")
+    put(world, "more")
+    assert world.storages["c"].texts[-1] == "more"
+    assert world.core.active_replicas == set(NAMES)
+
+
+def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    for name in "ab":
+        world.storages[name].refusing[st.RecordListRequest] = "unreadable"
+    world.hold("c")
+    put(world, *(str(i) for i in range(30)))
+    session = world.core.session_id
+    world.release("c")
+    assert world.core.session_id == session
+    assert world.core.active_replicas == {"a", "b"}
+    put(world, "more")
+    assert [t for _, t in world.committed()][-1] == "more"
+
+
+def test_recovery_copies_in_portions() -> None:
+    world = new_world(replace(LIMITS, copy_records=3))
+    world.storages = {
+        "a": ScriptedStorage("a", last=9, session=0),
+        "b": ScriptedStorage("b", last=9, session=0),
+        "c": ScriptedStorage("c", last=1, session=0),
+    }
+    state = ReplicaState(0, UNRESOLVED)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    start(world)
+    world.connect()
+    copies = [
+        request.records.count
+        for name, request, _ in world.calls
+        if name == "c" and isinstance(request, st.AppendRequest)
+    ]
+    assert copies == [3, 3, 2]
+    assert world.core.active_replicas == set(NAMES)
+    assert everywhere(world) == [str(i) for i in range(10)]
+
+
+def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
+    world = start(new_world())
+    world.storages["c"].refusing[st.LastSessionInfoRequest] = "not assigned"
+    world.connect()
+    assert world.core.active_replicas == {"a", "b"}
+    session = world.core.session_id
+    assert any("c is not ready: not assigned" in note for note in world.notes)
+    assert [world.wake("rested"), world.wake("rested")] == [0.1, 0.2]
+    world.storages["c"].refusing.clear()
+    world.wake("rested")
+    assert world.core.active_replicas == set(NAMES)
+    assert world.core.session_id == session
+
+
+# ---- reads
+
+
+def test_reads_go_to_another_replica_when_one_cannot() -> None:
+    world = opened()
+    put(world, "1", "2", "3")
+    world.storages["a"].refusing[st.RecordListRequest] = "damaged"
+    world.take_events()
+    for _ in range(4):
+        world.core.fetch_records(0, 2, "token")
+        world.settle()
+    fetched = [e for e in world.events if isinstance(e, Fetched)]
+    assert len(fetched) == 4
+    for each in fetched:
+        assert each.records is not None
+        assert [r.data for r in each.records] == [b"1", b"2"]
+
+
+def test_a_read_that_nobody_can_answer_says_who_was_tried() -> None:
+    world = opened()
+    put(world, "1")
+    for storage in world.storages.values():
+        storage.refusing[st.RecordListRequest] = "damaged"
+    world.take_events()
+    world.core.fetch_records(0, 1, "token")
+    world.settle()
+    (fetched,) = world.events
+    assert fetched.token == "token"
+    assert "a, b, c" in fetched.error
+
+
+def test_reads_never_reach_beyond_the_mark() -> None:
+    world = opened()
+    put(world, "1", "2")
+    world.hold("b", "c")
+    put(world, "uncommitted")
+    world.core.fetch_records(0, 10, "token")
+    world.core.fetch_headers(1, 10, "headers")
+    world.release("b", "c")
+    records, headers = (e for e in world.events if isinstance(e, Fetched))
+    assert records.records is not None
+    assert records.records.count == 2
+    assert headers.headers is not None
+    assert [h.transaction_id for h in headers.headers] == [1]
+
+
+def test_reads_wait_for_the_next_session() -> None:
+    world = opened()
+    put(world, "1")
+    world.cut("a")
+    world.cut("b")
+    world.core.fetch_records(0, 1, "token")
+    world.settle()
+    assert not any(isinstance(e, Fetched) for e in world.events)
+    world.connect("a", "b")
+    reopen(world)
+    assert [e.token for e in world.events if isinstance(e, Fetched)] == ["token"]
+
+
+def test_a_read_whose_storage_is_lost_is_read_elsewhere() -> None:
+    world = opened()
+    put(world, "1")
+    world.hold("a", "b", "c")
+    world.core.fetch_records(0, 1, "token")
+    world.settle()
+    (asked,) = [name for name in NAMES if world.waiting(name)]
+    world.held.clear()
+    world.cut(asked)
+    (fetched,) = [e for e in world.events if isinstance(e, Fetched)]
+    assert fetched.records is not None
+
+
+def test_a_slow_replica_is_asked_less_often() -> None:
+    world = opened()
+    put(world, "1")
+    asked = []
+    for _ in range(60):
+        world.hold(*NAMES)
+        world.core.fetch_records(0, 1, "token")
+        world.settle()
+        (name,) = [n for n in NAMES if world.waiting(n)]
+        request = world.waiting(name)[0]
+        world.held.clear()
+        world._asked.clear()
+        answer = world.storages[name].handle(request)
+        world.core.answered(name, request, answer, 500.0 if name == "a" else 1.0)
+        world.settle()
+        asked.append(name)
+    assert asked.count("a") < 6 < asked.count("b")
+
+
+def test_a_read_goes_only_to_replicas_that_have_the_id() -> None:
+    world = opened()
+    put(world, "1")
+    world.hold("c")
+    put(world, "2")
+    world.calls.clear()
+    for _ in range(9):
+        world.core.fetch_records(1, 1, "token")
+        world.settle()
+    assert len([e for e in world.events if isinstance(e, Fetched) and e.records]) == 9
+    assert "RecordListRequest" not in kinds(world, "c")
+    assert not any(isinstance(r, st.RecordListRequest) for r in world.waiting("c"))
