@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from pathlib import Path
@@ -16,6 +17,8 @@ from waltz.client.settings import read_client_settings
 from waltz.config import ConfigError
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.memory import MemoryZooKeeper
+from waltz.metadata.recipe import View
+from waltz.metadata.store import OnChange
 from waltz.net import TlsConfig, TlsConfigError
 
 
@@ -164,3 +167,71 @@ async def test_a_session_that_ends_does_not_end_the_client() -> None:
         assert await client.append(0, b"c") == 2
         await client.close()
         await store.close()
+
+
+class LosableCluster(Cluster):
+    """Metadata whose membership cannot be read any more when ``lost`` is set."""
+
+    lost = False
+
+    async def view(self, on_change: OnChange | None = None) -> View:
+        if self.lost:
+            raise PermissionError("no access to the membership")
+        return await super().view(on_change)
+
+
+async def test_a_client_that_loses_track_of_the_servers_fails() -> None:
+    async with fake_cluster(2) as cluster:
+        await cluster.start_server(0)
+        metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        await client.append(0, b"a")
+        got: list[int] = []
+
+        async def follow() -> None:
+            async for transaction in client.stream(0, data=True):
+                got.append(transaction.id)
+
+        waiting = [
+            asyncio.ensure_future(work)
+            for work in (
+                follow(),
+                client.append(1, b"c"),
+                client.high_water_mark(1),
+                client.read(1, 0),
+                client.flush(),
+            )
+        ]
+        await eventually(lambda: got == [0])
+        cluster.partition(0).auto = False
+        sent = asyncio.ensure_future(client.append(0, b"b"))
+        await eventually(lambda: cluster.partition(0).pending)
+        metadata.lost = True
+        await cluster.start_server()
+        with pytest.raises(waltz.AppendUncertain, match="PermissionError: no access"):
+            await sent
+        for call in waiting:
+            with pytest.raises(waltz.ClientFailed, match="PermissionError: no access"):
+                await call
+        for work in (client.append(0, b"d"), client.mount(0), client.read(0, 0), client.flush()):
+            with pytest.raises(waltz.ClusterUnreachable, match="close it and open another"):
+                await work
+        with pytest.raises(waltz.ClientFailed):
+            client.stream(0)
+        await client.close()
+        with pytest.raises(waltz.ClientClosed):
+            await client.append(0, b"e")
+        await metadata.store.close()
+
+
+async def test_a_client_whose_metadata_are_closed_under_it_fails() -> None:
+    async with fake_cluster() as cluster:
+        store = cluster.zookeeper.connect()
+        client = await waltz.Client.over(
+            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
+        )
+        append = asyncio.ensure_future(client.append(0, b"a"))
+        await store.close()
+        with pytest.raises(waltz.ClientFailed, match="connection to ZooKeeper was closed"):
+            await append
+        await client.close()

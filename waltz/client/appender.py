@@ -19,6 +19,7 @@ from waltz.client.errors import (
     ClientAhead,
     ClientClosed,
     ClusterUnreachable,
+    Ending,
     LockFailed,
     ServerTooOld,
 )
@@ -67,7 +68,7 @@ class Appender:
         self._calls = 0
         self._open_calls: dict[int, None] = {}
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
-        self._closed = False
+        self._ended: Ending | None = None
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
         """Begin the partition's feed after ``mark`` (None: its high-water mark), at first use.
@@ -115,17 +116,27 @@ class Appender:
             self._drain(partition)
         await future
 
-    async def close(self) -> None:
-        """Close the connections; what is unresolved ends as AppendUncertain or ClientClosed."""
-        self._closed = True
+    def end(self, why: Ending) -> None:
+        """Do no more: what was sent ends as AppendUncertain, all else, now and later, as ``why``.
+
+        Only the first call counts.
+        """
+        if self._ended is not None:
+            return
+        self._ended = why
         self._ticker.stop()
-        await self._links.close()
+        self._links.end()
         for partition in self._partitions.values():
             partition.link = None
             partition.appends.close()
             self._drain(partition)
             while partition.queue:
                 _wake(partition.queue.popleft())
+
+    async def close(self) -> None:
+        """End, as ClientClosed if it has not ended yet, and close the connections."""
+        self.end(ClientClosed)
+        await self._links.close()
 
     def attached(self, partition: int, link: Link, generation: int) -> None:
         """See LinkUser."""
@@ -183,11 +194,11 @@ class Appender:
             if settled.outcome is Outcome.COMMITTED:
                 return settled.number
             if settled.outcome is not Outcome.ABSENT:
-                raise _error(partition, settled, state.appends.mark)
+                raise self._error(partition, settled, state.appends.mark)
 
     async def _room(self, state: _Partition, size: int) -> None:
         """Wait until one more append of ``size`` bytes fits into what may be in flight."""
-        while not self._closed and (
+        while self._ended is None and (
             state.in_flight >= self._max_in_flight
             or (state.in_flight and state.in_flight_bytes + size > MAX_IN_FLIGHT_BYTES)
         ):
@@ -199,13 +210,11 @@ class Appender:
                 if turn.done() and not turn.cancelled() and state.queue:
                     _wake(state.queue.popleft())
                 raise
-        if self._closed:
-            raise ClientClosed
+        self._check()
 
     async def _partition(self, number: int, mark: int | None = None) -> _Partition:
         """Return the partition, mounted from its high-water mark if this is its first use."""
-        if self._closed:
-            raise ClientClosed
+        self._check()
         state = self._partitions.get(number)
         if state is not None:
             return state
@@ -213,13 +222,33 @@ class Appender:
             if number not in self._partitions:
                 if mark is None:
                     mark = await self._asker.mark(number)
-                if self._closed:
-                    raise ClientClosed
+                self._check()
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
                 self._partitions[number] = _Partition(appends)
                 self._links.want(number)
             return self._partitions[number]
+
+    def _error(self, partition: int, settled: Settled, mark: int) -> Exception:
+        """Return the named error of an outcome that is an end and no success."""
+        match settled.outcome:
+            case Outcome.LOCK_FAILED:
+                return LockFailed(partition, settled.number)
+            case Outcome.AHEAD:
+                return ClientAhead(partition, mark, settled.number)
+            case Outcome.UNSUPPORTED:
+                return ServerTooOld(partition, settled.number, "locks of that kind")
+            case Outcome.UNCERTAIN:
+                assert settled.req_id is not None
+                reason = "the log was lost" if self._ended is None else str(self._ended())
+                return AppendUncertain(partition, settled.req_id, reason)
+            case _:
+                assert self._ended is not None
+                return self._ended()
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended()
 
     def _drain(self, state: _Partition) -> None:
         """Send what the partition wants sent, and hand out its results."""
@@ -257,21 +286,3 @@ class Appender:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _error(partition: int, settled: Settled, mark: int) -> Exception:
-    """Return the named error of an outcome that is an end and no success."""
-    match settled.outcome:
-        case Outcome.LOCK_FAILED:
-            return LockFailed(partition, settled.number)
-        case Outcome.AHEAD:
-            return ClientAhead(partition, mark, settled.number)
-        case Outcome.UNSUPPORTED:
-            return ServerTooOld(partition, settled.number, "locks of that kind")
-        case Outcome.UNCERTAIN:
-            assert settled.req_id is not None
-            return AppendUncertain(
-                partition, settled.req_id, "the client was closed or the log lost"
-            )
-        case _:
-            return ClientClosed()

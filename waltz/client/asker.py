@@ -12,7 +12,7 @@ from typing import cast
 
 from waltz.client.codec import FeedRun, parse
 from waltz.client.directory import Directory
-from waltz.client.errors import ClientClosed, DataCorrupt
+from waltz.client.errors import ClientClosed, DataCorrupt, Ending
 from waltz.client.link import Link
 from waltz.client.links import Links
 from waltz.client.mount import RequestIds
@@ -22,7 +22,7 @@ from waltz.net import TlsConfig
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
-"""Called once with the answer, or with None if the client is closed before."""
+"""Called once with the answer, or with None if the client ends before."""
 
 
 class Asker:
@@ -35,7 +35,7 @@ class Asker:
         self._partitions: dict[int, PartitionQuestions] = {}
         self._link_of: dict[int, Link] = {}
         self._known: dict[int, int] = {}
-        self._closed = False
+        self._ended: Ending | None = None
 
     def saw(self, partition: int, transaction_id: int) -> None:
         """Note that the partition's log reaches ``transaction_id``."""
@@ -61,19 +61,27 @@ class Asker:
 
     def ask_data(self, partition: int, transaction_id: int, answered: OnAnswer) -> None:
         """Ask for data and have ``answered`` called, without a future for each."""
-        if self._closed:
-            raise ClientClosed
+        if self._ended is not None:
+            raise self._ended()
         self._of(partition).ask_data(answered, transaction_id)
         self._settle(partition)
 
-    async def close(self) -> None:
-        """Close the connections; open questions end with ClientClosed."""
-        self._closed = True
+    def end(self, why: Ending) -> None:
+        """Ask no more: all questions, now and later, end as ``why``. Only the first call counts."""
+        if self._ended is not None:
+            return
+        self._ended = why
         self._ticker.stop()
-        await self._links.close()
+        self._links.end()
+        self._link_of.clear()
         for questions in self._partitions.values():
             for token in questions.close():
                 cast(OnAnswer, token)(None)
+
+    async def close(self) -> None:
+        """End, as ClientClosed if it has not ended yet, and close the connections."""
+        self.end(ClientClosed)
+        await self._links.close()
 
     def attached(self, partition: int, link: Link, generation: int) -> None:
         """See LinkUser."""
@@ -109,8 +117,8 @@ class Asker:
     async def _answer(
         self, partition: int, ask: Callable[[PartitionQuestions, OnAnswer], None]
     ) -> Answer:
-        if self._closed:
-            raise ClientClosed
+        if self._ended is not None:
+            raise self._ended()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
         def answered(answer: Answer | None) -> None:
@@ -126,7 +134,8 @@ class Asker:
             questions.withdraw(answered)
             raise
         if answer is None:
-            raise ClientClosed
+            assert self._ended is not None
+            raise self._ended()
         return answer
 
     def _settle(self, partition: int) -> None:

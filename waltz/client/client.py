@@ -17,6 +17,7 @@ from waltz.client.deadlines import in_time
 from waltz.client.directory import Directory
 from waltz.client.errors import (
     ClientClosed,
+    ClientFailed,
     ClusterNotFound,
     ClusterUnreachable,
     DataTooLarge,
@@ -43,7 +44,8 @@ log = logging.getLogger(__name__)
 class Client:
     """One application's access to one cluster. Open it with `waltz.connect`.
 
-    It belongs to the event loop that it was opened on.
+    It belongs to the event loop that it was opened on. Should it lose track of the servers for
+    good, every call, also one under way, raises ClientFailed (AppendUncertain for what was sent).
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Client:
         )
         self._streams: set[Stream] = set()
         self._closed = False
+        self._failure: str | None = None
         self._membership = ClientMembership(cluster, self._directory.replace)
         self._membership.start()
         self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
@@ -289,10 +292,10 @@ class Client:
 
         Raises ClusterUnreachable when time has run out (the appends go on), ClientClosed.
         """
-        if self._closed:
-            raise ClientClosed
+        self._check_open()
         missing = "not every append called before flush had its outcome"
         await self._in_time(self._appender.flush(), timeout, missing)
+        self._check_open()
 
     async def close(self) -> None:
         """Close everything. Unresolved appends raise AppendUncertain. May be called again."""
@@ -351,9 +354,14 @@ class Client:
             seconds = self._options.answer_timeout_seconds
         return await in_time(work, seconds, missing)
 
-    def _check(self, partition: int) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed
+        if self._failure is not None:
+            raise ClientFailed(self._failure)
+
+    def _check(self, partition: int) -> None:
+        self._check_open()
         if not 0 <= partition < self._params.num_partitions:
             raise PartitionUnknown(partition, self._params.num_partitions)
 
@@ -376,9 +384,17 @@ class Client:
     async def _watch_membership(self) -> None:
         try:
             await self._membership.finished()
-        except Exception:
-            log.exception(
-                "client %d no longer follows which server has which partition: close it and open "
-                "another",
-                self._client_id,
-            )
+        except Exception as error:
+            log.exception("client %d loses track of the servers", self._client_id)
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._fail("its connection to ZooKeeper was closed")
+
+    def _fail(self, reason: str) -> None:
+        """Have every call fail from now on; connections that are left are closed by `close`."""
+        self._failure = reason
+        why = partial(ClientFailed, reason)
+        self._appender.end(why)
+        self._asker.end(why)
+        for stream in self._streams:
+            stream.fail(why())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from waltz.protocol.records import ReqId
 
 
@@ -20,11 +22,29 @@ class ClusterNotFound(WaltzError):
     """ZooKeeper has no finished cluster at the given root."""
 
 
+class ClientFailed(ClusterUnreachable):
+    """The client cannot find the servers any more, and will not by itself.
+
+    ``reason`` says why, as far as it is known.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "this client no longer follows which server has which partition: "
+            f"{reason}; close it and open another with waltz.connect"
+        )
+        self.reason = reason
+
+
 class ClientClosed(WaltzError):
     """The client was closed; nothing was sent."""
 
     def __init__(self) -> None:
         super().__init__("this client is closed: open another with waltz.connect")
+
+
+Ending = Callable[[], ClientClosed | ClientFailed]
+"""Makes the error of calls on what has ended: a new one for each, as each has its own traceback."""
 
 
 class PartitionUnknown(WaltzError, LookupError):

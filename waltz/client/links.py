@@ -67,12 +67,16 @@ class Links:
         placed = self._placed.get(partition)
         return placed is not None and placed[0] is link
 
-    async def close(self) -> None:
-        """Close all connections. Nobody is told."""
-        self._unfollow()
+    def end(self) -> None:
+        """Want nothing any more. Nobody is told, and nothing that comes is handed on."""
         self._wanted.clear()
         self._placed.clear()
         self._stop_unused()
+
+    async def close(self) -> None:
+        """Close all connections. Nobody is told. To be called once."""
+        self._unfollow()
+        self.end()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def up(self, link: Link) -> None:

@@ -105,7 +105,7 @@ class Stream:
     async def batches(self) -> AsyncIterator[list[Transaction]]:
         """Yield transactions as they come, up to `BATCH` at a time. Never an empty list.
 
-        Raises ClientAhead, DataCorrupt, ClientClosed.
+        Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
         """
         try:
             await self._start()
@@ -114,6 +114,14 @@ class Stream:
                 yield batch
         finally:
             await self.aclose()
+
+    def fail(self, error: Exception) -> None:
+        """Hand out what has come, then raise ``error``."""
+        if self._failure is None:
+            self._failure = error
+        if self._links is not None:
+            self._links.end()
+        self._wake.set()
 
     async def aclose(self) -> None:
         """End the stream and close its connections. May be called again."""
@@ -158,6 +166,8 @@ class Stream:
         if self._closed or self._links is not None:
             raise ClientClosed
         client_id = await self._sources.new_client_id()
+        if self._failure is not None:
+            raise self._failure
         if self._closed:
             raise ClientClosed
         self._links = Links(self._sources.directory, self._sources.tls, self)
@@ -250,7 +260,7 @@ class Stream:
     def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction:
         answer = read.answer
         if answer is None:
-            raise ClientClosed
+            raise self._failure or ClientClosed()
         if answer.verdict is Verdict.CORRUPT:
             raise DataCorrupt(read.record[2], read.record[4], CHECKSUM_ATTEMPTS)
         ahead.taken(len(answer.data))
