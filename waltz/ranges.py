@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from waltz.protocol import Lock
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_OPEN_RANGE = re.compile(r"(\d+)-", re.ASCII)
 _LOCK = re.compile(r"(.+):(-?\d+)", re.ASCII | re.DOTALL)
 _MOST_PARTITIONS = 1 << 20
 
@@ -22,6 +23,12 @@ def parse_range(text: str) -> tuple[int, int]:
     if last < first:
         raise ValueError(f"the range {text!r} ends before it begins")
     return first, last
+
+
+def parse_ids(text: str) -> tuple[int, int | None]:
+    """Return the ends of ``7``, ``0-6``, or of ``5-``, which has no last one. Raises ValueError."""
+    open_end = _OPEN_RANGE.fullmatch(text.strip())
+    return parse_range(text) if open_end is None else (int(open_end[1]), None)
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:

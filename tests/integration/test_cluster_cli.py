@@ -52,6 +52,8 @@ def test_append_and_read_back(cluster: LocalCluster) -> None:
     assert [each["data"] for each in read] == ["schön", "one", "", "three"]
     assert [each["header"] for each in read] == [9, 0, 0, 0]
     assert read[1]["data_base64"] == "b25l"
+    assert lines(cluster, "log", "read", "1", f"{before + 2}-") == read[1:]
+    assert lines(cluster, "log", "read", "1", f"{before + 5}-") == []
     raw = invoke(cluster, "log", "read", "1", str(before + 1), "--raw")
     assert raw.stdout_bytes == "schön".encode()
     tail = lines(cluster, "log", "tail", "1", "-n", "2")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.protocol import Lock
-from waltz.ranges import format_partitions, parse_lock, parse_partitions, parse_range
+from waltz.ranges import format_partitions, parse_ids, parse_lock, parse_partitions, parse_range
 
 
 def test_ranges_and_single_partitions_mix_without_repetition() -> None:
@@ -24,6 +24,18 @@ def test_what_is_no_range_is_refused(text: str) -> None:
 def test_a_single_id_is_a_range_of_one() -> None:
     assert parse_range("17") == (17, 17)
     assert parse_range("17-42") == (17, 42)
+
+
+def test_ids_may_have_an_open_end() -> None:
+    assert parse_ids("5-") == (5, None)
+    assert parse_ids("17") == (17, 17)
+    assert parse_ids("17-42") == (17, 42)
+
+
+@pytest.mark.parametrize("text", ["", "-", "-5", "5--", "a-", "3-1"])
+def test_what_is_no_range_of_ids_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is neither|before it begins"):
+        parse_ids(text)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

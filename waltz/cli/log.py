@@ -18,7 +18,7 @@ from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed, run
 from waltz.client import Client, Transaction, connect
 from waltz.client.opening import Opening
-from waltz.ranges import parse_lock, parse_partitions, parse_range
+from waltz.ranges import parse_ids, parse_lock, parse_partitions
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 
@@ -142,12 +142,15 @@ def tail_command(
     epilog=examples(
         "waltz log read 0 17",
         "waltz log read 0 17-42 -o json",
+        "waltz log read 0 0-",
         "waltz log read 0 17 --raw > picture.png",
     ),
 )
 def read_command(
     partition: Partition,
-    ids: Annotated[str, typer.Argument(metavar="FIRST[-LAST]", help="Transaction ids.")],
+    ids: Annotated[
+        str, typer.Argument(metavar="FIRST[-[LAST]]", help="Transaction ids; 5- is all from 5.")
+    ],
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
     ] = False,
@@ -159,16 +162,17 @@ def read_command(
 ) -> None:
     """Print transactions, one a line; as JSON, each line is an object."""
     where = target(zookeeper, root, cluster, tls)
-    first, last = parsed(parse_range, ids)
+    first, last = parsed(parse_ids, ids)
 
     async def work() -> None:
         async with _connect(where) as client:
             mark = (await _marks(client, (partition,)))[partition]
-            if last > mark:
+            until = mark if last is None else last
+            if until > mark:
                 raise Failed(
-                    f"partition {partition} has no transaction {last}: its log ends at {mark}"
+                    f"partition {partition} has no transaction {until}: its log ends at {mark}"
                 )
-            stream = client.stream(partition, after=first - 1, until=last, data=True)
+            stream = client.stream(partition, after=first - 1, until=until, data=True)
             await _print_all(stream, None if raw else output)
 
     run(work(), seconds=None)
