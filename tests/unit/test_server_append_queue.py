@@ -36,7 +36,7 @@ _ADD = st.tuples(
     _SOME_LOCKS,
     _SOME_LOCKS,
     _SOME_LOCKS,
-    st.integers(0, 8),
+    st.sampled_from((0, 0, 0, 1, 8)),
 )
 _STEPS = st.lists(
     st.one_of(
@@ -248,6 +248,22 @@ def test_unlocked_appends_of_others_pass_a_waiting_one() -> None:
     assert queue.take() == ([holder, other], [])
     queue.resolved([holder, other], None)
     assert queue.take() == ([waiter, mine], [])
+
+
+def test_a_free_lock_is_kept_for_the_first_who_waits_with_it() -> None:
+    queue = AppendQueue(SIZE)
+    queue.open(0)
+    peer = Peer(4)
+    holder = append("holder", client=1, write=(1,), mark=0)
+    first = append("first", client=2, write=(1, 2), mark=9)
+    later = append("later", client=3, write=(2,), mark=9)
+    for each in (holder, first, later):
+        queue.add(peer, each)
+    assert queue.take() == ([holder], [])
+    queue.resolved([holder], 1)
+    assert queue.take() == ([first], [])
+    queue.resolved([first], 2)
+    assert queue.take() == ([later], [])
 
 
 def test_those_who_waited_before_a_new_generation_hold_up_nobody_after_it() -> None:
