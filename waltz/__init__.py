@@ -1,18 +1,22 @@
 """Waltz: a distributed write-ahead log for services that must agree.
 
-An application opens a client, appends transactions to partitions, and streams them back::
+An application opens a client, streams the transactions of a partition, decides by what they
+say, and appends the next, which is refused if a lock was taken in between::
 
     import asyncio
     import waltz
 
     async def main() -> None:
         async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
-            account = waltz.Lock("account", 17)
-            tx = await client.append(0, b"deposit 5", write_locks=[account])
-            async for transaction in client.stream(0, until=tx, data=True):
-                print(transaction.id, transaction.data)
+            async def sign(attempt: waltz.Attempt) -> waltz.Draft:
+                seen = [t.data async for t in client.stream(0, until=attempt.mark, data=True)]
+                return waltz.Draft(b"guest %d" % len(seen), write_locks=[waltz.Lock("guests", 1)])
+            print(await client.submit(0, sign))
 
     asyncio.run(main())
+
+``sign`` decides by the log up to ``attempt.mark``; when somebody else signed after that, it is
+asked again. A lock without such a mark protects no decision: see `Client.append`.
 
 Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 """

@@ -43,10 +43,14 @@ def append_command(
     ] = None,
     header: Annotated[int, typer.Option(help="A number of the application's.")] = 0,
     lock: Annotated[
-        list[str] | None, typer.Option("--lock", "-l", metavar="NAME:ID", help="Write lock.")
+        list[str] | None,
+        typer.Option(
+            "--lock", "-l", metavar="NAME:ID", help="Write lock; say by --mark what you know."
+        ),
     ] = None,
     read_lock: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:ID", help="Read lock.")
+        list[str] | None,
+        typer.Option(metavar="NAME:ID", help="Read lock; say by --mark what you know."),
     ] = None,
     append_lock: Annotated[
         list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")
@@ -55,7 +59,7 @@ def append_command(
         int | None,
         typer.Option(
             help="The last transaction taken into account: locks taken after it are refused. "
-            "Without it: the end of the log.",
+            "Without it: the end of the log, so that locks refuse next to nothing.",
         ),
     ] = None,
     in_flight: Annotated[

@@ -157,9 +157,12 @@ class Client:
     ) -> int:
         """Append one transaction and return its id, when a quorum has it on disk.
 
-        Locks are checked against ``mark``, the last transaction that the caller's decision took
-        into account; by default what this client has been fed by the time of sending. Appends of
-        one client may overlap; their order in the log is the log's.
+        Write and read locks protect a decision only together with ``mark``: the last transaction
+        that the caller took into account, after which nobody else may have taken them. Without it
+        they are checked against what this client has been fed by the time of sending, which says
+        nothing of what the caller knew; `submit` brings the two together.
+
+        Appends of one client may overlap; their order in the log is the log's.
 
         Whatever happens to connections and servers, the transaction is appended once: it is sent
         again only when it is certain that it is not in the log. ``timeout`` is in seconds; by

@@ -31,7 +31,7 @@ def connect(
 
         async def main() -> None:
             async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
-                tx = await client.append(0, b"hello", write_locks=[waltz.Lock("greeting", 1)])
+                tx = await client.append(0, b"hello")
                 async for transaction in client.stream(0, until=tx, data=True):
                     print(transaction.id, transaction.data)
 
