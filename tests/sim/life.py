@@ -209,8 +209,10 @@ class Life:
 
     def _may_damage(self, name: str) -> bool:
         damaged = self._damaged | {name}
-        for group in (set(self.metadata.value.replicas), set(self.metadata.replicas)):
-            if group and len(group - damaged) < len(group) // 2 + 1:
+        assigned = set(self.metadata.replicas)
+        for group in (set(self.metadata.value.replicas), assigned):
+            # Who is no longer assigned cannot help either.
+            if group and len((group & assigned) - damaged) < len(group) // 2 + 1:
                 return False
         return bool(self.metadata.value.replicas)
 
