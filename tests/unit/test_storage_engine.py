@@ -126,6 +126,29 @@ def test_an_older_session_is_fenced_off_on_arrival_of_a_newer_one(engine: Inline
     assert answers[1].transaction_id == -1
 
 
+class _Overtaken(int):
+    """A session id during whose comparison another thread shows a newer one, if it can."""
+
+    show: Callable[[], None]
+
+    def __gt__(self, other: int) -> bool:
+        newer = threading.Thread(target=self.show)
+        newer.start()
+        # Nobody is let in: only a fence without its lock makes this end before the deadline.
+        newer.join(0.2)
+        self.newer = newer
+        return int(self) > other
+
+
+def test_a_fence_is_never_lowered_by_another_thread() -> None:
+    partition = directory_on(FaultDisk()).partition(0)
+    older = _Overtaken(5)
+    older.show = lambda: partition.see(6)
+    partition.see(older)
+    older.newer.join()
+    assert partition._highest_session == 6
+
+
 @pytest.mark.parametrize("partition", [3, 4, -1, 1 << 30])
 def test_partitions_that_are_not_here_fail(engine: InlineEngine, partition: int) -> None:
     for request in (append(partition, 0), max_id(partition)):

@@ -6,6 +6,7 @@ Touches disk through the log and the control file. One thread at a time may use 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
@@ -50,6 +51,7 @@ class StoragePartition:
         self.append_latency = Timer()
         self._control = control
         self._highest_session = self.info.session_id
+        self._fence = threading.Lock()
 
     @property
     def info(self) -> PartitionInfo:
@@ -58,7 +60,8 @@ class StoragePartition:
 
     def see(self, session_id: int) -> None:
         """Raise the fence: requests of sessions older than ``session_id`` will be refused."""
-        self._highest_session = max(self._highest_session, session_id)
+        with self._fence:
+            self._highest_session = max(self._highest_session, session_id)
 
     def admit(self, request: storage.Request) -> None:
         """Check that the request may be done; raises RequestRefused."""
