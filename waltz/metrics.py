@@ -25,16 +25,21 @@ _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999":
 class Timer:
     """Counts events and remembers the durations of the most recent ones, in seconds."""
 
-    __slots__ = ("count", "recent")
+    __slots__ = ("_recent", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self.recent: deque[float] = deque(maxlen=_RECENT_DURATIONS)
+        self._recent: deque[float] = deque(maxlen=_RECENT_DURATIONS)
 
     def add(self, seconds: float, events: int = 1) -> None:
         """Count ``events`` that took ``seconds`` each."""
         self.count += events
-        self.recent.append(seconds)
+        self._recent.append(seconds)
+
+    def ordered(self) -> list[float]:
+        """Return the remembered durations, shortest first; `add` may go on in another thread."""
+        # Copied in one step: a deque that grows under an iterator makes it fail.
+        return sorted(self._recent.copy())
 
 
 class _Meter:
@@ -170,7 +175,7 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 
 def _http_durations(timer: Timer) -> dict[str, Number]:
-    ordered = sorted(timer.recent)
+    ordered = timer.ordered()
     return {
         "count": timer.count,
         "max": ordered[-1] if ordered else 0.0,
@@ -199,7 +204,7 @@ def _bean_rates(meter: _Meter) -> dict[str, Any]:
 
 def _bean_snapshot(timer: Timer) -> Mapping[str, Any]:
     """Durations in nanoseconds, as the bean form has them."""
-    ordered = sorted(seconds * 1e9 for seconds in timer.recent)
+    ordered = [seconds * 1e9 for seconds in timer.ordered()]
     return {
         "values": [int(value) for value in ordered],
         "min": int(ordered[0]) if ordered else 0,

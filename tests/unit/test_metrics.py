@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 
 import pytest
 from hypothesis import given
@@ -128,6 +129,29 @@ def test_only_recent_durations_count_for_quantiles_but_all_for_the_count() -> No
     registry.timer("g", "t", timer)
     shown = registry.http_form()["timers"]["g.t"]
     assert (shown["count"], shown["max"]) == (5001, 1.0)
+
+
+class _Interrupted(float):
+    """A duration; while it is converted, another thread adds one more."""
+
+    timer: Timer
+
+    def __mul__(self, factor: float) -> float:
+        writer = threading.Thread(target=self.timer.add, args=(2.0,))
+        writer.start()
+        writer.join()
+        return float(self) * factor
+
+
+def test_a_timer_is_read_while_another_thread_adds_to_it() -> None:
+    registry, timer = Registry(Clock()), Timer()
+    registry.timer("g", "t", timer)
+    for seconds in (3.0, 1.0):
+        interrupted = _Interrupted(seconds)
+        interrupted.timer = timer
+        timer.add(interrupted)
+    shown = registry.bean_form()["timers"]["g.t"]["snapshot"]
+    assert shown["values"] == [10**9, 3 * 10**9]
 
 
 def test_a_timer_without_events_and_both_forms_are_json() -> None:
