@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from random import Random
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -89,7 +91,20 @@ def test_only_a_few_older_segments_are_kept_open() -> None:
     for first in range(20):
         assert log.read(first, 1, EVERYTHING).wire == batch(first, 1).wire
         assert len(log._open) <= 2
-    assert log.checksum() == log.checksum()
+
+
+def test_the_checksum_is_that_of_all_records_of_all_segments_as_a_signed_number() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=200)
+    signs = set()
+    for first in range(8):
+        log.append(batch(first, 1))
+        records = b"".join(disk.content(f"3/{name}")[128:] for name in segments(disk))
+        assert len(records) == 100 * (first + 1)
+        (expected,) = struct.unpack(">i", struct.pack(">I", crc32(records)))
+        assert log.checksum() == expected
+        signs.add(expected < 0)
+    assert signs == {False, True}
 
 
 def test_allocation_is_ahead_of_the_log_and_trimmed() -> None:
