@@ -7,10 +7,13 @@ part of two of them; so have sizes and names. `restarted` returns it as a new pr
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from waltz_storage.disk import changing
 from waltz_storage.errors import DiskFailed, NoSpace
 
 SECTOR_BYTES = 512
@@ -44,13 +47,16 @@ class FaultDisk:
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is what
     all files together may hold. ``failing_flush`` counts down; the flush that takes it to zero
-    fails, and what it should have made durable then looks clean, as on Linux.
+    fails, and what it should have made durable then looks clean, as on Linux. So do
+    ``failing_open`` (of files and directories, whatever for) and ``failing_remove``.
     """
 
     def __init__(self) -> None:
         self.observer: Callable[[], None] | None = None
         self.space = UNLIMITED
         self.failing_flush = 0
+        self.failing_open = 0
+        self.failing_remove = 0
         self.flushes = 0
         self.locks: dict[int, FaultFile] = {}
         self.directories = {""}
@@ -74,11 +80,14 @@ class FaultDisk:
         self._rename(("mkdir", path, path, None))
 
     def open(self, path: str) -> FaultFile:
+        self._count_open()
         if path not in self._names:
             raise FileNotFoundError(2, "No such file", path)
         return FaultFile(self, self._names[path])
 
     def create(self, path: str) -> FaultFile:
+        with changing(f"creation of {path}"):
+            self._count_open()
         node = self._names.get(path)
         if node is None:
             node = self._names[path] = _Node()
@@ -90,6 +99,9 @@ class FaultDisk:
         self._rename(("rename", old, new, None))
 
     def remove(self, path: str) -> None:
+        self.failing_remove -= 1
+        if self.failing_remove == 0:
+            raise DiskFailed(f"removal of {path} failed: as ordered")
         del self._names[path]
         self._rename(("unlink", path, path, None))
 
@@ -97,6 +109,8 @@ class FaultDisk:
         def inside(name: str) -> bool:
             return name.rpartition("/")[0] == path
 
+        with changing("flush of a directory"):
+            self._count_open()
         self._count_flush("directory")
         for change in [c for c in self._pending_names if inside(c[1])]:
             self._change_names(self._durable_names, self._durable_directories, change)
@@ -198,6 +212,11 @@ class FaultDisk:
         if self.failing_flush == 0:
             raise DiskFailed(f"flush of a {what} failed: as ordered")
 
+    def _count_open(self) -> None:
+        self.failing_open -= 1
+        if self.failing_open == 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     def _observe(self) -> None:
         if self.observer is not None:
             self.observer()
@@ -246,6 +265,7 @@ class FaultFile:
         return holder is self
 
     def close(self) -> None:
+        assert not self._closed
         self._closed = True
         if self._disk.locks.get(id(self._node)) is self:
             del self._disk.locks[id(self._node)]

@@ -81,10 +81,6 @@ class AdminDesk:
                 answer.add(admin.AdminFailureResponse(seq, RpcFailure(refused.message)))
             except UnknownPartition:
                 answer.add(None)
-            except OSError as error:
-                text = f"the storage disk cannot be used: {error.strerror}"
-                failure = RpcFailure(RequestRefused(text).message)
-                answer.add(admin.AdminFailureResponse(seq, failure))
 
         self._submit([Arrival(p, partial(task, p)) for p in partitions])
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +18,7 @@ from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
 
 _ZEROS = bytes(1 << 20)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLOSED = -1
 
 
 class DiskFile(Protocol):
@@ -25,7 +28,10 @@ class DiskFile(Protocol):
         """Return the length in bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file."""
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file.
+
+        Raises OSError.
+        """
 
     def write(self, offset: int, data: bytes) -> None:
         """Write all of ``data`` in one go; raises NoSpace (some of it may be there), DiskFailed."""
@@ -46,7 +52,7 @@ class DiskFile(Protocol):
         """
 
     def close(self) -> None:
-        """Give the file back."""
+        """Give the file back; any use after that is an error."""
 
 
 class Disk(Protocol):
@@ -59,22 +65,37 @@ class Disk(Protocol):
         """Return what is in a directory, in no particular order."""
 
     def make_directory(self, path: str) -> None:
-        """Create one directory; raises NoSpace."""
+        """Create one directory; raises NoSpace, DiskFailed."""
 
     def open(self, path: str) -> DiskFile:
-        """Open an existing file for reading and writing; raises FileNotFoundError."""
+        """Open an existing file for reading and writing.
+
+        Raises OSError: only the caller knows whether it wanted to read or is about to `change`.
+        """
 
     def create(self, path: str) -> DiskFile:
-        """Create a file, or open an existing one as it is; raises NoSpace."""
+        """Create a file, or open an existing one as it is; raises NoSpace, DiskFailed."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name in the same directory, at once."""
+        """Give a file another name in the same directory, at once; raises NoSpace, DiskFailed."""
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file; raises DiskFailed."""
 
     def flush_directory(self, path: str) -> None:
         """Make the names in a directory durable; raises DiskFailed."""
+
+
+@contextmanager
+def changing(what: str) -> Iterator[None]:
+    """Make every error of the disk fatal: half of a change cannot be taken back.
+
+    Raises DiskFailed for an OSError; ``what`` says what was being done.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailed(f"{what} failed: {error.strerror}") from error
 
 
 class RealDisk:
@@ -100,7 +121,7 @@ class RealDisk:
         try:
             os.mkdir(self._at(path))
         except OSError as error:
-            raise _write_error(error, path) from error
+            raise _write_error(error, "creation of", path) from error
 
     def open(self, path: str) -> DiskFile:
         """Open an existing file."""
@@ -112,37 +133,35 @@ class RealDisk:
         try:
             return RealFile(path, os.open(self._at(path), flags, 0o644))
         except OSError as error:
-            raise _write_error(error, path) from error
+            raise _write_error(error, "creation of", path) from error
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""
         try:
             os.rename(self._at(old), self._at(new))
         except OSError as error:
-            raise _write_error(error, old) from error
+            raise _write_error(error, "renaming of", old) from error
 
     def remove(self, path: str) -> None:
         """Remove a file."""
-        os.unlink(self._at(path))
+        with changing(f"removal of {path}"):
+            os.unlink(self._at(path))
 
     def flush_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
-        fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        except OSError as error:
-            raise DiskFailed(
-                f"flush of directory {path or '.'} failed: {error.strerror}"
-            ) from error
-        finally:
-            os.close(fd)
+        with changing(f"flush of directory {path or '.'}"):
+            fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
 
 
 class RealFile:
-    """An open file descriptor."""
+    """A file descriptor, open until `close`."""
 
     __slots__ = ("_fd", "_path")
 
@@ -174,7 +193,7 @@ class RealFile:
             while written < len(data):
                 written += os.pwrite(self._fd, memoryview(data)[written:], offset + written)
         except OSError as error:
-            raise _write_error(error, self._path) from error
+            raise _write_error(error, "write to", self._path) from error
 
     def allocate(self, start: int, end: int) -> None:
         """Write zeros."""
@@ -183,17 +202,13 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
-        try:
+        with changing(f"truncation of {self._path}"):
             os.ftruncate(self._fd, size)
-        except OSError as error:
-            raise DiskFailed(f"truncation of {self._path} failed: {error.strerror}") from error
 
     def flush(self) -> None:
         """Flush content and length, not the times."""
-        try:
+        with changing(f"flush of {self._path}"):
             os.fdatasync(self._fd)
-        except OSError as error:
-            raise DiskFailed(f"flush of {self._path} failed: {error.strerror}") from error
 
     def lock(self, length: int) -> bool:
         """Lock the first ``length`` bytes against other processes."""
@@ -204,11 +219,12 @@ class RealFile:
         return True
 
     def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._fd)
+        """Close the descriptor, and forget it: its number may soon be another file's."""
+        fd, self._fd = self._fd, _CLOSED
+        os.close(fd)
 
 
-def _write_error(error: OSError, path: str) -> NoSpace | DiskFailed:
+def _write_error(error: OSError, what: str, path: str) -> NoSpace | DiskFailed:
     if error.errno in _FULL:
         return NoSpace(f"no space left on the storage disk: {path} cannot grow; free some space")
-    return DiskFailed(f"write to {path} failed: {error.strerror}")
+    return DiskFailed(f"{what} {path} failed: {error.strerror}")

@@ -198,6 +198,3 @@ class Engine:
             return self.directory.partition(request.partition).handle(request)
         except RequestRefused as refused:
             return failure(request, refused)
-        except OSError as error:
-            unreadable = RequestRefused(f"the storage disk cannot be read: {error.strerror}")
-            return failure(request, unreadable)

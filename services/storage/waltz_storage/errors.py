@@ -72,4 +72,4 @@ class DirectoryRefused(Exception):
 
 
 class DiskFailed(Exception):
-    """A write or flush failed: what is on the disk is no longer known. Never retried."""
+    """A change of the disk failed: what is there is no longer known. Never retried."""

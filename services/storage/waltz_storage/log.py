@@ -20,7 +20,7 @@ from waltz.protocol.records import (
     WIRE_OVERHEAD_BYTES,
     RecordBatch,
 )
-from waltz_storage.disk import Disk, DiskFile
+from waltz_storage.disk import Disk, DiskFile, changing
 from waltz_storage.errors import NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.segment import (
     LogIdentity,
@@ -204,7 +204,8 @@ class PartitionLog:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
         if last_id >= self.max_id:
             return
-        end = self._cut_offset(last_id)
+        with changing(f"truncation of the log of partition {self.identity.partition}"):
+            end = self._cut_offset(last_id)
         while self._sealed and last_id + 1 < self._tail.first_id:
             self._tail.files.close()
             remove_files(self._disk, self.identity, self._tail.first_id)
@@ -239,7 +240,7 @@ class PartitionLog:
         self._open.clear()
 
     def remove(self) -> None:
-        """Close and remove all files, newest first; the directory stays."""
+        """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
         self.release()
         for segment in (self._tail.sealed(), *reversed(self._sealed)):
             remove_files(self._disk, self.identity, segment.first_id)
@@ -262,7 +263,9 @@ class PartitionLog:
     def _reopen_tail(self) -> None:
         """Make the newest sealed segment the one that is written."""
         segment = self._sealed.pop()
-        self._tail = self._new_tail(self._files(segment.first_id), segment)
+        with changing(f"opening of segment {self.identity.path(segment.first_id, '')}"):
+            files = self._files(segment.first_id)
+        self._tail = self._new_tail(files, segment)
         del self._open[segment.first_id]
 
     def _new_tail(self, files: SegmentFiles, segment: SealedSegment) -> TailSegment:

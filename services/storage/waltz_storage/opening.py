@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from waltz_storage.disk import Disk
+from waltz_storage.disk import Disk, changing
 from waltz_storage.errors import PartitionDamaged
 from waltz_storage.log import LogOptions, PartitionLog
 from waltz_storage.recovery import SegmentPlan, check_header, find_hole, recover_segment
 from waltz_storage.segment import (
     NEW_SUFFIX,
     LogIdentity,
+    SealedSegment,
+    SegmentFiles,
     TailSegment,
     apply_plan,
     create_files,
@@ -27,33 +29,34 @@ def open_log(
 
     Raises PartitionDamaged, with all files as they were, NoSpace, DiskFailed.
     """
-    if not disk.exists(identity.directory):
-        disk.make_directory(identity.directory)
-        disk.flush_directory("")
-    firsts = _first_ids(disk, identity)
-    if not firsts:
-        create_files(disk, identity, 0, options.now_ms()).close()
-        firsts = [0]
-    plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
-    _check_whole(identity, plans)
-    segments = []
-    for plan in plans:
-        files = open_files(disk, identity, plan.first_id)
-        last = plan is plans[-1]
-        segments.append(apply_plan(files, plan, last))
-        if not last:
+    with changing(f"opening of the log in {identity.directory}"):
+        if not disk.exists(identity.directory):
+            disk.make_directory(identity.directory)
+            disk.flush_directory("")
+        firsts = _first_ids(disk, identity)
+        if not firsts:
+            create_files(disk, identity, 0, options.now_ms()).close()
+            firsts = [0]
+        plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
+        _check_whole(identity, plans)
+        sealed = []
+        for plan in plans[:-1]:
+            files, segment = _applied(disk, identity, plan, last=False)
             files.close()
-    tail = TailSegment(files, segments.pop(), options.segment_threshold, options.allocate_bytes)
-    return PartitionLog(disk, identity, options, segments, tail)
+            sealed.append(segment)
+        files, segment = _applied(disk, identity, plans[-1], last=True)
+    tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+    return PartitionLog(disk, identity, options, sealed, tail)
 
 
 def remove_log(disk: Disk, identity: LogIdentity) -> None:
-    """Remove whatever files a log has, however damaged; the directory stays."""
-    if disk.exists(identity.directory):
-        for name in sorted(disk.names(identity.directory), reverse=True):
-            if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
-                disk.remove(f"{identity.directory}/{name}")
-        disk.flush_directory(identity.directory)
+    """Remove whatever files a log has, however damaged; the directory stays. Raises DiskFailed."""
+    with changing(f"removal of the log in {identity.directory}"):
+        if disk.exists(identity.directory):
+            for name in sorted(disk.names(identity.directory), reverse=True):
+                if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
+                    disk.remove(f"{identity.directory}/{name}")
+            disk.flush_directory(identity.directory)
 
 
 def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
@@ -103,6 +106,17 @@ def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> 
         ) from error
     finally:
         files.close()
+
+
+def _applied(
+    disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
+) -> tuple[SegmentFiles, SealedSegment]:
+    files = open_files(disk, identity, plan.first_id)
+    try:
+        return files, apply_plan(files, plan, last)
+    except BaseException:
+        files.close()
+        raise
 
 
 def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:

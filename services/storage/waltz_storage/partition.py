@@ -110,8 +110,12 @@ class StoragePartition:
         self.append_latency.add(seconds)
 
     def records(self, first_id: int, max_records: int) -> RecordBatch:
-        """Return consecutive records; raises PartitionDamaged."""
-        return self.log.read(first_id, max_records, READ_LIMIT_BYTES)
+        """Return consecutive records; raises PartitionDamaged, RequestRefused."""
+        try:
+            return self.log.read(first_id, max_records, READ_LIMIT_BYTES)
+        except OSError as error:
+            # A read changes nothing; the same error while something is changed ends the process.
+            raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error
 
     def _headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         headers: list[RecordHeader] = []

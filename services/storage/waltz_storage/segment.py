@@ -11,7 +11,7 @@ import uuid
 from array import array
 from dataclasses import dataclass
 
-from waltz_storage.disk import Disk, DiskFile
+from waltz_storage.disk import Disk, DiskFile, changing
 from waltz_storage.errors import NoSpace
 from waltz_storage.recovery import SegmentPlan
 from waltz_storage.segment_format import (
@@ -96,12 +96,12 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
             file.write(0, header)
             file.flush()
             disk.flush_directory(identity.directory)
+        disk.rename(new_path, data_path)
     except NoSpace:
         for file, path in zip(opened, (index_path, new_path), strict=False):
             file.close()
             disk.remove(path)
         raise
-    disk.rename(new_path, data_path)
     disk.flush_directory(identity.directory)
     return SegmentFiles(opened[1], opened[0])
 
@@ -109,10 +109,12 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
 def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
     """Remove a segment for good. A crash leaves it whole, or nothing but an empty index.
 
-    The index is emptied first: an index with entries but without data is a sign of loss.
+    The index is emptied first: an index with entries but without data is a sign of loss. Raises
+    DiskFailed.
     """
     index_path = identity.path(first_id, INDEX_SUFFIX)
-    index = disk.open(index_path)
+    with changing(f"removal of segment {identity.path(first_id, '')}"):
+        index = disk.open(index_path)
     index.truncate(HEADER_BYTES)
     index.flush()
     index.close()
