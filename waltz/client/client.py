@@ -286,11 +286,7 @@ class Client:
         missing = f"no server told the high-water mark of partition {partition}"
         return await self._in_time(self._asker.mark(partition), timeout, missing)
 
-    async def flush(
-        self,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
-    ) -> None:
+    async def flush(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as in mount
         """Return when every append called before this has its outcome.
 
         Raises ClusterUnreachable when time has run out (the appends go on), ClientClosed.
