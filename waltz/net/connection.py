@@ -141,8 +141,9 @@ class FrameConnection(asyncio.Protocol):
             if bodies and not self.closed:
                 self.handler.received(bodies)
         except (ProtocolViolation, MalformedMessage) as error:
-            log.warning("closing %s connection of %s: %s", self.spec.name, self.peer, error)
-            self.abort(str(error))
+            if not self.closed:
+                log.warning("closing %s connection of %s: %s", self.spec.name, self.peer, error)
+                self.abort(str(error))
 
     def eof_received(self) -> bool:
         """Close when the peer does."""
