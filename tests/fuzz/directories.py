@@ -1,0 +1,236 @@
+"""Whole storage directories, damaged in their files and names, then opened and used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.faultdisk import FaultDisk
+from tests.fuzz import values
+from tests.fuzz.directory_lives import (
+    KEY,
+    PARTITIONS,
+    Files,
+    Life,
+    batch,
+    disk_of,
+    is_genuine,
+    life,
+)
+from tests.fuzz.disk_formats import forged_entry
+from tests.fuzz.mutation import mutate
+from tests.fuzz.target import hold, pack, unpack
+from tests.inline_engine import InlineEngine
+from waltz.protocol import admin, storage
+from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.errors import DirectoryRefused, PartitionDamaged
+
+_LIVES = 200
+_LINEAGE = 77
+_ODD_NAMES = (
+    "abc.seg", "0.seg", "0000000000000000005.seg", "0000000000000000000.idx", "9" * 30 + ".seg",
+    "٣.seg", "0000000000000000000.seg.new", ".seg", "x.idx", "0000000000000000000",
+)  # fmt: skip
+_LIMIT = 1 << 30
+
+Refusals = dict[int, str]
+Contents = dict[int, list[bytes | None]]
+"""The records of each open partition; None for one that is refused as damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    life: Life
+    changes: dict[str, bytes | None]
+
+    def files(self) -> Files:
+        """Return the damaged directory."""
+        merged: dict[str, bytes | None] = {**self.life.files, **self.changes}
+        return {path: content for path, content in merged.items() if content is not None}
+
+    def damaged(self) -> set[str]:
+        """Return the paths that differ from what the node left."""
+        left = self.life.files
+        return {path for path, content in self.changes.items() if left.get(path) != content}
+
+
+class Directories:
+    """The number of a life, and what its files became: an input holds only the changed ones."""
+
+    name = "directories"
+    modules = (
+        "waltz_storage.opening",
+        "waltz_storage.recovery",
+        "waltz_storage.control",
+        "waltz_storage.control_format",
+        "waltz_storage.segment",
+        "waltz_storage.segment_format",
+        "waltz_storage.log",
+        "waltz_storage.directory",
+    )
+
+    def make(self, random: Random) -> bytes:
+        """Return an undamaged directory."""
+        return _packed(random.randrange(_LIVES), {})
+
+    def change(self, random: Random, data: bytes, other: bytes) -> bytes:
+        """Damage one more file; others to take parts from are those of any life."""
+        seed, changes = _unpacked(data)
+        case = _Case(life(seed), changes)
+        files = case.files()
+        if not files:
+            return self.make(random)
+        path = random.choice(sorted(files))
+        donor = _Case(life(_unpacked(other)[0]), {}).files() | files
+        changes[path] = _damaged(random, path, files, donor, case.life)
+        if random.random() < 0.05:
+            folder = random.choice(("", *(f"{p}/" for p in range(PARTITIONS))))
+            changes[folder + random.choice(_ODD_NAMES)] = random.choice((b"", donor[path]))
+        return _packed(seed, changes)
+
+    def check(self, data: bytes) -> bool:
+        """Open, read everything, open again, use; whatever is served must be genuine."""
+        seed, changes = _unpacked(data)
+        case = _Case(life(seed), changes)
+        disk = disk_of(case.files())
+        try:
+            engine = _opened(disk, case)
+        except DirectoryRefused as refused:
+            hold(str(refused), "a refusal is explained")
+            return False
+        refusals, contents = _look(engine)
+        _check_known_clean(engine, case, contents)
+        again = _opened(disk.restarted(), case)
+        hold(_look(again) == (refusals, contents), "opening it again gives something else")
+        _use(engine, case, contents)
+        return not refusals
+
+
+def _damaged(random: Random, path: str, files: Files, donor: Files, left: Life) -> bytes | None:
+    """Return what a file becomes; None if it is gone."""
+    content = files[path]
+    other = donor[random.choice(sorted(donor))]
+    kind = random.random()
+    if path == CONTROL_FILE and kind < 0.4:
+        start = entry_offset(random.randrange(PARTITIONS))
+        entry = content[start : start + ENTRY_BYTES]
+        if len(entry) == ENTRY_BYTES:
+            return content[:start] + forged_entry(random, entry) + content[start + ENTRY_BYTES :]
+    if path.endswith(".idx") and kind < 0.4:
+        return _forged_index(random, content)
+    if kind < 0.8:
+        return mutate(random, content, other)
+    if kind < 0.9:
+        return random.choice(left.earlier).get(path)
+    if kind < 0.95:
+        return other
+    return None
+
+
+def _forged_index(random: Random, content: bytes) -> bytes:
+    """Let an entry point elsewhere: to another record, into the middle of one, or nowhere."""
+    count = (len(content) - 128) // 8
+    if count < 1:
+        return content + values.int64(random).to_bytes(8, "big", signed=True)
+    raw = bytearray(content)
+    at, source = (128 + 8 * random.randrange(count) for _ in range(2))
+    there = int.from_bytes(raw[source : source + 8], "big", signed=True)
+    entry = random.choice((there, there + random.randrange(-9, 9), values.int64(random)))
+    raw[at : at + 8] = (entry % (1 << 64)).to_bytes(8, "big")
+    return bytes(raw)
+
+
+def _opened(disk: FaultDisk, case: _Case) -> InlineEngine:
+    return InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, case.life.options))
+
+
+def _look(engine: InlineEngine) -> tuple[Refusals, Contents]:
+    """Return what is refused, and what can be read."""
+    directory = engine.directory
+    for partition, refused in directory.refused.items():
+        hold(isinstance(refused, PartitionDamaged), f"partition {partition} is refused unnamed")
+    contents: Contents = {}
+    for partition, opened in directory.partitions.items():
+        held: list[bytes | None] = []
+        while len(held) <= opened.log.max_id:
+            held += _read(engine, partition, len(held))
+        contents[partition] = held
+        beyond = engine.administer(admin.RecordListRequest(1, partition, len(held), 5))
+        hold(not beyond.records.count, "there are records beyond the last one")
+    hold(not engine.failures, f"the node would end: {engine.failures}")
+    return {p: str(refused) for p, refused in directory.refused.items()}, contents
+
+
+def _read(engine: InlineEngine, partition: int, first_id: int) -> list[bytes | None]:
+    """Return the records from one id on, as far as one answer goes; at least one step."""
+    for count in (_LIMIT, 1):
+        answer = engine.administer(admin.RecordListRequest(1, partition, first_id, count))
+        if isinstance(answer, admin.RecordListResponse):
+            hold(answer.records.count, "an answer without any record of the log")
+            records = list(answer.records)
+            for transaction_id, found in enumerate(records, first_id):
+                hold(found.transaction_id == transaction_id, "the ids are not consecutive")
+                hold(is_genuine(found), f"record {transaction_id} was never appended like this")
+            return [found.encode() for found in records]
+        hold(_names_damage(answer), f"refused unnamed: {answer}")
+    return [None]
+
+
+def _check_known_clean(engine: InlineEngine, case: _Case, contents: Contents) -> None:
+    """Records at or below the local mark are there, or damage is reported.
+
+    If several files of a partition went missing together, an older state of it may look whole; then
+    no session may begin on it.
+    """
+    for partition, held in contents.items():
+        info = engine.directory.info(partition)
+        if len(held) > info.local_low_water_mark:
+            continue
+        files = {path for path in case.damaged() if path.startswith(f"{partition}/")}
+        untouched = CONTROL_FILE not in case.damaged()
+        hold(not untouched or len(files) > 1, "known clean records are gone, and nobody says so")
+        session = max(info.session_id, 0) + 1
+        request = storage.SetLowWaterMarkRequest(session, 1, partition, (1 << 63) - 1)
+        answer = engine.ask(request)
+        hold(isinstance(answer, storage.FailureResponse), "a session begins on a log that lost")
+
+
+def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
+    """Truncate and append in every open partition; nothing else may change."""
+    for partition, held in contents.items():
+        if not engine.directory.info(partition).available:
+            continue
+        session = 1 << 40
+        if engine.directory.info(partition).session_id >= session:
+            continue
+        mark = engine.directory.info(partition).local_low_water_mark
+        keep = max(-1, min(mark, len(held) - 1), len(held) - 1 - len(held) // 3)
+        answer = engine.ask(storage.TruncateRequest(session, 1, partition, keep))
+        if isinstance(answer, storage.FailureResponse):
+            hold(_names_damage(answer), f"refused unnamed: {answer}")
+            keep = len(held) - 1
+        else:
+            hold(answer.transaction_id == keep, "a truncation leaves another length")
+        added = batch(keep + 1, 3, _LINEAGE)
+        answer = engine.ask(storage.AppendRequest(session, 1, partition, added))
+        hold(isinstance(answer, storage.SuccessResponse), f"an append is refused: {answer}")
+        contents[partition] = held[: keep + 1] + [found.encode() for found in added]
+    hold(not engine.failures, f"the node would end: {engine.failures}")
+    hold(_look(engine)[1] == contents, "after use, other records are there than before")
+    engine.directory.close()
+
+
+def _names_damage(answer: Any) -> bool:
+    return "is damaged" in (answer.failure.message or "")
+
+
+def _packed(seed: int, changes: dict[str, bytes | None]) -> bytes:
+    parts: list[tuple[str, Any]] = [(str(seed), b"")]
+    return pack(parts + sorted(changes.items()))
+
+
+def _unpacked(data: bytes) -> tuple[int, dict[str, bytes | None]]:
+    (seed, _), *changes = unpack(data)
+    return int(seed), dict(changes)

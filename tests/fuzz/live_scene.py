@@ -1,0 +1,290 @@
+"""Processes to attack: a small cluster with an honest client, and a storage node beside it.
+
+What mutated requests of servers and administrators may legitimately do to a storage (fence it off,
+truncate it, unassign its partitions) must not happen to the cluster that is served: they go to a
+node that belongs to a cluster of its own. Processes, network, ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import ssl
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+import waltz
+from tests.fuzz.directory_lives import batch
+from tests.fuzz.target import Broken, hold
+from tests.load import client_of
+from waltz.local import LocalCluster, Shape
+from waltz.local.child import ChildProcess
+from waltz.metadata.formats import StoreParams, encode_id
+from waltz.metadata.lifecycle import create_cluster
+from waltz.metadata.paths import Paths
+from waltz.metadata.store import ANY_VERSION
+from waltz.net import RpcConnection, TlsConfig
+from waltz.operations import StorageAdmin
+from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, client_server, storage
+from waltz.protocol import admin as admin_messages
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.disk import RealDisk
+from waltz_storage.log import LogOptions
+
+HOST = "127.0.0.1"
+_SPARE_ROOT = "/spare"
+_SPARE_PARTITIONS = 3
+_GROWTH_LIMIT_BYTES = 96 << 20
+_PAGE_BYTES = 4096
+_SECONDS = 20.0
+_SHOWN_LINES = 40
+_HONEST_ID = 0x2A2B2C2D
+_SMALL_CACHES = {"server.feedCacheSize": 1 << 20, "server.transactionDataCacheSize": 1 << 20}
+
+
+@dataclass(slots=True)
+class Log:
+    """The output of a process, read as it grows."""
+
+    path: Path
+    offset: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def read_on(self) -> list[str]:
+        """Return the lines since `forget`."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            raw = file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        self.lines += whole.decode(errors="replace").splitlines()
+        return self.lines
+
+    def of_peer(self, port: int) -> list[str]:
+        """Return the lines about the peer with this port."""
+        peer = re.compile(rf"{re.escape(HOST)}:{port}\b")
+        return [line for line in self.read_on() if peer.search(line)]
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.read_on()
+        self.lines.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A port to attack. ``spec`` is None for HTTP; ``tls`` is how to get in properly."""
+
+    name: str
+    port: int
+    log: Log
+    spec: ProtocolSpec | None
+    messages: Any
+    tls: ssl.SSLContext | None
+
+
+class Scene:
+    """Everything that runs; an async context manager."""
+
+    def __init__(self, folder: Path, *, tls: bool) -> None:
+        self._folder = folder
+        self._tls = TlsConfig(enabled=tls)
+        shape = Shape(partitions=1, storages=1, servers=1, tls=tls)
+        self.cluster = LocalCluster(folder / "cluster", shape, server_settings=_SMALL_CACHES)
+        self.doors: list[Door] = []
+        self.logs: list[Log] = []
+        self._stack = contextlib.AsyncExitStack()
+        self._params = StoreParams(uuid.UUID(int=7), _SPARE_PARTITIONS)
+        self._appended: dict[int, bytes] = {}
+        self._read_until = -1
+        self._sizes: dict[str, int] = {}
+
+    async def __aenter__(self) -> Scene:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.cluster)
+            await stack.enter_async_context(self._spare())
+            await self._reserve_client_id()
+            self.client: waltz.Client = await stack.enter_async_context(client_of(self.cluster))
+            self._stack = stack.pop_all()
+        self._find_doors()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _reserve_client_id(self) -> None:
+        """Give the honest client an id that no session hits upon: who has it is believed."""
+        async with self.cluster.metadata() as metadata:
+            path = Paths(self.cluster.root).client_id
+            await metadata.store.set(path, encode_id(_HONEST_ID), ANY_VERSION)
+
+    def pids(self) -> dict[str, int | None]:
+        """Return the attacked processes; None for one that has ended."""
+        pids = {name: pid for name, pid in self.cluster.pids().items() if name != "zookeeper"}
+        return pids | {"spare": self._child.pid}
+
+    def check_processes(self) -> None:
+        """All processes run, do not grow, and have reported nothing that nobody foresaw."""
+        for name, pid in self.pids().items():
+            hold(pid is not None, f"{name} has ended")
+            size = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+            first = self._sizes.setdefault(name, size)
+            hold(size < first + _GROWTH_LIMIT_BYTES, f"{name} grew from {first} to {size} bytes")
+        for log in self.logs:
+            said = log.read_on()
+            bad = [n for n, line in enumerate(said) if "Traceback" in line or "ERROR" in line]
+            if bad:
+                shown = "\n".join(said[bad[0] : bad[0] + _SHOWN_LINES])
+                raise Broken(f"{log.path.name} says\n{shown}")
+
+    async def be_honest(self, number: int) -> None:
+        """Append as a well-behaved client, beside what else happens."""
+        data = b"honest %d" % number
+        async with asyncio.timeout(_SECONDS):
+            self._appended[await self.client.append(0, data)] = data
+
+    async def read_back(self) -> None:
+        """Read what was added to the log since the last time; the honest part is all there."""
+        async with asyncio.timeout(_SECONDS):
+            mark = await self.client.high_water_mark(0)
+            stream = self.client.stream(0, after=self._read_until, until=mark, data=True)
+            async for transaction in stream:
+                self._read_until += 1
+                hold(transaction.id == self._read_until, "the log has a gap")
+                wanted = self._appended.pop(transaction.id, None)
+                hold(wanted in (None, transaction.data), "an append was changed")
+        hold(not self._appended, f"appends are lost: {sorted(self._appended)}")
+
+    async def check_spare(self) -> None:
+        """What the node beside holds is whole; a new partition works on it as on any other."""
+        async with asyncio.timeout(_SECONDS), await self._admin() as admin:
+            await self._settle(admin)
+            for partition in range(_SPARE_PARTITIONS):
+                await self._spare_records(admin, partition)
+            await admin.unassign([0], delete_files=True)
+            await admin.assign([0])
+            await self._switch_on(0)
+            await self._use_spare()
+
+    async def stop_spare(self) -> None:
+        """Stop the node beside; its directory must open and hold what it held."""
+        held = {}
+        async with asyncio.timeout(_SECONDS), await self._admin() as admin:
+            await self._settle(admin)
+            for partition in range(_SPARE_PARTITIONS):
+                held[partition] = await self._spare_records(admin, partition)
+        await self._child.stop()
+        hold(self._child.exit_status == 0, f"the node ended badly: {self._child.last_words()}")
+        key, partitions = self._params.key, self._params.num_partitions
+        disk = RealDisk(self._folder / "spare")
+        directory = StorageDirectory(disk, key, partitions, LogOptions(lambda: 0))
+        hold(not directory.refused, f"after a clean stop: {directory.refused}")
+        for partition, wire in held.items():
+            found = directory.partition(partition).records(0, 1 << 30).wire
+            hold(found == wire, f"partition {partition} changed by stopping")
+        directory.close()
+
+    async def _settle(self, admin: StorageAdmin) -> None:
+        """Have all partitions, behind what closed connections have still asked for.
+
+        Files that a partition gave up are adopted: later on they would come back.
+        """
+        await admin.assign(range(_SPARE_PARTITIONS))
+
+    async def _use_spare(self) -> None:
+        cluster = self._params.key, self._params.num_partitions
+        rpc = await RpcConnection.open_storage((HOST, self._ports["port"]), self._tls, cluster)
+        session, records = 1, batch(0, 5, 1)
+        await rpc.call(lambda seq: storage.SetLowWaterMarkRequest(session, seq, 0, -1))
+        await rpc.call(lambda seq: storage.AppendRequest(session, seq, 0, records))
+        answer = await rpc.call(lambda seq: storage.RecordListRequest(session, seq, 0, 0, 9))
+        hold(answer.records == records, "a new partition does not hold what it was given")
+        rpc.close()
+
+    async def _switch_on(self, partition: int) -> None:
+        cluster = self._params.key, self._params.num_partitions
+        rpc = await RpcConnection.open_admin((HOST, self._ports["admin"]), self._tls, cluster)
+        await rpc.call(
+            lambda seq: admin_messages.PartitionAvailableRequest(seq, (partition,), True)
+        )
+        rpc.close()
+
+    async def _spare_records(self, admin: StorageAdmin, partition: int) -> bytes:
+        parts: list[bytes] = []
+        count = 0
+        while batch := await admin.records(partition, count, 1 << 20):
+            ids = [record.transaction_id for record in batch]
+            hold(ids == list(range(count, count + len(ids))), "the ids are not consecutive")
+            parts.append(batch.wire)
+            count += batch.count
+        return b"".join(parts)
+
+    async def _admin(self) -> StorageAdmin:
+        address = f"{HOST}:{self._ports['port']}"
+        return await StorageAdmin.open(address, self._ports["admin"], self._tls, self._params)
+
+    @contextlib.asynccontextmanager
+    async def _spare(self) -> AsyncIterator[None]:
+        """Run the node beside the cluster."""
+        folder, cluster = self._folder, self.cluster
+        async with cluster.metadata() as metadata:
+            await create_cluster(
+                metadata.store, _SPARE_ROOT, "spare", _SPARE_PARTITIONS, key=self._params.key
+            )
+        data, ports, log = folder / "spare", folder / "spare.json", folder / "spare.log"
+        data.mkdir()
+        config = folder / "spare.yml"
+        settings = {
+            "zookeeper.connectString": cluster.zookeeper,
+            "zookeeper.sessionTimeout": 6000,
+            "cluster.root": _SPARE_ROOT,
+            "storage.bind.host": HOST,
+            "storage.port": 0,
+            "storage.admin.port": 0,
+            "storage.jetty.port": 0,
+            "storage.directory": str(data),
+            "storage.ports.file": str(ports),
+            "storage.segment.size.threshold": 20_000,
+            "storage.tls.enabled": self._tls.enabled,
+        }
+        config.write_text(yaml.safe_dump(settings))
+        self._child = ChildProcess("spare", "waltz-storage", config, ports, log)
+        self._child.start()
+        try:
+            await self._child.ready(_SECONDS)
+            self._ports: dict[str, int] = json.loads(ports.read_text())
+            self._spare_log = Log(log)
+            async with await self._admin() as admin:
+                await admin.assign(range(_SPARE_PARTITIONS))
+            yield
+        finally:
+            await self._child.stop()
+
+    def _find_doors(self) -> None:
+        server, layout = self.cluster.plan.servers[0], self.cluster.layout
+        server_log = Log(layout.log("server/0"))
+        own_storage, spare = Log(layout.log("storage/0")), self._spare_log
+        self.logs = [server_log, own_storage, spare]
+        context = self._tls.dialing_context()
+        ports = self._ports
+        own_http = self.cluster.plan.storages[0].http
+        self.doors = [
+            Door("client", server.port, server_log, CLIENT_SERVER, client_server, context),
+            Door("storage", ports["port"], spare, STORAGE, storage, context),
+            Door("admin", ports["admin"], spare, ADMIN, admin_messages, context),
+            Door("http of the server", server.http, server_log, None, None, None),
+            Door("http of a storage", own_http, own_storage, None, None, None),
+        ]

@@ -1,0 +1,21 @@
+"""All targets that need no running process."""
+
+from __future__ import annotations
+
+from tests.fuzz.directories import Directories
+from tests.fuzz.disk_formats import format_targets
+from tests.fuzz.messages import message_targets
+from tests.fuzz.settings import Settings
+from tests.fuzz.target import Target
+from tests.fuzz.znodes import znode_targets
+
+
+def offline_targets() -> tuple[Target, ...]:
+    """Return one of each."""
+    return (
+        *message_targets(),
+        *format_targets(),
+        Directories(),
+        *znode_targets(),
+        Settings(),
+    )
