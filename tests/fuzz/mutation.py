@@ -68,8 +68,10 @@ def _change_length(random: Random, data: bytearray, _: bytes) -> None:
         for at in range(start, stop + 1)
         if 0 < (number := read.unpack_from(data, at)[0]) <= len(data) - at
     ]
+    # The likeliest lengths are those that reach to the end, or to a checksum before it.
+    last = [(at, number) for at, number in found if len(data) - (at + width + number) in (0, 4)]
     if found:
-        at, number = random.choice(found)
+        at, number = random.choice(last if last and random.random() < 0.5 else found)
         changed = random.choice(
             (number + 1, number - 1, number * 2, 0, len(data) - at - width, extreme(random, width))
         )

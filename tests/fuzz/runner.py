@@ -27,6 +27,8 @@ ROUND_INPUTS = 32
 _TRACE_EVERY = 4
 _CORPUS_INPUTS = 400
 _FRESH = 0.15
+_CHANGES = (1, 1, 1, 2, 2, 3, 3, 0)
+"""How often an input is changed before it is checked; any of these is as likely."""
 _SECONDS_PER_INPUT = 10.0
 _GROWTH_LIMIT_KIB = 64 << 10
 _MOST_FINDINGS = 5
@@ -137,16 +139,19 @@ class Campaign:
             self._keep(random, inputs)
 
     def _next_input(self, random: Random) -> bytes:
-        if not self.corpus or random.random() < _FRESH:
-            made = self.target.make(random)
-            if len(self.corpus) < _CORPUS_INPUTS // 4:
-                self.corpus.append(made)
-            return made if random.random() < 0.2 else self._changed(random, made)
-        return self._changed(random, random.choice(self.corpus))
-
-    def _changed(self, random: Random, data: bytes) -> bytes:
-        for _ in range(random.choice((1, 1, 2, 3))):
-            data = self.target.change(random, data, random.choice(self.corpus))
+        data = b""
+        try:
+            if self.corpus and random.random() > _FRESH:
+                data = random.choice(self.corpus)
+            else:
+                data = self.target.make(random)
+                if len(self.corpus) < _CORPUS_INPUTS // 4:
+                    self.corpus.append(data)
+            for _ in range(random.choice(_CHANGES)):
+                data = self.target.change(random, data, random.choice(self.corpus))
+        except Exception:
+            # Inputs are made and changed with the product's own encoders and decoders.
+            self._found(data)
         return data
 
     def _check_all(self, inputs: list[bytes]) -> None:
@@ -155,10 +160,13 @@ class Campaign:
             try:
                 self.accepted += checked(self.target, data)
             except Exception:
-                error = traceback.format_exc(limit=-6)
-                if all(_kind(error) != _kind(known.error) for known in self.findings):
-                    name, number = self.target.name, self.inputs
-                    self.findings.append(Finding(name, self.seed, number, error, data))
+                self._found(data)
+
+    def _found(self, data: bytes) -> None:
+        error = traceback.format_exc(limit=-6)
+        if all(_kind(error) != _kind(known.error) for known in self.findings):
+            name, number = self.target.name, self.inputs
+            self.findings.append(Finding(name, self.seed, number, error, data))
 
     def _keep(self, random: Random, inputs: list[bytes]) -> None:
         self.corpus += inputs

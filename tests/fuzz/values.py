@@ -148,8 +148,14 @@ def _maker(name: str, hint: Any) -> Make:
 
 
 def message(random: Random, messages: ModuleType) -> Any:
-    """Return any message of a protocol, with a right checksum where one is checked."""
-    return message_of(random, random.choice(message_classes(messages)))
+    """Return any message of a protocol, with a right checksum where one is checked.
+
+    Appends come more often: they are the longest, and read by several parsers.
+    """
+    kinds = message_classes(messages)
+    if messages is client_server and random.random() < 0.2:
+        kinds = (AppendRequest,)
+    return message_of(random, random.choice(kinds))
 
 
 def message_of(random: Random, kind: Any) -> Any:
