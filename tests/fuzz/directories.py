@@ -105,6 +105,8 @@ class Directories:
         again = _opened(disk.restarted(), case)
         hold(_look(again) == (refusals, contents), "opening it again gives something else")
         _use(engine, case, contents)
+        _make_anew(engine, refusals)
+        engine.directory.close()
         return not refusals
 
 
@@ -219,7 +221,17 @@ def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
         contents[partition] = held[: keep + 1] + [found.encode() for found in added]
     hold(not engine.failures, f"the node would end: {engine.failures}")
     hold(_look(engine)[1] == contents, "after use, other records are there than before")
-    engine.directory.close()
+
+
+def _make_anew(engine: InlineEngine, refusals: Refusals) -> None:
+    """Do what a refusal advises: unassign the partition with its files deleted, assign it again."""
+    for partition in refusals:
+        for assigned in (False, True):
+            request = admin.PartitionAssignmentRequest(1, (partition,), assigned, True)
+            answer = engine.administer(request)
+            hold(isinstance(answer, admin.AdminSuccessResponse), f"not made anew: {answer}")
+        hold(engine.directory.partition(partition).log.max_id == -1, "it is not empty")
+    hold(not engine.directory.refused, "what was made anew is still refused")
 
 
 def _names_damage(answer: Any) -> bool:

@@ -30,6 +30,7 @@ from waltz_server.append_codec import APPEND_TYPE, decode_append
 _HEAD = struct.Struct(">bhi")
 _COUNT = struct.Struct(">i")
 _FRAME_LIMIT = 1 << 16
+_STRANGERS = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 _FEED_DATA = 4
 
 
@@ -47,6 +48,8 @@ class Frames:
         choice = random.randrange(len(values.PROTOCOLS))
         spec, messages = values.PROTOCOLS[choice]
         prefix = bytes((choice, random.randrange(256)))
+        if random.random() < 0.02:
+            return prefix + random.choice(_STRANGERS)
         return prefix + converse(random, spec, messages, requests=False)
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
@@ -199,7 +202,11 @@ def _check_other_versions(message: Any) -> None:
         try:
             body = client_server.encode(message, version)[HEAD_BYTES:]
         except UnsupportedByPeer:
-            continue
+            try:
+                codec.encode_message(message, version)
+            except UnsupportedByPeer:
+                continue
+            raise Broken(f"the client's codec knows how to say it in version {version}") from None
         try:
             client_server.decode(body, version)
         except MalformedMessage as malformed:
@@ -217,6 +224,8 @@ def _check_client_codec(body: bytes, version: int, decoded: Any) -> None:
         fed = (r.client_id, r.generation, r.partition, r.seq, decoded.transaction_id)
         run = codec.FeedRun(r.partition, [(*fed, decoded.header)])
         hold(parsed == [run], "the client's codec reads a feed differently")
+        two = codec.FeedRun(r.partition, run.records * 2)
+        hold(codec.parse([body] * 2, version) == [two], "neighbours in a feed are not gathered")
     else:
         hold(parsed == [decoded], "the client's codec reads a message differently")
     frames = {f(decoded, version) for f in (codec.encode_message, client_server.encode)}

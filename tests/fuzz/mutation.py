@@ -29,7 +29,7 @@ def mutate(random: Random, data: bytes, other: bytes) -> bytes:
     changed = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 2, 4))):
         random.choice(_MUTATIONS)(random, changed, other)
-        del changed[_LONGEST_BYTES:]
+        del changed[max(_LONGEST_BYTES, len(data)) :]
     return bytes(changed)
 
 

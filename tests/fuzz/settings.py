@@ -25,7 +25,10 @@ _COMMON: dict[str, Any] = {
 }
 _SERVER: dict[str, Any] = {
     "server.port": 55180,
+    "server.jetty.port": 55182,
     "server.advertised.host": "127.0.0.1",
+    "server.minFetchSize": 100,
+    "server.realtimeThreshold": 1000,
     "server.feedCacheSize": 67108864,
     "server.ssl.keyStore.location": "/somewhere",
     "storage.initialRetryInterval": 100,
@@ -51,7 +54,7 @@ _ODD_TEXTS = (
 )  # fmt: skip
 _ODD_VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1 << 200, 10**400, 1.5, float("inf"), float("nan"), "", " ", "x", [], {},
-    [1], {"a": {"b": 1}}, "9" * 5000, "\0", "true", "6000", 65536, {1: 2}, "ü",
+    [1], {"a": {"b": 1}}, "9" * 5000, "\0", "true", "6000", 65536, 100, 1000, 55180, 55280, {1: 2}, "ü",
 )  # fmt: skip
 
 
@@ -64,7 +67,6 @@ class Settings:
         "waltz.client.settings",
         "waltz_server.config",
         "waltz_storage.config",
-        "waltz.local.plan",
     )
 
     def __init__(self) -> None:
