@@ -27,7 +27,8 @@ class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
     """What a peer does wrong is worth one line; a traceback is for errors of this side."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        if isinstance(exc_info, HttpProcessingError | ConnectionError):
+        # UnicodeError: aiohttp quotes what was not text in its own answers.
+        if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
             reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
             self.warning(f"{msg}: %s", *args, reason)
         else:
