@@ -172,20 +172,20 @@ async def _read_all(reader: asyncio.StreamReader) -> None:
 
 async def _check_line(session: Session, port: int) -> bool:
     """Tell whether the process had to close the connection; then there is one line about it."""
-    door = session.door
-    if door.spec is None:
+    door, spec = session.door, session.door.spec
+    if spec is None:
         return False
-    why = "no handshake" if session.outer else offence(door.spec, door.messages, session.data)
+    why = "no handshake" if session.outer else offence(spec, door.messages, session.data)
     if why == "cut off" and door.tls is not None:
         # Whether the end of a TLS stream or that of its connection comes first is open.
         why = None
     if why is not None:
         try:
-            await eventually(lambda: door.log.of_peer(port), _LINE_SECONDS)
+            await eventually(lambda: door.log.of_peer(spec, port), _LINE_SECONDS)
         except AssertionError:
             raise Broken(f"{door.name}: no line about a connection with {why}") from None
     # An answer that closes the connection may come after the peer has gone in mid-frame.
-    lines = [line for line in door.log.of_peer(port) if not line.endswith("in mid-frame")]
+    lines = [line for line in door.log.of_peer(spec, port) if not line.endswith("in mid-frame")]
     hold(len(lines) <= 1, f"{door.name}: several lines about one connection: {lines}")
     return why is not None
 

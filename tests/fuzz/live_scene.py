@@ -46,6 +46,7 @@ _GROWTH_LIMIT_BYTES = 96 << 20
 _PAGE_BYTES = 4096
 _SECONDS = 20.0
 _SHOWN_LINES = 40
+_UNFORESEEN = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) |Traceback")
 _HONEST_ID = 0x2A2B2C2D
 _SMALL_CACHES = {"server.feedCacheSize": 1 << 20, "server.transactionDataCacheSize": 1 << 20}
 
@@ -68,9 +69,9 @@ class Log:
         self.lines += whole.decode(errors="replace").splitlines()
         return self.lines
 
-    def of_peer(self, port: int) -> list[str]:
-        """Return the lines about the peer with this port."""
-        peer = re.compile(rf"{re.escape(HOST)}:{port}\b")
+    def of_peer(self, spec: ProtocolSpec, port: int) -> list[str]:
+        """Return the lines about the peer with this port; another listener may have one, too."""
+        peer = re.compile(rf" (the|{spec.name}) connection of {re.escape(HOST)}:{port}\b")
         return [line for line in self.read_on() if peer.search(line)]
 
     def forget(self) -> None:
@@ -145,7 +146,7 @@ class Scene:
             hold(size < first + _GROWTH_LIMIT_BYTES, f"{name} grew from {first} to {size} bytes")
         for log in self.logs:
             said = log.read_on()
-            bad = [n for n, line in enumerate(said) if "Traceback" in line or "ERROR" in line]
+            bad = [n for n, line in enumerate(said) if _UNFORESEEN.search(line)]
             if bad:
                 shown = "\n".join(said[bad[0] : bad[0] + _SHOWN_LINES])
                 raise Broken(f"{log.path.name} says\n{shown}")
