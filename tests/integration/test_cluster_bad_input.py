@@ -215,7 +215,10 @@ async def test_damaged_segments(single: LocalCluster) -> None:
     # A new session: what there is by now is known to be whole.
     await single.stop_one("server/0")
     await single.start_one("server/0")
-    await single.healthy()
+    async with client_of(single) as client:
+        for partition in (0, 1):
+            # Answered once the new session is open, and so on the storage's disk.
+            await client.mount(partition)
     await single.stop_one("storage/0")
     torn, damaged = (
         single.layout.data("storage/0") / partition / f"{0:019d}.seg" for partition in "01"
