@@ -176,8 +176,8 @@ async def _check_line(session: Session, port: int) -> bool:
     if spec is None:
         return False
     why = "no handshake" if session.outer else offence(spec, door.messages, session.data)
-    if why == "cut off" and door.tls is not None:
-        # Whether the end of a TLS stream or that of its connection comes first is open.
+    if door.tls is not None and not session.outer:
+        # TLS has no end of sending alone: what was not read when the peer went is never read.
         why = None
     if why is not None:
         try:
