@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -56,5 +57,7 @@ async def dial(
         raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # The peer may have gone already, and the descriptor with it: ``lost`` has been told then.
+        with contextlib.suppress(OSError, ValueError):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection
