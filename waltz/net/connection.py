@@ -173,13 +173,14 @@ class FrameConnection(asyncio.Protocol):
         The dialing side always reads on, so that the two cannot wait for each other.
         """
         wanted = not self._owner_paused and (self._dialer or not self.congested)
-        if wanted == self._reading or self._transport is None or self.closed:
+        transport = self._transport
+        if wanted == self._reading or transport is None or self.closed or transport.is_closing():
             return
         self._reading = wanted
         if wanted:
-            self._transport.resume_reading()
+            transport.resume_reading()
         else:
-            self._transport.pause_reading()
+            transport.pause_reading()
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:
