@@ -160,7 +160,10 @@ class StoreSession:
         Returns False if an introduction was refused: it may be tried again later.
         """
         r = self._replicas[storage]
-        if self.phase is Phase.CLOSED or response is None:
+        if self.phase is Phase.CLOSED:
+            return True
+        if response is None:
+            self._copy_lost(request)
             return True
         if isinstance(request, st.LastSessionInfoRequest):
             return self._introduced(r, response)
@@ -420,6 +423,17 @@ class StoreSession:
         elif len(records.wire) > _CATCH_UP_TARGET_BYTES:
             r.catch_up_records = max(1, r.catch_up_records // 2)
         self._send_records(r, records)
+
+    def _copy_lost(self, request: st.Request) -> None:
+        """The peer that ``request`` reads from is gone: whoever copies needs another one."""
+        r = next((r for r in self._replicas.values() if r.copying is request), None)
+        if r is None:
+            return
+        r.copying = None
+        if r.state is _State.RECOVERING:
+            self._fail(r, f"the peer that {r.storage} was copying from is gone")
+        else:
+            self.pump()
 
     def _acknowledged(self, r: _ReplicaSession, request: st.AppendRequest) -> None:
         r.in_flight -= 1
