@@ -32,6 +32,7 @@ class _Required:
 REQUIRED = _Required()
 
 _LARGEST = (1 << 63) - 1
+_YAML_SLIPS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _read_map(path: Path) -> Mapping[str, Any]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     # Beside its own errors, the YAML library lets through what is raised for a value that only
     # looks like one of its types: a 13th month, or !!bool 5.
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, *_YAML_SLIPS) as error:
         what = " ".join(str(error).split())
         raise ConfigError(f"{path} is not valid YAML: {what}") from error
     if tree is None:

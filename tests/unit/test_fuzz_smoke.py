@@ -81,7 +81,15 @@ def test_a_planted_mistake_is_found_and_found_again(tmp_path: Path) -> None:
 def test_settings_that_only_look_like_yaml(tmp_path: Path) -> None:
     path = tmp_path / "storage.yml"
     deep, large = "[" * 500, "9" * 400
-    for value in ("!!bool 5", "2001-13-45", "!!timestamp x", deep, f"{{a: {deep}", large):
+    for value in (
+        "!!bool 5",
+        "2001-13-45",
+        "!!timestamp x",
+        "!!int ''",
+        deep,
+        f"{{a: {deep}",
+        large,
+    ):
         path.write_text(f"storage.port: {value}\n")
         with pytest.raises(ConfigError, match=r"storage\.yml"):
             config.load(path)
