@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from tests.sim.promises import Promise, Violation
 from tests.sim.storage_node import StorageNode
 from waltz.client.codec import FeedRecord
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
+from waltz_storage.errors import PartitionDamaged
 
 Lock = int
 
-
-class Violation(AssertionError):
-    """The log broke a promise."""
+_READ_AT_ONCE = 30
+"""How many committed transactions gather before a replica is read."""
 
 
 class Op:
@@ -27,16 +29,28 @@ class Op:
         self.committed_as: int | None = None
         self.denied = False
 
+    @property
+    def name(self) -> str:
+        """The part of the data that tells appends apart."""
+        return self.data.rstrip(b"\0").decode()
+
 
 class Checker:
     """Collects what everybody saw of one partition's log."""
 
-    def __init__(self, storages: Mapping[str, StorageNode]) -> None:
+    def __init__(self, storages: Mapping[str, StorageNode], *, reads_replicas: bool) -> None:
+        """With ``reads_replicas``, what a quorum holds is read from its disks at each commit."""
         self.log: dict[int, tuple[int, int, int]] = {}
+        self.read: dict[int, bytes] = {}
         self.ops: dict[bytes, Op] = {}
-        self.marks: dict[str, int] = {}
+        self.mark = -1
+        """The highest mark that any server has called committed."""
         self.committed = 0
+        self._opened: dict[int, int] = {}
+        self._content: list[tuple[bytes, bytes]] = []
+        """What is committed: request ids, and the rest of the records."""
         self._storages = storages
+        self._reads_replicas = reads_replicas
 
     def fed(self, who: str, records: Iterable[FeedRecord]) -> None:
         """``who`` was fed these transactions: everybody must be fed the same."""
@@ -44,65 +58,166 @@ class Checker:
             seen = (client, generation, seq)
             if self.log.setdefault(transaction_id, seen) != seen:
                 raise Violation(
-                    f"{who} sees {seen} as {transaction_id}, others {self.log[transaction_id]}"
+                    Promise.SAME,
+                    f"{who} sees {seen} as {transaction_id}, others {self.log[transaction_id]}",
                 )
+            if transaction_id > self.mark:
+                raise Violation(
+                    Promise.DURABLE,
+                    f"{who} sees {transaction_id}, but nothing after {self.mark} is committed",
+                )
+
+    def streamed(self, who: str, position: int, records: Iterable[FeedRecord]) -> None:
+        """A stream at ``position`` has delivered these transactions to its reader."""
+        for record in records:
+            position += 1
+            if record[4] != position:
+                raise Violation(Promise.SAME, f"{who} is given {record[4]} instead of {position}")
+
+    def data_read(self, who: str, transaction_id: int, data: bytes) -> None:
+        """``who`` has read a transaction's data."""
+        if self.read.setdefault(transaction_id, data) != data:
+            raise Violation(Promise.SAME, f"{who} reads {transaction_id} with other data")
 
     def client_committed(self, op: Op, transaction_id: int) -> None:
         """A client was told that its append is in the log."""
-        if op.committed_as is not None or op.denied:
-            raise Violation(f"{op.data!r} ended twice")
+        self._must_be_open(op)
         op.committed_as = transaction_id
         self.committed += 1
 
     def client_denied(self, op: Op) -> None:
         """A client was told that its append is not in the log."""
-        if op.committed_as is not None or op.denied:
-            raise Violation(f"{op.data!r} ended twice")
+        self._must_be_open(op)
         op.denied = True
 
-    def server_committed(self, server: str, mark: int, sessions: Iterable[Collection[str]]) -> None:
+    def client_locked_out(self, op: Op, taken_by: int, mark: int) -> None:
+        """A client that has seen the log up to ``mark`` was refused a lock."""
+        self.client_denied(op)
+        assert op.mark is not None
+        if taken_by <= op.mark:
+            raise Violation(
+                Promise.LOCKS, f"{op.name} knew {op.mark} and was refused because of {taken_by}"
+            )
+        if taken_by > mark:
+            raise Violation(
+                Promise.LOCKS,
+                f"{op.name} was refused because of {taken_by}, which its client has not seen: it "
+                "cannot do better yet",
+            )
+
+    def session_opened(self, server: str, session_id: int, mark: int) -> None:
+        """A store session has opened with the log up to ``mark``."""
+        if mark < self.mark:
+            raise Violation(
+                Promise.DURABLE,
+                f"{server} opens session {session_id} at {mark}, but {self.mark} was committed",
+            )
+        self._opened[session_id] = mark
+
+    def server_committed(
+        self,
+        server: str,
+        session_id: int,
+        mark: int,
+        replicas: Collection[str],
+        written: PartitionMetadata,
+    ) -> None:
         """A server raised its high-water mark: a quorum must hold everything up to it.
 
-        ``sessions`` are the replica sets of which one was the committing session's.
+        ``replicas`` are those of the committing session. ``written`` is the metadata by which the
+        next one would vote: if it is of this session, the quorum must be among those it names.
         """
-        holding = {
+        for later, opened_at in self._opened.items():
+            if later > session_id and mark > opened_at:
+                raise Violation(
+                    Promise.FENCED,
+                    f"{server} commits {mark} in session {session_id}, but session {later} has "
+                    f"begun after {opened_at}",
+                )
+        counted = set(replicas)
+        if written.session_id == session_id:
+            counted = {n for n, s in written.replicas.items() if s.closing_mark == UNRESOLVED}
+        holding = sorted(
             name
-            for name, storage in self._storages.items()
-            if storage.log is None or storage.log.max_id >= mark
-        }
-        if not any(len(holding & set(s)) >= len(s) // 2 + 1 for s in sessions if s):
-            raise Violation(f"{server} committed {mark}, but only {sorted(holding)} may hold it")
-        self.marks[server] = max(mark, self.marks.get(server, -1))
+            for name in counted
+            if (log := self._storages[name].log) is None or log.max_id >= mark
+        )
+        if len(holding) < len(replicas) // 2 + 1:
+            raise Violation(
+                Promise.DURABLE,
+                f"{server} commits {mark}, but of {sorted(counted)} only {holding} may hold it",
+            )
+        self.mark = max(mark, self.mark)
+        if self._reads_replicas:
+            for name in holding:
+                if mark - self._storages[name].verified >= _READ_AT_ONCE:
+                    self._read_replica(name, mark)
 
-    def at_rest(self, logs: Mapping[str, list[Record]]) -> None:
+    def at_rest(self, logs: Mapping[str, list[Record]], checksums: Collection[int]) -> None:
         """Everything has come to rest; ``logs`` are the replicas' contents."""
         contents = list(logs.values())
+        sizes = {name: len(content) for name, content in logs.items()}
         if any(content != contents[0] for content in contents):
-            sizes = {name: len(content) for name, content in logs.items()}
-            raise Violation(f"replicas differ when quiet: {sizes}")
+            raise Violation(Promise.SAME, f"replicas differ when quiet: {sizes}")
+        if len(set(checksums)) > 1:
+            raise Violation(Promise.SAME, f"checksums of equal replicas differ: {checksums}")
         records = contents[0]
         if [r.transaction_id for r in records] != list(range(len(records))):
-            raise Violation("the log has gaps")
+            raise Violation(Promise.SAME, "the log has gaps")
         for transaction_id, seen in self.log.items():
             if transaction_id >= len(records):
-                raise Violation(f"transaction {transaction_id} was seen and is lost")
+                raise Violation(Promise.DURABLE, f"{transaction_id} was seen and is lost")
             r = records[transaction_id].req_id
             if (r.client_id, r.generation, r.seq) != seen:
-                raise Violation(f"transaction {transaction_id} has become another")
+                raise Violation(Promise.DURABLE, f"{transaction_id} has become another")
+        for transaction_id, data in self.read.items():
+            if records[transaction_id].data != data:
+                raise Violation(Promise.SAME, f"{transaction_id} was read with other data")
         self._check_ops(records)
         self._check_locks(records)
+
+    def _read_replica(self, name: str, mark: int) -> None:
+        """Compare what a replica holds up to ``mark`` and was not read yet with the others."""
+        storage, content = self._storages[name], self._content
+        log = storage.log
+        while log is not None and storage.verified < mark:
+            first = storage.verified + 1
+            try:
+                batch = log.read(first, mark - storage.verified, 1 << 20)
+            except PartitionDamaged as damaged:
+                raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
+            for transaction_id, req_id, rest in batch.parts():
+                if transaction_id == len(content):
+                    content.append((req_id, rest))
+                elif content[transaction_id] != (req_id, rest):
+                    raise Violation(
+                        Promise.SAME,
+                        f"{name} holds another {transaction_id} than the others of its quorum",
+                    )
+            storage.verified += batch.count
+
+    def _must_be_open(self, op: Op) -> None:
+        if op.committed_as is not None or op.denied:
+            raise Violation(Promise.ONCE, f"{op.name} ended twice")
 
     def _check_ops(self, records: list[Record]) -> None:
         places: dict[bytes, int] = {}
         for record in records:
             if record.data in places:
-                raise Violation(f"{record.data!r} is in the log twice")
+                name = self.ops[record.data].name
+                raise Violation(
+                    Promise.ONCE,
+                    f"{name} is in the log as {places[record.data]} and {record.transaction_id}",
+                )
             places[record.data] = record.transaction_id
         for data, op in self.ops.items():
-            if op.committed_as is not None and places.get(data) != op.committed_as:
-                raise Violation(f"{data!r} was committed as {op.committed_as}: {places.get(data)}")
-            if op.denied and data in places:
-                raise Violation(f"{data!r} was denied, yet it is {places[data]}")
+            place = places.get(data)
+            if op.committed_as is not None and place != op.committed_as:
+                raise Violation(
+                    Promise.DURABLE, f"{op.name} was committed as {op.committed_as}, it is {place}"
+                )
+            if op.denied and place is not None:
+                raise Violation(Promise.ONCE, f"{op.name} was denied, yet it is {place}")
 
     def _check_locks(self, records: list[Record]) -> None:
         taken: dict[Lock, int] = {}
@@ -112,8 +227,9 @@ class Checker:
             for lock in op.write + op.read:
                 if taken.get(lock, -1) > op.mark:
                     raise Violation(
-                        f"{record.transaction_id} knew {op.mark}, but lock {lock} was taken by "
-                        f"{taken[lock]}"
+                        Promise.LOCKS,
+                        f"{record.transaction_id} ({op.name}) knew {op.mark}, but lock {lock} was "
+                        f"taken by {taken[lock]}",
                     )
             for lock in op.write + op.append:
                 taken[lock] = record.transaction_id

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from random import Random
-from typing import Any
 
-from tests.sim.checker import Checker, Op, Violation
+from tests.sim.checker import Checker, Op
 from tests.sim.clock import Clock
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel
+from tests.sim.promises import Promise, Violation
 from tests.sim.server_node import ServerNode
 from tests.sim.storage_node import PARTITION
-from waltz.client.appends import Append, Outcome, PartitionAppends
-from waltz.client.codec import FeedRun, parse
+from tests.sim.story import Story
+from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.codec import FeedRecord, FeedRun, parse
 from waltz.client.feed import PartitionFeed
 from waltz.client.mount import RequestIds
+from waltz.client.questions import PartitionQuestions
 from waltz.protocol import FrameDecoder, checksum
 from waltz.protocol import client_server as cs
+from waltz.protocol.client_server import Message
 from waltz.protocol.frames import CLIENT_SERVER
 
 RECONNECT_SECONDS = 0.02
 TICK_SECONDS = 0.1
 LONG_WAIT_SECONDS = 0.5
+QUESTION_SECONDS = 0.02
 LOCKS = 12
 
 
@@ -33,16 +36,22 @@ class _Connected:
     core: PartitionAppends | PartitionFeed
 
     def __init__(
-        self, name: str, clock: Clock, servers: Mapping[str, ServerNode], metadata: Metadata
+        self,
+        name: str,
+        clock: Clock,
+        servers: Mapping[str, ServerNode],
+        metadata: Metadata,
+        story: Story,
     ) -> None:
         self.name = name
         self.clock = clock
         self._servers = servers
+        self._story = story
         self._channel: Channel | None = None
         self._decoder = FrameDecoder(CLIENT_SERVER)
         self._connection_seq = 0
         self._owner, self._generation = metadata.owner, metadata.generation
-        metadata.watch(self._owner_changed, None)
+        metadata.watch_owner(name, self._owner_changed)
         clock.after(0.0, self._connect)
         clock.after(TICK_SECONDS, self._tick)
 
@@ -51,25 +60,59 @@ class _Connected:
             return
         for item in parse(self._decoder.feed(message), 4):
             if isinstance(item, FeedRun):
+                self._story.detail(
+                    self.name, "is fed {} to {}", item.records[0][4], item.records[-1][4]
+                )
                 self.take(item.records)
             else:
-                self.core.received(item)
+                self._story.detail(self.name, "gets {}", item)
+                self.told(item)
         self.settle()
 
     def lost(self, channel: Channel) -> None:
         if channel is self._channel:
+            self._story.detail(self.name, "lost its connection")
             self._channel = None
-            self.core.detach()
+            self.detach()
             self.clock.after(RECONNECT_SECONDS, self._connect)
 
-    def take(self, records: list[Any]) -> None:
+    def take(self, records: list[FeedRecord]) -> None:
         raise NotImplementedError
 
+    def told(self, message: Message) -> None:
+        match message:
+            case cs.MountResponse(state=cs.MountState.CLIENT_AHEAD):
+                raise Violation(
+                    Promise.DURABLE,
+                    f"{self.name} has seen {self.core.mount.mark}, and {self._owner} takes that "
+                    "for more than the log holds",
+                )
+            case cs.FlushResponse(transaction_id=mark) if mark < self.core.mount.mark:
+                raise Violation(
+                    Promise.DURABLE,
+                    f"{self.name} has seen {self.core.mount.mark}, and {self._owner} says after a "
+                    f"flush that the log ends at {mark}",
+                )
+        self.core.received(message)
+
+    def attach(self) -> None:
+        self.core.attach(self._generation, self._connection_seq, 4)
+
+    def detach(self) -> None:
+        self.core.detach()
+
+    def outgoing(self) -> list[Message]:
+        """Take what is to be sent."""
+        messages, self.core.outgoing = self.core.outgoing, []
+        return messages
+
     def settle(self) -> None:
-        """Send what the core wants sent, in one chunk."""
-        outgoing, self.core.outgoing = self.core.outgoing, []
-        if outgoing and self._channel is not None:
-            self._channel.send(self, b"".join(cs.encode(m, 4) for m in outgoing))
+        """Send what the cores want sent, in one chunk."""
+        messages = self.outgoing()
+        if messages and self._channel is not None:
+            for message in messages:
+                self._story.detail(self.name, "sends {}", message)
+            self._channel.send(self, b"".join(cs.encode(m, 4) for m in messages))
 
     def _owner_changed(self, owner: str, generation: int) -> None:
         if generation <= self._generation:
@@ -79,10 +122,10 @@ class _Connected:
         if self._channel is not None and moved:
             self._channel.drop(self)
             self._channel = None
-            self.core.detach()
+            self.detach()
             self._connect()
         elif self._channel is not None:
-            self.core.attach(generation, self._connection_seq, 4)
+            self.attach()
             self.settle()
 
     def _connect(self) -> None:
@@ -93,10 +136,11 @@ class _Connected:
         if self._channel is None:
             self.clock.after(RECONNECT_SECONDS, self._connect)
             return
+        self._story.detail(self.name, "connects to {}", self._owner)
         self._decoder = FrameDecoder(CLIENT_SERVER)
         self._decoder.version = 4
         self._connection_seq += 1
-        self.core.attach(self._generation, self._connection_seq, 4)
+        self.attach()
         self.settle()
 
     def _tick(self) -> None:
@@ -116,43 +160,50 @@ class Appender(_Connected):
         servers: Mapping[str, ServerNode],
         metadata: Metadata,
         checker: Checker,
-        counters: Counter[str],
+        story: Story,
     ) -> None:
         self._random = random
         self._checker = checker
-        self._counters = counters
         self._number = 0
         self.open = 0
         self.stopped = False
         self._client_id = client_id
         ids = RequestIds(client_id, PARTITION)
         self.core: PartitionAppends = PartitionAppends(ids, -1, LONG_WAIT_SECONDS)
-        super().__init__(f"client{client_id}", clock, servers, metadata)
+        super().__init__(f"client{client_id}", clock, servers, metadata, story)
         for _ in range(random.choice((1, 4, 8))):
             self._later()
 
-    def take(self, records: list[Any]) -> None:
+    def take(self, records: list[FeedRecord]) -> None:
         self._checker.fed(self.name, records)
         self.core.fed(records)
 
     def settle(self) -> None:
         settled, self.core.settled = self.core.settled, []
         for end in settled:
-            op = end.token
-            assert isinstance(op, Op)
-            self.open -= 1
-            self._counters[f"client: {end.outcome.name.lower()}"] += 1
-            match end.outcome:
-                case Outcome.COMMITTED:
-                    self._checker.client_committed(op, end.number)
-                case Outcome.ABSENT | Outcome.LOCK_FAILED:
-                    self._checker.client_denied(op)
-                case _:
-                    raise Violation(
-                        f"{self.name}: {end.outcome} {end.number}, own mark {self.core.mark}"
-                    )
+            self._ended(end)
             self._later()
         super().settle()
+
+    def _ended(self, end: Settled) -> None:
+        op = end.token
+        assert isinstance(op, Op)
+        self.open -= 1
+        self._story.counters[f"client: {end.outcome.name.lower()}"] += 1
+        self._story.detail(self.name, "{}: {} {}", op.name, end.outcome.name, end.number)
+        match end.outcome:
+            case Outcome.COMMITTED:
+                self._checker.client_committed(op, end.number)
+            case Outcome.ABSENT:
+                self._checker.client_denied(op)
+            case Outcome.LOCK_FAILED:
+                self._checker.client_locked_out(op, end.number, self.core.mark)
+            case _:
+                raise Violation(
+                    Promise.DURABLE,
+                    f"{self.name} has seen {self.core.mark}, and is told that the log ends at "
+                    f"{end.number} ({end.outcome.name})",
+                )
 
     def _later(self) -> None:
         self.clock.after(self._random.expovariate(1 / 0.004), self._begin)
@@ -185,24 +236,65 @@ class Appender(_Connected):
 
 
 class Reader(_Connected):
-    """Streams the partition from its beginning."""
+    """Streams the partition from its beginning, and reads the data of some transactions."""
 
     def __init__(
         self,
         client_id: int,
         clock: Clock,
+        random: Random,
         servers: Mapping[str, ServerNode],
         metadata: Metadata,
         checker: Checker,
+        story: Story,
     ) -> None:
+        self._random = random
         self._checker = checker
-        self.core: PartitionFeed = PartitionFeed(RequestIds(client_id, PARTITION), -1)
-        super().__init__(f"reader{client_id}", clock, servers, metadata)
+        ids = RequestIds(client_id, PARTITION)
+        self.core: PartitionFeed = PartitionFeed(ids, -1)
+        self.questions = PartitionQuestions(ids)
+        super().__init__(f"reader{client_id}", clock, servers, metadata, story)
+        clock.after(QUESTION_SECONDS, self._ask)
 
     @property
     def position(self) -> int:
         """The last transaction seen."""
         return self.core.position
 
-    def take(self, records: list[Any]) -> None:
-        self._checker.fed(self.name, self.core.fed(records))
+    def take(self, records: list[FeedRecord]) -> None:
+        position = self.core.position
+        new = self.core.fed(records)
+        self._checker.streamed(self.name, position, new)
+        self._checker.fed(self.name, new)
+
+    def told(self, message: Message) -> None:
+        super().told(message)
+        self.questions.received(message)
+
+    def attach(self) -> None:
+        super().attach()
+        self.questions.attach(self._generation)
+
+    def detach(self) -> None:
+        super().detach()
+        self.questions.detach()
+
+    def outgoing(self) -> list[Message]:
+        messages, self.questions.outgoing = self.questions.outgoing, []
+        return super().outgoing() + messages
+
+    def settle(self) -> None:
+        answers, self.questions.answers = self.questions.answers, []
+        for answer in answers:
+            assert isinstance(answer.token, int)
+            self._story.counters["client: data read"] += 1
+            self._checker.data_read(self.name, answer.token, answer.data)
+        super().settle()
+
+    def _ask(self) -> None:
+        self.questions.tick(self.clock.now)
+        if self.position >= 0 and len(self.questions) < 3:
+            wanted = self._random.randint(0, self.position)
+            self.questions.ask_data(wanted, wanted)
+        self.settle()
+        self.clock.after(QUESTION_SECONDS, self._ask)

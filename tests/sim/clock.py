@@ -6,6 +6,9 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
+_MAX_EVENTS = 400_000
+"""More than ten times what a life has: beyond it, somebody runs in circles."""
+
 
 class Clock:
     """A queue of calls. Equal times run in the order in which they were planned."""
@@ -24,8 +27,7 @@ class Clock:
     def run(self, until: Callable[[], bool], deadline: float) -> bool:
         """Let time pass until ``until()``; returns False if ``deadline`` comes first."""
         while not until():
-            if not self._heap or self._heap[0][0] > deadline:
-                self.now = deadline
+            if not self._heap or self._heap[0][0] > deadline or self.events > _MAX_EVENTS:
                 return False
             self.now, _, call, arguments = heapq.heappop(self._heap)
             self.events += 1

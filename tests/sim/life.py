@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.sim.checker import Checker, Violation
+from tests.sim.checker import Checker
 from tests.sim.client_node import Appender, Reader
 from tests.sim.clock import Clock
-from tests.sim.metadata import SESSION_SECONDS, Metadata
+from tests.sim.faults import Faults
+from tests.sim.metadata import Metadata
 from tests.sim.network import Network
+from tests.sim.promises import Promise, Violation
 from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
-from waltz.metadata.formats import UNRESOLVED
+from tests.sim.story import Story
 from waltz.protocol import Record
 from waltz_server.recovery import Case
+from waltz_storage.errors import PartitionDamaged
+from waltz_storage.log import PartitionLog
 
 APPENDS = 1000
 FAULTS = 6
-DEADLINE_SECONDS = 600.0
-FINISH_SECONDS = 300.0
+DEADLINE_SECONDS = 300.0
+FINISH_SECONDS = 120.0
+SEGMENT_BYTES = (6_000, 24_000)
 
 _NOTED = (
     {
@@ -40,7 +46,7 @@ _NOTED = (
 
 @dataclass(slots=True)
 class Result:
-    """What a life came to."""
+    """What a life came to. ``broken`` is the violation that ended it."""
 
     seed: int
     committed: int
@@ -48,37 +54,32 @@ class Result:
     events: int
     seconds: float
     counters: Counter[str] = field(default_factory=Counter)
+    broken: str | None = None
 
 
 class Life:
     """A cluster with its storages, servers and clients."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rot: bool = False, detailed: bool = False) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.counters: Counter[str] = Counter()
         self.clock = Clock()
-        self.network = Network(self.clock, self._stream(), self.counters)
-        self.metadata = Metadata(self.clock, self._stream(), self.counters)
+        self.story = Story(self.clock, detailed)
+        self.network = Network(self.clock, self._stream(), self.story)
+        self.metadata = Metadata(self.clock, self._stream(), self.story)
         copies = self.random.choice((3, 3, 5))
-        self.storages = {
-            name: StorageNode(name, self.clock, self._stream(), self.network, self.counters)
-            for name in (f"storage{i}:1" for i in range(copies + 2))
-        }
-        self.checker = Checker(self.storages)
-        world = (self.clock, self._stream(), self.network, self.metadata, self.checker)
-        shape = settings(self.random)
-        self.servers = {
-            name: ServerNode(name, world, self.storages, self.counters, shape)
-            for name in (f"server{i}" for i in range(self.random.choice((2, 3))))
-        }
+        self.storages = self._make_storages(copies + 2, self.random.choice(SEGMENT_BYTES))
+        self.checker = Checker(self.storages, reads_replicas=not rot)
+        self.shape = settings(self.random)
+        self.servers = self._make_servers(self.random.choice((2, 3)))
         for storage in self.storages.values():
             storage.start()
         for server in self.servers.values():
             server.start()
         self.metadata.assign(tuple(self.storages)[:copies])
-        self._owner_starts = 0
-        self._give("server0")
+        cluster = (self.storages, self.servers, self.network, self.metadata)
+        self.faults = Faults(self.clock, self._stream(), cluster, self.story, rot)
+        self.faults.start()
         self.appenders = [
             Appender(
                 i,
@@ -87,235 +88,95 @@ class Life:
                 self.servers,
                 self.metadata,
                 self.checker,
-                self.counters,
+                self.story,
             )
             for i in range(1, 4)
         ]
-        self.reader = Reader(9, self.clock, self.servers, self.metadata, self.checker)
-        self.faults = 0
-        self._damaged: set[str] = set()
-        self._snapshot_sessions: dict[str, int] = {}
-        self._stopped = False
+        self.reader = Reader(
+            9, self.clock, self._stream(), self.servers, self.metadata, self.checker, self.story
+        )
 
     def run(self) -> Result:
         """Live it; raises Violation."""
-        self.clock.after(0.05, self._strike)
-        self.clock.after(SESSION_SECONDS, self._watch_owner)
         try:
-            busy = self.clock.run(
-                lambda: self.checker.committed >= APPENDS and self.faults >= FAULTS,
-                DEADLINE_SECONDS,
-            )
-            if not busy:
-                raise Violation(f"only {self.checker.committed} committed: {self.state()}")
-            self._heal()
-            if not self.clock.run(self._is_quiet, self.clock.now + FINISH_SECONDS):
-                raise Violation(f"it does not come to rest: {self.state()}")
-            self.checker.at_rest(self._logs())
-        except AssertionError as error:
-            raise Violation(f"seed {self.seed}, at {self.clock.now:.4f} s: {error}") from error
+            self._live()
+        except Violation as violation:
+            where = f"seed {self.seed}, at {self.clock.now:.4f} s: {violation}"
+            raise Violation(violation.promise, where) from violation
+        except Exception as error:
+            # The cores are strict: what they do not expect must not come to pass.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise Violation(
+                Promise.SOUND,
+                f"seed {self.seed}, at {self.clock.now:.4f} s: {type(error).__name__} {error} in "
+                f"{last.name}: {last.line}",
+            ) from error
         self._count_branches()
         return Result(
             self.seed,
             self.checker.committed,
-            self.faults,
+            self.story.faults,
             self.clock.events,
             self.clock.now,
-            self.counters,
+            self.story.counters,
         )
 
     def state(self) -> str:
         """Describe the cluster, for people."""
         parts = [f"owner {self.metadata.owner} generation {self.metadata.generation}"]
-        parts.append(f"replicas {self.metadata.replicas} metadata {self.metadata.value}")
-        parts += (f"{n} {'up' if s.up else 'down'}" for n, s in self.storages.items())
-        parts += (
-            f"{n} max {s.log.max_id}" if s.log else f"{n} closed" for n, s in self.storages.items()
-        )
-        parts += (f"{a.name} {a.open} open, {a.core.mount.phase}" for a in self.appenders)
-        notes = sorted(note for server in self.servers.values() for note in server.notes)
-        return "; ".join(parts) + "\n" + "\n".join(notes[-60:])
+        parts.append(f"replicas {', '.join(self.metadata.replicas)}")
+        for name, storage in self.storages.items():
+            state = f"ends at {storage.log.max_id}" if storage.log else "serves nothing"
+            parts.append(f"{name} {state if storage.up else 'is down'}")
+        for server in self.servers.values():
+            if server.core is not None:
+                store = server.core.store
+                active = ", ".join(sorted(store.active_replicas)) or "nobody"
+                parts.append(
+                    f"{server.name} is at {server.core.high_water_mark}, session "
+                    f"{store.session_id} with {active}"
+                )
+        parts += (f"{a.name} {a.open} open, {a.core.mount.phase.value}" for a in self.appenders)
+        parts.append(f"{self.reader.name} at {self.reader.position}")
+        return "; ".join(parts)
+
+    def _live(self) -> None:
+        if not self.clock.run(self._has_lived, DEADLINE_SECONDS):
+            raise Violation(
+                Promise.ALIVE, f"only {self.checker.committed} committed: {self.state()}"
+            )
+        self.story.tell("life", "faults and appends end")
+        for appender in self.appenders:
+            appender.stopped = True
+        self.faults.stop()
+        if not self.clock.run(self._is_quiet, self.clock.now + FINISH_SECONDS):
+            raise Violation(Promise.ALIVE, f"it does not come to rest: {self.state()}")
+        logs = self._logs()
+        self.checker.at_rest(logs, [self._log(name).checksum() for name in logs])
+
+    def _has_lived(self) -> bool:
+        return self.checker.committed >= APPENDS and self.story.faults >= FAULTS
 
     def _stream(self) -> Random:
         """Return a source of its own for each part, so that parts do not disturb each other."""
         return Random(self.random.getrandbits(64))
 
-    # ---- faults
+    def _make_storages(self, number: int, segment_bytes: int) -> dict[str, StorageNode]:
+        return {
+            name: StorageNode(
+                name, self.clock, self._stream(), self.network, self.story, segment_bytes
+            )
+            for name in (f"storage{i}:1" for i in range(number))
+        }
 
-    def _strike(self) -> None:
-        if self._stopped:
-            return
-        choices = (
-            self._kill_storage,
-            self._kill_storage,
-            self._power_loss,
-            self._lose_disk,
-            self._lose_disk,
-            self._fail_flush,
-            self._fill_disk,
-            self._kill_server,
-            self._depose,
-            self.network.cut_one,
-            self._wall,
-            self._slow_network,
-            self._silent_metadata,
-            self._change_replicas,
-            self._change_replicas,
-        )
-        before = sum(n for name, n in self.counters.items() if name.startswith("fault"))
-        self.random.choice(choices)()
-        after = sum(n for name, n in self.counters.items() if name.startswith("fault"))
-        self.faults += after - before
-        self.clock.after(self.random.expovariate(1 / 0.08), self._strike)
-
-    def _some_storage(self) -> StorageNode | None:
-        alive = [s for n, s in self.storages.items() if s.up and n in self.metadata.replicas]
-        return self.random.choice(alive) if alive else None
-
-    def _kill_storage(self) -> None:
-        storage = self._some_storage()
-        if storage is not None:
-            storage.crash(power=False)
-            self._restart_later(storage)
-
-    def _power_loss(self) -> None:
-        victims = self.random.choice((1, 1, len(self.storages)))
-        for storage in self.random.sample(list(self.storages.values()), victims):
-            if storage.up:
-                storage.crash(power=True)
-                self._restart_later(storage)
-
-    def _lose_disk(self) -> None:
-        """Empty or set back a disk, as long as a quorum of intact ones stays."""
-        self._forgive()
-        storage = self._some_storage()
-        if storage is None or not self._may_damage(storage.name):
-            return
-        session = storage.session_id
-        storage.crash(power=self.random.random() < 0.5)
-        entry = self.metadata.value.replicas.get(storage.name)
-        choice = self.random.random()
-        taken = self._snapshot_sessions.get(storage.name)
-        if choice < 0.5:
-            storage.wipe()
-            self._damaged.add(storage.name)
-        elif taken is not None and entry is not None and taken < entry.session_id:
-            storage.restore_snapshot()
-            self._damaged.add(storage.name)
-        else:
-            storage.take_snapshot()
-            self._snapshot_sessions[storage.name] = session
-        self._restart_later(storage)
-
-    def _may_damage(self, name: str) -> bool:
-        damaged = self._damaged | {name}
-        assigned = set(self.metadata.replicas)
-        for group in (set(self.metadata.value.replicas), assigned):
-            # Who is no longer assigned cannot help either.
-            if group and len((group & assigned) - damaged) < len(group) // 2 + 1:
-                return False
-        return bool(self.metadata.value.replicas)
-
-    def _forgive(self) -> None:
-        """A damaged replica that took part in a later session is as good as any."""
-        value = self.metadata.value
-        for name in list(self._damaged):
-            state = value.replicas.get(name)
-            storage = self.storages[name]
-            if state is None or (
-                state.closing_mark == UNRESOLVED
-                and state.session_id == value.session_id
-                and storage.session_id == value.session_id
-            ):
-                self._damaged.discard(name)
-
-    def _fail_flush(self) -> None:
-        storage = self._some_storage()
-        if storage is not None:
-            storage.fail_a_flush()
-
-    def _fill_disk(self) -> None:
-        storage = self._some_storage()
-        if storage is not None:
-            storage.fill(self.random.expovariate(1 / 0.3))
-
-    def _kill_server(self) -> None:
-        server = self.servers[self.metadata.owner]
-        if server.up:
-            server.crash()
-            self.clock.after(self.random.expovariate(1 / 0.3), server.start)
-
-    def _depose(self) -> None:
-        """The owner's session expires, but the owner lives on and does not know."""
-        others = [n for n, s in self.servers.items() if s.up and n != self.metadata.owner]
-        if others:
-            self.counters["fault: owner deposed"] += 1
-            self._give(self.random.choice(others))
-
-    def _wall(self) -> None:
-        a = self.random.choice(list(self.servers))
-        b = self.random.choice(list(self.storages))
-        self.network.wall(a, b, self.random.expovariate(1 / 0.5))
-
-    def _slow_network(self) -> None:
-        self.counters["fault: slow network"] += 1
-        self.network.slow = self.random.choice((3.0, 20.0))
-        self.clock.after(0.1, setattr, self.network, "slow", 1.0)
-
-    def _silent_metadata(self) -> None:
-        self.counters["fault: metadata without answers"] += 1
-        self.metadata.failing = self.random.choice((0.3, 0.9))
-        self.clock.after(self.random.expovariate(1 / 0.3), setattr, self.metadata, "failing", 0.0)
-
-    def _change_replicas(self) -> None:
-        """Add and remove one or several, keeping a quorum of every set that may matter."""
-        self._forgive()
-        now = set(self.metadata.replicas)
-        last = set(self.metadata.value.replicas) or now
-        spare = [name for name in self.storages if name not in now]
-        added = set(self.random.sample(spare, self.random.randint(0, len(spare))))
-        removed = set(self.random.sample(sorted(now), self.random.randint(0, 2)))
-        new = (now | added) - removed
-        if new == now or len(new) < 3:
-            return
-        for group in (now, last):
-            if len((group & new) - self._damaged) < len(group) // 2 + 1:
-                return
-        for what, names in (("added", added), ("removed", removed)):
-            if names:
-                many = "one" if len(names) == 1 else "several"
-                self.counters[f"fault: replicas {what}: {many}"] += 1
-        ordered = [name for name in self.storages if name in new]
-        self.metadata.assign(tuple(ordered))
-
-    def _restart_later(self, storage: StorageNode) -> None:
-        self.clock.after(self.random.expovariate(1 / 0.2), storage.start)
-
-    def _watch_owner(self) -> None:
-        """The session of an owner that died ends, even if it has been started again since."""
-        owner = self.servers[self.metadata.owner]
-        if not owner.up or owner.starts != self._owner_starts:
-            alive = [name for name, server in self.servers.items() if server.up]
-            if alive:
-                self._give(self.random.choice(alive))
-        self.clock.after(SESSION_SECONDS * (0.5 + self.random.random()), self._watch_owner)
-
-    def _give(self, name: str) -> None:
-        self._owner_starts = self.servers[name].starts
-        self.metadata.give(name)
+    def _make_servers(self, number: int) -> dict[str, ServerNode]:
+        world = (self.clock, self._stream(), self.network, self.metadata, self.checker)
+        return {
+            name: ServerNode(name, world, self.storages, self.story, self.shape)
+            for name in (f"server{i}" for i in range(number))
+        }
 
     # ---- the end
-
-    def _heal(self) -> None:
-        self._stopped = True
-        for appender in self.appenders:
-            appender.stopped = True
-        self.network.heal()
-        self.metadata.failing = 0.0
-        for storage in self.storages.values():
-            storage.heal()
-        for server in self.servers.values():
-            server.start()
 
     def _is_quiet(self) -> bool:
         if any(appender.open for appender in self.appenders):
@@ -326,25 +187,54 @@ class Life:
         if core.store.active_replicas != frozenset(self.metadata.replicas):
             return False
         mark = core.high_water_mark
-        if any(node.position != mark for node in (self.reader,)):
+        if self.reader.position != mark:
             return False
         logs = [self.storages[name].log for name in self.metadata.replicas]
         return all(log is not None and log.max_id == mark for log in logs)
 
+    def _log(self, name: str) -> PartitionLog:
+        log = self.storages[name].log
+        assert log is not None
+        return log
+
     def _logs(self) -> dict[str, list[Record]]:
         logs = {}
         for name in self.metadata.replicas:
-            log = self.storages[name].log
-            assert log is not None
+            log = self._log(name)
             records: list[Record] = []
-            while log.max_id >= len(records):
-                records += log.read(len(records), 1000, 1 << 30)
+            try:
+                while log.max_id >= len(records):
+                    records += log.read(len(records), 1000, 1 << 30)
+            except PartitionDamaged as damaged:
+                raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
             logs[name] = records
         return logs
 
     def _count_branches(self) -> None:
         """Count what the servers noted, and which branches their recoveries took."""
-        for server in self.servers.values():
-            for note in server.notes:
-                for phrase, name in _NOTED.items():
-                    self.counters[name] += note.count(phrase)
+        for note in self.story.notes(list(self.servers)):
+            for phrase, name in _NOTED.items():
+                self.story.counters[name] += note.count(phrase)
+
+
+def live(seed: int, *, rot: bool = False) -> Result:
+    """Live one seed; a violation is part of the result."""
+    life = Life(seed, rot=rot)
+    try:
+        result = life.run()
+        if rot:
+            result.counters["rot: a life in which every promise was kept"] += 1
+        return result
+    except Violation as violation:
+        broken = f"{violation} ({violation.promise.value})"
+        if rot:
+            life.story.counters[f"rot: a life that broke: {violation.promise.value}"] += 1
+        return Result(
+            seed,
+            life.checker.committed,
+            life.story.faults,
+            life.clock.events,
+            life.clock.now,
+            life.story.counters,
+            broken,
+        )

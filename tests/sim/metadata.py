@@ -6,14 +6,15 @@ that a server may believe for a while that it still owns what it has lost.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 
 from tests.sim.clock import Clock
-from waltz.metadata.formats import NEW_PARTITION, PartitionMetadata
+from tests.sim.story import Story
+from waltz.metadata.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata
 
 SESSION_SECONDS = 1.0
+_DEAF_SECONDS = 0.02
 
 OnOwner = Callable[[str, int], None]
 OnReplicas = Callable[[tuple[str, ...]], None]
@@ -22,7 +23,7 @@ OnReplicas = Callable[[tuple[str, ...]], None]
 class Metadata:
     """The znodes of one partition."""
 
-    def __init__(self, clock: Clock, random: Random, counters: Counter[str]) -> None:
+    def __init__(self, clock: Clock, random: Random, story: Story) -> None:
         self.value: PartitionMetadata = NEW_PARTITION
         self.version = 0
         self.owner = ""
@@ -32,16 +33,19 @@ class Metadata:
         """Share of the operations that get no answer."""
         self._clock = clock
         self._random = random
-        self._counters = counters
-        self._on_owner: list[OnOwner] = []
+        self._story = story
+        self.deaf: set[str] = set()
+        """Whom no news reaches for now."""
+        self._on_owner: list[tuple[str, OnOwner]] = []
         self._on_replicas: list[OnReplicas] = []
 
-    def watch(self, on_owner: OnOwner | None, on_replicas: OnReplicas | None) -> None:
-        """Have changes told, late."""
-        if on_owner is not None:
-            self._on_owner.append(on_owner)
-        if on_replicas is not None:
-            self._on_replicas.append(on_replicas)
+    def watch_owner(self, who: str, on_owner: OnOwner) -> None:
+        """Have changes of the partition's server told, late."""
+        self._on_owner.append((who, on_owner))
+
+    def watch_replicas(self, on_replicas: OnReplicas) -> None:
+        """Have changes of the partition's replicas told, late."""
+        self._on_replicas.append(on_replicas)
 
     def read(
         self,
@@ -78,8 +82,9 @@ class Metadata:
             assert new.session_id >= self.value.session_id, "session ids only grow"
             self.value = new
             self.version += 1
+            self._story.tell("metadata", f"written: {_brief(new)}")
             if silent:
-                self._counters["fault: metadata written, answer lost"] += 1
+                self._story.fault("metadata", "metadata written, answer lost")
                 self._reply(failed, "no answer, but it was done")
             else:
                 self._reply(done, self.version)
@@ -90,17 +95,26 @@ class Metadata:
         """Make ``owner`` the partition's server, in a new generation."""
         self.owner = owner
         self.generation += 1
-        for tell in self._on_owner:
-            # A watch only says that something changed: what is read then is the latest.
-            self._clock.after(
-                self._news_delay(), lambda tell=tell: tell(self.owner, self.generation)
-            )
+        self._story.tell("metadata", f"{owner} owns the partition, generation {self.generation}")
+        for who, tell in self._on_owner:
+            self._clock.after(self._news_delay(), self._tell_owner, who, tell)
 
     def assign(self, replicas: tuple[str, ...]) -> None:
         """Change the partition's replicas."""
         self.replicas = replicas
+        self._story.tell("metadata", f"replicas are {', '.join(replicas)}")
         for tell in self._on_replicas:
-            self._clock.after(self._news_delay(), lambda tell=tell: tell(self.replicas))
+            self._clock.after(self._news_delay(), self._tell_replicas, tell)
+
+    def _tell_owner(self, who: str, tell: OnOwner) -> None:
+        """Tell the latest: a watch only says that something has changed."""
+        if who in self.deaf:
+            self._clock.after(_DEAF_SECONDS, self._tell_owner, who, tell)
+        else:
+            tell(self.owner, self.generation)
+
+    def _tell_replicas(self, tell: OnReplicas) -> None:
+        tell(self.replicas)
 
     def _no_answer(self) -> bool:
         return self._random.random() < self.failing
@@ -113,3 +127,12 @@ class Metadata:
 
     def _news_delay(self) -> float:
         return self._random.choice((0.002, 0.02, 0.3)) * (0.5 + self._random.random())
+
+
+def _brief(value: PartitionMetadata) -> str:
+    states = ", ".join(
+        f"{name} in {state.session_id}"
+        + ("" if state.closing_mark == UNRESOLVED else f" closed at {state.closing_mark}")
+        for name, state in value.replicas.items()
+    )
+    return f"generation {value.generation}, session {value.session_id}: {states}"

@@ -1,4 +1,7 @@
-"""Lives many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`."""
+"""Lives many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`.
+
+`--replay SEED` lives one of them again, exactly as it was, and prints its story.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.sim.checker import Violation
-from tests.sim.life import Life, Result
+from tests.sim.life import Life, Result, live
+from tests.sim.promises import Violation
 from waltz_server.recovery import Case
 
 COUNTERS_THAT_MUST_OCCUR = (
     "client: absent",
     "client: committed",
+    "client: data read",
     "client: lock_failed",
     "fault: connection cut",
+    "fault: connection cut inside a frame",
     "fault: disk emptied",
     "fault: disk full",
     "fault: flush failed",
@@ -28,7 +34,11 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: metadata written, answer lost",
     "fault: network partition",
     "fault: old snapshot restored",
+    "fault: one replica ran ahead",
     "fault: owner deposed",
+    "fault: owner deposed and back",
+    "fault: owner in a new generation",
+    "fault: power lost in the middle of a change",
     "fault: replicas added: one",
     "fault: replicas added: several",
     "fault: replicas removed: one",
@@ -49,6 +59,9 @@ COUNTERS_THAT_MUST_OCCUR = (
 )
 """What the default seeds must show at least once: every fault, every branch of the rules."""
 
+_ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
+_DETAIL_SECONDS = 0.25
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -60,35 +73,48 @@ class Outcome:
     fewest_committed: int = sys.maxsize
     fewest_faults: int = sys.maxsize
 
-    def add(self, result: Result | str) -> None:
-        """Count one life, or the violation that ended it."""
+    def add(self, result: Result) -> None:
+        """Count one life."""
         self.lives += 1
-        if isinstance(result, str):
-            self.violations.append(result)
-            return
         self.counters.update(result.counters)
+        if result.broken is not None:
+            self.violations.append(result.broken)
+            return
         self.fewest_committed = min(self.fewest_committed, result.committed)
         self.fewest_faults = min(self.fewest_faults, result.faults)
 
-
-def live(seed: int) -> Result | str:
-    """Live one seed; returns the story of a violation instead of raising it."""
-    try:
-        return Life(seed).run()
-    except Violation as violation:
-        return str(violation)
+    @property
+    def silent(self) -> list[str]:
+        """The counters that should have occurred, and did not."""
+        return [name for name in COUNTERS_THAT_MUST_OCCUR if not self.counters[name]]
 
 
 def live_all(
-    seeds: Iterable[int], workers: int, lived: Callable[[], None] = lambda: None
+    seeds: Iterable[int],
+    workers: int,
+    lived: Callable[[], None] = lambda: None,
+    *,
+    rot: bool = False,
 ) -> Outcome:
     """Live ``seeds`` in ``workers`` processes; ``lived`` is called after each."""
     outcome = Outcome()
     with ProcessPoolExecutor(workers) as pool:
-        for result in pool.map(live, seeds, chunksize=4):
+        for result in pool.map(partial(live, rot=rot), seeds, chunksize=4):
             outcome.add(result)
             lived()
     return outcome
+
+
+def replay(seed: int, *, rot: bool) -> str:
+    """Live a seed again; return its story, with all details of its last moments."""
+    life = Life(seed, rot=rot, detailed=True)
+    try:
+        result = life.run()
+        end = f"every promise was kept: {result.committed} committed, {result.faults} faults"
+    except Violation as violation:
+        end = f"BROKEN: {violation.promise.value}\n{violation}\n{life.state()}"
+    shape = f"seed {seed}: {len(life.servers)} servers, {len(life.storages)} storages, {life.shape}"
+    return f"{shape}\n{life.story.recount(life.clock.now, _DETAIL_SECONDS)}\n\n{end}"
 
 
 def main() -> None:
@@ -96,21 +122,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to live")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument(
+        "--rot",
+        type=int,
+        default=20,
+        help="how many of them to live again with bits that flip on disks: what comes of it is "
+        "counted, and is no failure",
+    )
+    parser.add_argument("--replay", type=int, metavar="SEED", help="tell the story of one seed")
     arguments = parser.parse_args()
+    if arguments.replay is not None:
+        print(replay(arguments.replay, rot="--rot" in sys.argv))
+        return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    columns = (TextColumn("lives"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as progress:
-        task = progress.add_task("lives", total=len(seeds))
-        outcome = live_all(seeds, os.cpu_count() or 1, lambda: progress.advance(task))
+    outcome = _with_progress("lives", seeds, rot=False)
+    rotten = _with_progress("lives with rot", seeds[: arguments.rot], rot=True)
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
+    if rotten.lives:
+        print(f"\n{rotten.lives} lives with rot:")
+    for name, count in sorted(rotten.counters.items()):
+        if name.startswith(_ROT_COUNTERS):
+            print(f"{count:10} {name}")
     for violation in outcome.violations:
         print(f"\n{violation}")
-    silent = [name for name in COUNTERS_THAT_MUST_OCCUR if not outcome.counters[name]]
-    if silent:
-        print(f"\nnever occurred: {silent}")
+    if outcome.silent:
+        print(f"\nnever occurred: {outcome.silent}")
     print(f"\n{outcome.lives - len(outcome.violations)} passed, {len(outcome.violations)} failed")
-    sys.exit(1 if outcome.violations or silent else 0)
+    sys.exit(1 if outcome.violations or outcome.silent else 0)
+
+
+def _with_progress(what: str, seeds: range, *, rot: bool) -> Outcome:
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task(what, total=len(seeds))
+        return live_all(seeds, os.cpu_count() or 1, lambda: progress.advance(task), rot=rot)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,6 +11,7 @@ from tests.sim.clock import Clock
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel, Network
 from tests.sim.storage_node import PARTITION, StorageNode
+from tests.sim.story import Story
 from waltz.protocol import FrameDecoder
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
@@ -32,7 +32,7 @@ from waltz_server.effects import (
 )
 from waltz_server.partition import Partition, PartitionSettings
 from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits
+from waltz_server.store import RetryLimits, StorePartition
 
 DIAL_SECONDS = 0.05
 
@@ -118,7 +118,7 @@ class ServerNode:
         name: str,
         world: tuple[Clock, Random, Network, Metadata, Checker],
         storages: dict[str, StorageNode],
-        counters: Counter[str],
+        story: Story,
         settings: PartitionSettings,
     ) -> None:
         self.name = name
@@ -127,15 +127,17 @@ class ServerNode:
         self.starts = 0
         self.clock, self._random, self.network, self._metadata, self._checker = world
         self._storages = storages
-        self._counters = counters
+        self._story = story
         self._settings = settings
         self._core: Partition | None = None
         self._links: dict[str, _StorageLink] = {}
         self._clients: dict[Peer, _ClientEnd] = {}
         self._turning = False
         self._mark = -1
-        self.notes: list[str] = []
-        self._metadata.watch(self._owner_changed, self._replicas_changed)
+        self._session_id = -1
+        self._session_replicas: tuple[str, ...] = ()
+        self._metadata.watch_owner(name, self._owner_changed)
+        self._metadata.watch_replicas(self._replicas_changed)
 
     @property
     def core(self) -> Partition | None:
@@ -148,11 +150,12 @@ class ServerNode:
             self.up = True
             self.life += 1
             self.starts += 1
+            self._story.tell(self.name, "started")
 
     def crash(self) -> None:
         """End at once."""
         if self.up:
-            self._counters["fault: server killed"] += 1
+            self._story.fault(self.name, "server killed")
             self.up = False
             self.life += 1
             self._core = None
@@ -225,6 +228,7 @@ class ServerNode:
         if owner != self.name:
             self._close_core()
             return
+        self._story.tell(self.name, f"hears that it owns the partition, generation {generation}")
         if self._core is None:
             self._core = Partition(PARTITION, self._settings, DataCache(1 << 20))
             self._core.set_replicas(self._metadata.replicas)
@@ -239,6 +243,7 @@ class ServerNode:
     def _close_core(self) -> None:
         if self._core is None:
             return
+        self._story.tell(self.name, f"hears that {self._metadata.owner} owns the partition")
         self._core.close()
         self._settle()
         self._core = None
@@ -252,14 +257,25 @@ class ServerNode:
         core = self._core
         if core is None:
             return
-        mark = core.store.high_water_mark
-        if mark is not None and mark > self._mark:
-            self._mark = mark
-            sessions = (core.store.replicas, self._metadata.value.replicas.keys())
-            self._checker.server_committed(self.name, mark, sessions)
+        self._check_mark(core.store)
         while core is not None and (effects := core.drain_effects()):
             for effect in effects:
                 self._perform(core, effect)
+
+    def _check_mark(self, store: StorePartition) -> None:
+        mark = store.high_water_mark
+        if mark is None:
+            return
+        if store.is_open and store.session_id != self._session_id:
+            self._session_id = store.session_id
+            self._session_replicas = store.replicas
+            self._checker.session_opened(self.name, self._session_id, mark)
+        if mark > self._mark:
+            self._mark = mark
+            self._story.detail(self.name, "commits up to {} in session {}", mark, self._session_id)
+            self._checker.server_committed(
+                self.name, self._session_id, mark, self._session_replicas, self._metadata.value
+            )
 
     def _perform(self, core: Partition, effect: Any) -> None:
         match effect:
@@ -267,7 +283,8 @@ class ServerNode:
                 end = self._clients.get(peer)
                 if end is not None:
                     self._reply(end, frames)
-            case Drop(peer, _):
+            case Drop(peer, reason):
+                self._story.tell(self.name, f"drops a client: {reason}")
                 end = self._clients.get(peer)
                 if end is not None and end.channel is not None:
                     end.channel.cut()
@@ -276,7 +293,7 @@ class ServerNode:
                     self._turning = True
                     self.clock.after(0.0, self._turn, self.life)
             case Note(_, text):
-                self.notes.append(f"{self.clock.now:9.4f} {self.name}: {text}")
+                self._story.tell(self.name, text)
             case _:
                 self._perform_store_effect(effect)
 
