@@ -32,6 +32,8 @@ from waltz.protocol import (
     client_server,
     storage,
 )
+from waltz.protocol.admin import PartitionState
+from waltz.protocol.batches import BatchedAppend, Fate, Outcome
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
@@ -41,6 +43,8 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (STORAGE, storage),
     (ADMIN, admin),
 )
+VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(2), ADMIN: range(2)}
+"""All versions that there are, whether they are offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
 
@@ -50,13 +54,33 @@ def message_classes(messages: ModuleType) -> list[type]:
 
 _INTS = st.integers(-(2**31), 2**31 - 1)
 _LONGS = st.integers(-(2**63), 2**63 - 1)
-_INT_FIELDS = {"partition", "num_partitions", "checksum", "max_records", "line_number"}
+_INT_FIELDS = {
+    "partition",
+    "num_partitions",
+    "checksum",
+    "max_records",
+    "max_bytes",
+    "max_headers",
+    "wait_ms",
+    "line_number",
+}
 _REQ_IDS = st.builds(ReqId, _INTS, _INTS, _INTS, _INTS)
 _HEADERS = st.builds(RecordHeader, _LONGS, _REQ_IDS, _INTS)
 _RECORDS = st.builds(Record, _LONGS, _REQ_IDS, _INTS, st.binary(max_size=40), _INTS)
 _BATCHES = st.lists(_RECORDS, max_size=4).map(RecordBatch.of)
 _TEXTS = st.text(max_size=20)
 _INT_LISTS = st.lists(_INTS, max_size=5).map(tuple)
+_APPENDS = st.tuples(_INT_LISTS, _INT_LISTS, _INT_LISTS, _INTS, st.binary(max_size=40)).map(
+    lambda parts: BatchedAppend(*parts, checksum(parts[-1]))
+)
+_OUTCOMES = st.builds(Outcome, st.sampled_from(Fate), _LONGS)
+_STATES = st.builds(
+    PartitionState,
+    _INTS,
+    *[_LONGS] * 5,
+    readable=st.booleans(),
+    writable=st.booleans(),
+)
 
 _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     ReqId: _REQ_IDS,
@@ -78,6 +102,10 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
             tuple
         ),
     ),
+    admin.Switch: st.sampled_from(admin.Switch),
+    tuple[BatchedAppend, ...]: st.lists(_APPENDS, min_size=1, max_size=3).map(tuple),
+    tuple[Outcome, ...]: st.lists(_OUTCOMES, max_size=3).map(tuple),
+    tuple[PartitionState, ...]: st.lists(_STATES, max_size=3).map(tuple),
     Mapping[str, bool]: st.dictionaries(_TEXTS, st.booleans(), max_size=4),
     Mapping[int, bool]: st.dictionaries(_INTS, st.booleans(), max_size=4),
 }
@@ -129,7 +157,7 @@ ANY_MESSAGE = st.one_of(
 def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
     (spec, messages), message = case
     carried = 0
-    for version in spec.versions:
+    for version in VERSIONS[spec]:
         try:
             frame = messages.encode(message, version)
         except UnsupportedByPeer:
@@ -148,7 +176,7 @@ def test_mutated_bodies_raise_nothing_but_malformed_message(
     case: tuple[Any, Any], data: st.DataObject
 ) -> None:
     (spec, messages), message = case
-    version = max(spec.versions)
+    version = max(VERSIONS[spec])
     body = bytearray(messages.encode(message, version)[HEAD_BYTES:])
     for _ in range(data.draw(st.integers(1, 4))):
         match data.draw(st.sampled_from(("flip", "cut", "insert", "length"))):
@@ -177,7 +205,7 @@ def test_random_bodies_raise_nothing_but_malformed_message(
     spec, messages = protocol
     for body in (junk, bytes((code,)) + junk):
         with suppress(MalformedMessage):
-            messages.decode(body, max(spec.versions))
+            messages.decode(body, max(VERSIONS[spec]))
 
 
 def test_impossible_counts_are_refused_before_memory_is_spent() -> None:
@@ -190,6 +218,32 @@ def test_impossible_counts_are_refused_before_memory_is_spent() -> None:
     records = bytes([6]) + bytes(20) + (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(MalformedMessage):
         storage.decode(records, 0)
+
+
+def test_a_batch_is_refused_for_what_is_wrong_in_it() -> None:
+    good = BatchedAppend((), (), (), 0, b"data", checksum(b"data"))
+    body = client_server.encode(client_server.AppendBatchRequest(_ID, -1, (good,)), 5)[HEAD_BYTES:]
+    for damaged, why in (
+        (body[:-1] + bytes([body[-1] ^ 1]), "checksum"),
+        (body[: -8 - 4] + (-1).to_bytes(4, "big", signed=True) + body[-4:], "without data"),
+        (body[:25] + bytes(4), "without appends"),
+        (body[:25] + (2**20).to_bytes(4, "big") + body[29:], "impossible count"),
+    ):
+        with pytest.raises(MalformedMessage, match=why):
+            client_server.decode(damaged, 5)
+
+
+def test_what_a_byte_cannot_say_is_refused() -> None:
+    outcome = client_server.AppendBatchResponse(_ID, (Outcome(Fate.UNKNOWN),))
+    body = bytearray(client_server.encode(outcome, 5)[HEAD_BYTES:])
+    body[-9] = 4
+    with pytest.raises(MalformedMessage, match="fate"):
+        client_server.decode(bytes(body), 5)
+    switch = admin.PartitionSwitchRequest(1, (), admin.Switch.READ, True)
+    body = bytearray(admin.encode(switch, 1)[HEAD_BYTES:])
+    body[-2] = 3
+    with pytest.raises(MalformedMessage, match="switch"):
+        admin.decode(bytes(body), 1)
 
 
 def test_an_append_without_data_is_refused() -> None:
@@ -232,6 +286,16 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         client_server.RemovePreferredPartitionResponse(_ID, False),
         client_server.ServerPartitionsHealthStatRequest(_ID),
         client_server.ServerPartitionsHealthStatResponse(_ID, {4: True}),
+        client_server.RecordsRequest(_ID, 12, 1000, 1 << 20, 500),
+        client_server.RecordsResponse(_ID, None, 12, RecordBatch.of([_RECORD])),
+        client_server.HeadersRequest(_ID, 12, 1000),
+        client_server.HeadersResponse(_ID, "not here", -(2**63), ()),
+        client_server.AppendBatchRequest(
+            _ID, 11, (BatchedAppend((1, -2), (), (3,), 5, b"data", checksum(b"data")),)
+        ),
+        client_server.AppendBatchResponse(
+            _ID, (Outcome(Fate.COMMITTED, 12), Outcome(Fate.REFUSED, 11), Outcome(Fate.UNKNOWN))
+        ),
     ),
     STORAGE: (
         storage.OpenRequest(-1, -1, -1, _KEY, 4),
@@ -252,6 +316,8 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         storage.RecordHeaderListResponse(5, 1, 2, (RecordHeader(12, _ID, 99),)),
         storage.RecordListRequest(5, 1, 2, 12, 20),
         storage.RecordListResponse(5, 1, 2, RecordBatch.of([_RECORD])),
+        storage.BoundedRecordListRequest(5, 1, 2, 12, 20, 1 << 20),
+        storage.CommittedRecordListRequest(5, 1, 2, 12, 31, 20, 1 << 20),
     ),
     ADMIN: (
         admin.AdminSuccessResponse(9),
@@ -267,6 +333,13 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         admin.MetricsResponse(9, "{}"),
         admin.AssignedPartitionStatusRequest(9),
         admin.AssignedPartitionStatusResponse(9, {1: True, 2: False}),
+        admin.PartitionSwitchRequest(9, (1, 2), admin.Switch.WRITE, False),
+        admin.PartitionStatesRequest(9),
+        admin.PartitionStatesResponse(
+            9, (PartitionState(1, 4, 100, 101, 250, 65_000, True, False),)
+        ),
+        admin.RangeChecksumRequest(9, 2, 0, 12),
+        admin.RangeChecksumResponse(9, 2, 0, 12, 4711, -1),
     ),
 }
 
@@ -274,7 +347,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
 def golden_frames() -> Iterator[tuple[str, ModuleType, int, Any, bytes]]:
     """Yield every example at every version that can carry it."""
     for spec, messages in PROTOCOLS:
-        for version in spec.versions:
+        for version in VERSIONS[spec]:
             for message in EXAMPLES[spec]:
                 try:
                     frame = messages.encode(message, version)
@@ -291,7 +364,7 @@ def test_examples_name_every_message() -> None:
 
 def message_classes_in_order(messages: ModuleType) -> list[type]:
     """The message classes by their type bytes."""
-    version = max(next(spec for spec, m in PROTOCOLS if m is messages).versions)
+    version = max(VERSIONS[next(spec for spec, m in PROTOCOLS if m is messages)])
     examples = {type(m): m for found in EXAMPLES.values() for m in found}
     return sorted(
         message_classes(messages),

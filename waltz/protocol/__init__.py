@@ -4,10 +4,11 @@
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, choice of the version
 * `client_server`, `storage`, `admin`: the messages
+* `batches`: the appends of a batch, and their outcomes
 * `layout`: how a table of fields becomes an encoder and a decoder
 * `locks`: lock ids and their hashes
 
-Source of every rule: wire.md.
+Source of every rule: wire.md; of the versions that are ours, docs/formats.md.
 """
 
 from waltz.protocol.fields import MalformedMessage

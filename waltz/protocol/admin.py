@@ -1,16 +1,30 @@
-"""Messages of the storage admin port (wire.md section 7). Pure.
+"""Messages of the storage admin port (wire.md section 7, formats.md for version 1). Pure.
 
 Every message begins with a sequence number that the answer repeats.
 """
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from enum import IntEnum
 
 from waltz.protocol.failures import FAILURE, RpcFailure
-from waltz.protocol.fields import BATCH, BOOLEAN, INT, INTS, LONG, TEXT, UUID, Mapping
+from waltz.protocol.fields import (
+    BATCH,
+    BOOLEAN,
+    BYTE,
+    INT,
+    INTS,
+    LONG,
+    TEXT,
+    UUID,
+    MalformedMessage,
+    Mapping,
+    Reader,
+)
 from waltz.protocol.frames import ADMIN
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch
@@ -127,7 +141,110 @@ class AssignedPartitionStatusResponse:
     available: MappingType[int, bool]
 
 
+class Switch(IntEnum):
+    """What servers may do with a partition."""
+
+    READ = 1
+    WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSwitchRequest:
+    """Switch reading or writing of these partitions on or off."""
+
+    seq_num: int
+    partitions: tuple[int, ...]
+    switch: Switch
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatesRequest:
+    """Ask for the state of all assigned partitions."""
+
+    seq_num: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One assigned partition; ``max_transaction_id`` is -1 if it is empty.
+
+    ``size_bytes`` counts its segments, with the space allocated ahead.
+    """
+
+    partition: int
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+    max_transaction_id: int
+    size_bytes: int
+    readable: bool
+    writable: bool
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be read and written."""
+        return self.readable and self.writable
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatesResponse:
+    """The states of all assigned partitions, by partition."""
+
+    seq_num: int
+    states: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChecksumRequest:
+    """Ask for the checksum of the records from ``first_id`` to ``last_id``, to compare replicas."""
+
+    seq_num: int
+    partition: int
+    first_id: int
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChecksumResponse:
+    """The CRC-32 of the records up to ``last_id``, which may be less than was asked for."""
+
+    seq_num: int
+    partition: int
+    first_id: int
+    last_id: int
+    num_bytes: int
+    checksum: int
+
+
+class _SwitchByte:
+    def write(self, out: list[bytes], value: Switch) -> None:
+        BYTE.write(out, value)
+
+    def read(self, reader: Reader) -> Switch:
+        number = BYTE.read(reader)
+        try:
+            return Switch(number)
+        except ValueError:
+            raise MalformedMessage(f"unknown switch: {number}") from None
+
+
+class _States:
+    def write(self, out: list[bytes], value: tuple[PartitionState, ...]) -> None:
+        INT.write(out, len(value))
+        out += (_STATE.pack(*astuple(state)) for state in value)
+
+    def read(self, reader: Reader) -> tuple[PartitionState, ...]:
+        states = []
+        for _ in range(reader.count(_STATE.size)):
+            *numbers, readable, writable = reader.fixed(_STATE)
+            states.append(PartitionState(*numbers, readable == 1, writable == 1))
+        return tuple(states)
+
+
+_STATE = struct.Struct(">iqqqqqbb")
 _PARTITION = Field("partition", INT)
+_FIRST_AND_LAST = (Field("first_id", LONG), Field("last_id", LONG))
 _PARTITIONS = Field("partitions", INTS)
 
 _TABLE = MessageTable(
@@ -164,6 +281,21 @@ _TABLE = MessageTable(
         Layout(
             AssignedPartitionStatusResponse, 14, (Field("available", Mapping(INT, BOOLEAN, 5)),)
         ),
+        Layout(
+            PartitionSwitchRequest,
+            15,
+            (_PARTITIONS, Field("switch", _SwitchByte()), Field("on", BOOLEAN)),
+            since=1,
+        ),
+        Layout(PartitionStatesRequest, 16, since=1),
+        Layout(PartitionStatesResponse, 17, (Field("states", _States()),), since=1),
+        Layout(RangeChecksumRequest, 18, (_PARTITION, *_FIRST_AND_LAST), since=1),
+        Layout(
+            RangeChecksumResponse,
+            19,
+            (_PARTITION, *_FIRST_AND_LAST, Field("num_bytes", LONG), Field("checksum", INT)),
+            since=1,
+        ),
     ),
 )
 
@@ -175,6 +307,9 @@ Request = (
     | LastSessionInfoRequest
     | MetricsRequest
     | AssignedPartitionStatusRequest
+    | PartitionSwitchRequest
+    | PartitionStatesRequest
+    | RangeChecksumRequest
 )
 
 Response = (
@@ -184,13 +319,15 @@ Response = (
     | LastSessionInfoResponse
     | MetricsResponse
     | AssignedPartitionStatusResponse
+    | PartitionStatesResponse
+    | RangeChecksumResponse
 )
 
 Message = Request | Response
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Return the whole frame of ``message``."""
+    """Return the whole frame of ``message``; raises UnsupportedByPeer."""
     return _TABLE.encode(message, version)
 
 

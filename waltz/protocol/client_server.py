@@ -1,4 +1,4 @@
-"""Messages between client and server (wire.md section 4). Pure.
+"""Messages between client and server (wire.md section 4, formats.md for version 5). Pure.
 
 Every message begins with a `ReqId`. Requests about one partition carry the client's id, the
 partition's generation as the client knows it, the partition, and a sequence number.
@@ -10,9 +10,12 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from waltz.protocol.batches import APPENDS, OUTCOMES, BatchedAppend, Outcome
 from waltz.protocol.fields import (
+    BATCH,
     BOOLEAN,
     BYTES,
+    HEADERS,
     INT,
     INTS,
     LONG,
@@ -24,7 +27,7 @@ from waltz.protocol.fields import (
 )
 from waltz.protocol.frames import CLIENT_SERVER, encode_frame
 from waltz.protocol.layout import Field, Layout, MessageTable
-from waltz.protocol.records import ReqId, checksum
+from waltz.protocol.records import RecordBatch, RecordHeader, ReqId, checksum
 
 
 class MountState(IntEnum):
@@ -224,6 +227,69 @@ class ServerPartitionsHealthStatResponse:
     health: MappingType[int, bool] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsRequest:
+    """Ask for committed records from ``first_id`` on, within both bounds, but at least one.
+
+    With ``wait_ms`` above 0 the answer waits until there is one, at most so long.
+    """
+
+    req_id: ReqId
+    first_id: int
+    max_records: int
+    max_bytes: int
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsResponse:
+    """Consecutive records and the log's mark, or why there is nothing to be said (``error``)."""
+
+    req_id: ReqId
+    error: str | None
+    high_water_mark: int
+    records: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersRequest:
+    """Ask for the headers of committed records from ``first_id`` on."""
+
+    req_id: ReqId
+    first_id: int
+    max_headers: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersResponse:
+    """Consecutive headers and the log's mark, or why there is nothing to be said (``error``)."""
+
+    req_id: ReqId
+    error: str | None
+    high_water_mark: int
+    headers: tuple[RecordHeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatchRequest:
+    """Append these in order; number *i* has the sequence number of ``req_id`` plus *i*.
+
+    Each is checked by its own locks, against what others took after ``client_high_water_mark``.
+    """
+
+    req_id: ReqId
+    client_high_water_mark: int
+    appends: tuple[BatchedAppend, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatchResponse:
+    """What became of each append of a batch, in its order."""
+
+    req_id: ReqId
+    outcomes: tuple[Outcome, ...]
+
+
 class _MountStateAsBoolean:
     """Versions 0 to 2: CLIENT_AHEAD cannot be told and looks like NOT_READY."""
 
@@ -278,6 +344,7 @@ class _DataResponseOnWire:
 _PARTITIONS = (Field("partitions", INTS),)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
 _MARK = Field("client_high_water_mark", LONG)
+_ERROR_AND_MARK = (Field("error", TEXT), Field("high_water_mark", LONG))
 
 _TABLE = MessageTable(
     CLIENT_SERVER,
@@ -332,6 +399,22 @@ _TABLE = MessageTable(
             (Field("health", Mapping(INT, BOOLEAN, 5)),),
             since=4,
         ),
+        Layout(
+            RecordsRequest,
+            23,
+            (
+                Field("first_id", LONG),
+                Field("max_records", INT),
+                Field("max_bytes", INT),
+                Field("wait_ms", INT),
+            ),
+            since=5,
+        ),
+        Layout(RecordsResponse, 24, (*_ERROR_AND_MARK, Field("records", BATCH)), since=5),
+        Layout(HeadersRequest, 25, (Field("first_id", LONG), Field("max_headers", INT)), since=5),
+        Layout(HeadersResponse, 26, (*_ERROR_AND_MARK, Field("headers", HEADERS)), since=5),
+        Layout(AppendBatchRequest, 27, (_MARK, Field("appends", APPENDS)), since=5),
+        Layout(AppendBatchResponse, 28, (Field("outcomes", OUTCOMES),), since=5),
     ),
 )
 
@@ -359,6 +442,12 @@ Message = (
     | RemovePreferredPartitionResponse
     | ServerPartitionsHealthStatRequest
     | ServerPartitionsHealthStatResponse
+    | RecordsRequest
+    | RecordsResponse
+    | HeadersRequest
+    | HeadersResponse
+    | AppendBatchRequest
+    | AppendBatchResponse
 )
 
 

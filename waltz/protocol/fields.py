@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from waltz.protocol.records import MalformedBatch, RecordBatch, RecordHeader, ReqId
 
+_BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEADER = struct.Struct(">qiiiii")
@@ -272,6 +273,7 @@ class SingleRecord:
         return batch
 
 
+BYTE = Number(_BYTE)
 INT = Number(_INT)
 LONG = Number(_LONG)
 BOOLEAN = Boolean()

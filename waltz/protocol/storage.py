@@ -1,4 +1,4 @@
-"""Messages between server and storage (wire.md section 6). Pure.
+"""Messages between server and storage (wire.md section 6, formats.md for version 1). Pure.
 
 Every message begins with the store session's id, a sequence number that the answer repeats, and the
 partition. ``offline`` marks requests of an offline recovery (behaviour.md section 11).
@@ -213,9 +213,38 @@ class RecordListResponse:
     records: RecordBatch
 
 
+@dataclass(frozen=True, slots=True)
+class BoundedRecordListRequest:
+    """Ask for records from ``first_id`` on, within both bounds, but at least one."""
+
+    session_id: int
+    seq_num: int
+    partition: int
+    first_id: int
+    max_records: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRecordListRequest:
+    """The same for readers that are no servers: up to ``last_id``, which they know is committed.
+
+    It never raises the fence, and is refused unless the persisted session is ``session_id``.
+    """
+
+    session_id: int
+    seq_num: int
+    partition: int
+    first_id: int
+    last_id: int
+    max_records: int
+    max_bytes: int
+
+
 _OFFLINE = Field("offline", BOOLEAN)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
 _RANGE = (Field("first_id", LONG), Field("max_records", INT))
+_MAX_BYTES = Field("max_bytes", INT)
 
 _TABLE = MessageTable(
     STORAGE,
@@ -247,6 +276,18 @@ _TABLE = MessageTable(
         Layout(RecordHeaderListResponse, 16, (Field("headers", HEADERS),)),
         Layout(RecordListRequest, 17, _RANGE),
         Layout(RecordListResponse, 18, (Field("records", BATCH),)),
+        Layout(BoundedRecordListRequest, 19, (*_RANGE, _MAX_BYTES), since=1),
+        Layout(
+            CommittedRecordListRequest,
+            20,
+            (
+                Field("first_id", LONG),
+                Field("last_id", LONG),
+                Field("max_records", INT),
+                _MAX_BYTES,
+            ),
+            since=1,
+        ),
     ),
 )
 
@@ -261,6 +302,8 @@ Request = (
     | MaxTransactionIdRequest
     | RecordHeaderListRequest
     | RecordListRequest
+    | BoundedRecordListRequest
+    | CommittedRecordListRequest
 )
 
 Response = (
@@ -278,7 +321,7 @@ Message = Request | Response
 
 
 def encode(message: Message, version: int) -> bytes:
-    """Return the whole frame of ``message``."""
+    """Return the whole frame of ``message``; raises UnsupportedByPeer."""
     return _TABLE.encode(message, version)
 
 

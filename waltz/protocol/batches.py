@@ -1,0 +1,100 @@
+"""What a batch of appends carries, and what becomes of each (formats.md, messages 27, 28). Pure."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from waltz.protocol.fields import BYTES, INT, INTS, MalformedMessage, Reader
+from waltz.protocol.records import NO_TRANSACTION, checksum
+
+_OUTCOME = struct.Struct(">bq")
+_SMALLEST_APPEND_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedAppend:
+    """One append of a batch, as it is on the wire."""
+
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+    header: int
+    data: bytes
+    checksum: int
+
+
+class Fate(IntEnum):
+    """What became of an append."""
+
+    COMMITTED = 0
+    REFUSED = 1
+    ABSENT = 2
+    """Not in the log, and it never will be."""
+    UNKNOWN = 3
+    """To be looked up in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An append's fate.
+
+    ``transaction_id`` is its own id if it was committed, that of the transaction which took the
+    lock if it was refused, otherwise -1.
+    """
+
+    fate: Fate
+    transaction_id: int = NO_TRANSACTION
+
+
+class Appends:
+    """An int count, then that many `BatchedAppend`; reading checks their checksums."""
+
+    def write(self, out: list[bytes], value: tuple[BatchedAppend, ...]) -> None:
+        """Append count and items."""
+        INT.write(out, len(value))
+        for append in value:
+            for locks in (append.write_locks, append.read_locks, append.append_locks):
+                INTS.write(out, locks)
+            INT.write(out, append.header)
+            BYTES.write(out, append.data)
+            INT.write(out, append.checksum)
+
+    def read(self, reader: Reader) -> tuple[BatchedAppend, ...]:
+        """Read count and items; raises MalformedMessage, also for an empty batch."""
+        count = reader.count(_SMALLEST_APPEND_BYTES)
+        if count == 0:
+            raise MalformedMessage("a batch without appends")
+        return tuple(_read_append(reader) for _ in range(count))
+
+
+class Outcomes:
+    """An int count, then that many `Outcome`."""
+
+    def write(self, out: list[bytes], value: tuple[Outcome, ...]) -> None:
+        """Append count and items."""
+        INT.write(out, len(value))
+        out += (_OUTCOME.pack(outcome.fate, outcome.transaction_id) for outcome in value)
+
+    def read(self, reader: Reader) -> tuple[Outcome, ...]:
+        """Read count and items; raises MalformedMessage."""
+        raw = [reader.fixed(_OUTCOME) for _ in range(reader.count(_OUTCOME.size))]
+        try:
+            return tuple(Outcome(Fate(fate), transaction_id) for fate, transaction_id in raw)
+        except ValueError as error:
+            raise MalformedMessage(f"unknown fate of an append: {error}") from None
+
+
+def _read_append(reader: Reader) -> BatchedAppend:
+    write, read, append = INTS.read(reader), INTS.read(reader), INTS.read(reader)
+    header, data, claimed = INT.read(reader), BYTES.read(reader), INT.read(reader)
+    if data is None:
+        raise MalformedMessage("append without data")
+    if checksum(data) != claimed:
+        raise MalformedMessage("data does not match its checksum")
+    return BatchedAppend(write, read, append, header, data, claimed)
+
+
+APPENDS = Appends()
+OUTCOMES = Outcomes()
