@@ -237,8 +237,10 @@ class _States:
     def read(self, reader: Reader) -> tuple[PartitionState, ...]:
         states = []
         for _ in range(reader.count(_STATE.size)):
-            *numbers, readable, writable = reader.fixed(_STATE)
-            states.append(PartitionState(*numbers, readable == 1, writable == 1))
+            partition, session, low, local, last, size, read, write = reader.fixed(_STATE)
+            states.append(
+                PartitionState(partition, session, low, local, last, size, read == 1, write == 1)
+            )
         return tuple(states)
 
 
