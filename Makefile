@@ -6,13 +6,14 @@ SEEDS ?= 2000
 MINUTES ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint sim fuzz bench lock clean
+.PHONY: help demo test lint sim sim-mutants fuzz bench lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
 	@echo "make test    all tests"
 	@echo "make lint    style, types, import contracts"
 	@echo "make sim     SEEDS=$(SEEDS) simulated cluster lives, with a progress bar"
+	@echo "make sim-mutants   planted bugs, each of which simulated lives must catch: about five minutes"
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
 	@echo "make bench   throughput and latency of a local cluster"
 	@echo "make lock    new locked versions in requirements.lock"
@@ -39,6 +40,9 @@ lint: .venv
 
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
+
+sim-mutants: .venv
+	.venv/bin/python -m tests.sim.mutants
 
 fuzz: .venv
 	.venv/bin/python -m tests.fuzz --minutes $(MINUTES)

@@ -46,7 +46,7 @@ _NOTED = (
 
 @dataclass(slots=True)
 class Result:
-    """What a life came to. ``broken`` is the violation that ended it."""
+    """What a life came to. ``promise`` is the one that it broke, and ``broken`` says how."""
 
     seed: int
     committed: int
@@ -54,6 +54,7 @@ class Result:
     events: int
     seconds: float
     counters: Counter[str] = field(default_factory=Counter)
+    promise: Promise | None = None
     broken: str | None = None
 
 
@@ -236,5 +237,6 @@ def live(seed: int, *, rot: bool = False) -> Result:
             life.clock.events,
             life.clock.now,
             life.story.counters,
+            violation.promise,
             broken,
         )

@@ -1,0 +1,107 @@
+"""Bugs to plant into the storage: the simulator must catch each of them."""
+
+from __future__ import annotations
+
+from tests.sim.planting import Package, Planted
+
+STORAGE_BUGS = (
+    Planted(
+        "append answered before it is flushed",
+        Package.STORAGE,
+        "flushes.append(self._tail.flush_data)\n",
+        "pass\n",
+        "An acknowledged append is lost with power.",
+    ),
+    Planted(
+        "roll-over without flushing the full segment",
+        Package.STORAGE,
+        "sealed = self._tail.seal()\n",
+        "sealed = self._tail.sealed()\n",
+        "Records that were written just before a roll-over are never flushed.",
+    ),
+    Planted(
+        "new segment whose name is not durable",
+        Package.STORAGE,
+        "disk.flush_directory(identity.directory)\nreturn SegmentFiles(opened[1], opened[0])\n",
+        "return SegmentFiles(opened[1], opened[0])\n",
+        "A segment vanishes with power, together with what was flushed into it.",
+    ),
+    Planted(
+        "truncation leaves the bytes there",
+        Package.STORAGE,
+        "self.next_id, self.end = next_id, end\nself._trim()\n",
+        "self.next_id, self.end = next_id, end\n",
+        "Records that were cut off come back with a restart.",
+    ),
+    Planted(
+        "truncation is not flushed",
+        Package.STORAGE,
+        "self._trim()\nself.flush_data()\n",
+        "self._trim()\n",
+        "Records that were cut off come back when power is lost.",
+    ),
+    Planted(
+        "truncation stops at the beginning of a segment",
+        Package.STORAGE,
+        "while self._sealed and last_id + 1 < self._tail.first_id:\n",
+        "while self._sealed and last_id + 1 < self._tail.first_id and False:\n",
+        "A tail that goes back over a roll-over is not cut.",
+    ),
+    Planted(
+        "a bad checksum ends no log",
+        Package.STORAGE,
+        "if not valid:\n    break\n",
+        "",
+        "A torn record is taken for a whole one.",
+    ),
+    Planted(
+        "a record at the end of the file is cut off",
+        Package.STORAGE,
+        "not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES",
+        "not 0 <= length < size - offset - RECORD_OVERHEAD_BYTES",
+        "A restart loses the last record of a file that ends with it.",
+    ),
+    Planted(
+        "clean but forgotten pages are believed",
+        Package.STORAGE,
+        "_rewrite(files.data, plan.scan_offset, plan.end)\n",
+        "pass\n",
+        "After a failed flush and a restart, records are vouched for that are only in memory.",
+    ),
+    Planted(
+        "control file not flushed",
+        Package.STORAGE,
+        "self._file.write(struct_offset(partition, entry.slot), entry.encode())\n"
+        "self._file.flush()\n",
+        "self._file.write(struct_offset(partition, entry.slot), entry.encode())\n",
+        "A replica forgets with power that it took part in a session.",
+    ),
+    Planted(
+        "control file overwritten in place",
+        Package.STORAGE,
+        "self.sequence + 1, 1 - self.slot)",
+        "self.sequence + 1, self.slot)",
+        "A torn update leaves a partition with the marks of long ago.",
+    ),
+    Planted(
+        "marks vouch for what is not flushed",
+        Package.STORAGE,
+        "self.log.flush_all()\nself._control.update(self.partition, info)\n",
+        "self._control.update(self.partition, info)\n",
+        "A session begins with a local mark up to which the index is not durable.",
+    ),
+    Planted(
+        "a full disk is no reason",
+        Package.STORAGE,
+        "if refused is None\n",
+        "if refused is None or refused is not None\n",
+        "An append that found no space is acknowledged.",
+    ),
+    Planted(
+        "the last record of a batch is dropped",
+        Package.STORAGE,
+        "remaining, position = batch.count, 0\n",
+        "remaining, position = max(1, batch.count - 1), 0\n",
+        "A batch is acknowledged without its last record.",
+    ),
+)

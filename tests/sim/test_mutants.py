@@ -1,0 +1,31 @@
+"""Every planted bug still fits the product, and the quickest are hunted down."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.mutants import PLANTED, ROOT, hunt
+from tests.sim.planting import Planted
+
+QUICK = (
+    "the last record of a batch is dropped",
+    "the fastest replica commits",
+    "locks compared too strictly",
+)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_planted_text_occurs_once_and_still_compiles(planted: Planted) -> None:
+    path, text = planted.place(ROOT)
+    assert text != path.read_text()
+    compile(text, str(path), "exec")
+
+
+def test_names_are_unique() -> None:
+    assert len({planted.name for planted in PLANTED}) == len(PLANTED)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quickest_are_caught(name: str) -> None:
+    (planted,) = (p for p in PLANTED if p.name == name)
+    assert hunt(planted, seeds=20, seconds=30.0).promise is not None
