@@ -64,7 +64,10 @@ class Settings:
 
     name = "settings"
     modules = (
-        "waltz.config",
+        "waltz.config.keys",
+        "waltz.config.reading",
+        "waltz.config.resolving",
+        "waltz.config.tls",
         "waltz.client.settings",
         "waltz_server.config",
         "waltz_storage.config",

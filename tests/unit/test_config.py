@@ -25,6 +25,7 @@ from waltz.config import (
     tls_config,
     tls_keys,
 )
+from waltz.config import file as path_type
 from waltz_server import config as server_config
 from waltz_storage import config as storage_config
 
@@ -52,6 +53,8 @@ SSL = (
     "keyManager.algorithm",
     "trustManager.algorithm",
 )
+PEM_FILES = ("certificate", "key", "ca")
+"""What stands in for the key stores, which are refused without."""
 GRAPHITE = ("hostname", "port", "prefix", "useUdp", "reportIntervalMs")
 SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "server.jetty.port": 55181,
@@ -67,6 +70,7 @@ SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "storage.maxRetryInterval": 5000,
     "storage.checkpointInterval": 1000,
     **{f"server.ssl.{key}": "x" for key in SSL},
+    **{f"server.tls.{key}": "x.pem" for key in PEM_FILES},
     **{f"server.graphite.{key}": "x" for key in GRAPHITE},
 }
 STORAGE_KEYS_0_13_2 = REQUIRED_BY_STORAGE | {
@@ -74,6 +78,7 @@ STORAGE_KEYS_0_13_2 = REQUIRED_BY_STORAGE | {
     "storage.segment.size.threshold": 1 << 20,
     "storage.segment.cache.capacity": 9,
     **{f"storage.ssl.{key}": "x" for key in SSL},
+    **{f"storage.tls.{key}": "x.pem" for key in PEM_FILES},
     **{f"storage.graphite.{key}": "x" for key in GRAPHITE},
 }
 
@@ -138,7 +143,8 @@ def test_keys_without_a_meaning_warn_once_each_and_say_why(
         if "ssl" in k or "graphite" in k or k == "server.region"
     }
     with caplog.at_level(logging.WARNING):
-        server_config.load(write(file, REQUIRED_BY_SERVER | meaningless))
+        pem_files = {k: "x.pem" for k in SERVER_KEYS_0_13_2 if "server.tls." in k}
+        server_config.load(write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(meaningless)
     assert all("has no effect: " in each for each in warned)
@@ -269,6 +275,7 @@ def test_dots_and_nesting_are_equivalent_in_any_split(tree: dict[str, Any], cut:
     ("parse", "good", "bad"),
     [
         (integer, {"12": 12, -3: -3, 4.0: 4}, ("", "x", None, 1.5, True, "1.5")),
+        (path_type, {"a/b": Path("a/b")}, (None, "", 5, "\0")),
         (positive, {1: 1, "7": 7}, (0, -1, "0")),
         (port, {0: 0, 65535: 65535}, (-1, 65536)),
         (boolean, {True: True, False: False, "TRUE": True, "false": False}, (1, "yes", None, "")),

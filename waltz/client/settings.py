@@ -1,17 +1,25 @@
-"""How a client is set up: by arguments, or by a file as for Waltz 0.13.2. Reads that file."""
+"""How a client is set up: by arguments, or by a file as for Waltz 0.13.2.
+
+Touches that file and the environment, when they are read.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from waltz.client.values import Serializer
 from waltz.config import (
     KEY_STORES,
     REQUIRED,
     Key,
+    Schema,
+    key_store_problems,
     positive,
-    read_settings,
+    read_schema,
     text,
     tls_config,
     tls_keys,
@@ -34,7 +42,7 @@ class ClientOptions:
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)
-    serializer: Serializer | None = None
+    serializer: Serializer[Any] | None = None
     session_timeout_ms: int = 30_000
     connect_timeout_seconds: float = 10.0
     append_timeout_seconds: float | None = None
@@ -46,7 +54,7 @@ class ClientOptions:
 
 _KEYS = (
     Key("zookeeper.connectString", text, REQUIRED, "host:port of ZooKeeper, comma-separated"),
-    Key("zookeeper.sessionTimeout", positive, REQUIRED, "milliseconds"),
+    Key("zookeeper.sessionTimeout", positive, REQUIRED, "milliseconds without a word of ZooKeeper"),
     Key("cluster.root", text, REQUIRED, "the cluster's znode"),
     Key("client.longWaitThreshold", positive, 5000, "milliseconds before an append is asked after"),
     Key("client.maxConcurrentTransactions", positive, 1000, "unresolved appends per partition"),
@@ -62,12 +70,23 @@ _MEANINGLESS = {
 }
 
 
-def read_client_settings(path: Path) -> tuple[str, str, ClientOptions]:
-    """Return ZooKeeper's address, the cluster's root and the options in a configuration file.
+SCHEMA = Schema(
+    "client",
+    _KEYS,
+    _MEANINGLESS,
+    lambda values, ignored: key_store_problems("client.", values, ignored),
+)
 
-    Raises waltz.config.ConfigError.
+
+def read_client_settings(
+    path: Path | None, environment: Mapping[str, str] = os.environ
+) -> tuple[str, str, ClientOptions]:
+    """Return ZooKeeper's address, the cluster's root and the options that settings name.
+
+    They are in the file at ``path`` and in environment variables, which count more
+    (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.config.ConfigError.
     """
-    values = read_settings(path, _KEYS, _MEANINGLESS)
+    values = read_schema(SCHEMA, path, environment)
     options = ClientOptions(
         tls=tls_config(values, _TLS_PREFIX),
         session_timeout_ms=values["zookeeper.sessionTimeout"],

@@ -36,6 +36,7 @@ class TlsConfig:
     key: Path | None = None
     ca: Path | None = None
     server_name: str | None = None
+    verify_server_name: bool = True
 
     def listening_context(self) -> ssl.SSLContext | None:
         """Return the context of a listener, None for plaintext; raises TlsConfigError."""

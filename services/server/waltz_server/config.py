@@ -1,55 +1,92 @@
-"""The server's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14)."""
+"""The server's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14).
+
+Touches one file and the environment, when they are read.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from waltz.config import (
     KEY_STORES,
-    ConfigError,
     Key,
+    Schema,
+    file,
+    key_store_problems,
     port,
     positive,
-    read_settings,
+    read_schema,
     text,
     tls_config,
     tls_keys,
 )
 from waltz.net.tls import TlsConfig
+from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.partition import PartitionSettings
-from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits
 
-KEYS = (
+_KEYS = (
     Key("zookeeper.connectString", text, meaning="host:port of the ZooKeeper servers, with commas"),
-    Key("zookeeper.sessionTimeout", positive, meaning="milliseconds"),
+    Key(
+        "zookeeper.sessionTimeout",
+        positive,
+        meaning="milliseconds without a word after which this server counts as dead",
+    ),
     Key("cluster.root", text, meaning="the cluster's znode"),
     Key("server.port", port, meaning="client-facing port; 0 takes a free one"),
     Key("server.jetty.port", port, None, "HTTP port for health and metrics; not set: no HTTP"),
     Key("server.bind.host", text, None, "address to listen on; not set: all"),
     Key("server.advertised.host", text, None, "host told to clients; not set: the host name"),
     Key("server.advertised.port", port, None, "port told to clients; not set: server.port"),
-    Key("server.ports.file", Path, None, "file to write the ports in use to, as JSON"),
+    Key("server.ports.file", file, None, "file to write the ports in use to, as JSON"),
     Key("server.optimisticLockTableSize", positive, 30_000, "slots of a partition's lock table"),
-    Key("server.feedCacheSize", positive, 64 << 20, "bytes, shared by the partitions"),
+    Key("server.feedCacheSize", positive, 64 << 20, "bytes of feed, shared by the partitions"),
     Key("server.minFetchSize", positive, 100, "transactions fed for one feed request at least"),
     Key("server.realtimeThreshold", positive, 1000, "distance to the end that counts as near"),
-    Key("server.transactionDataCacheSize", positive, 128 << 20, "bytes, shared by the partitions"),
+    Key(
+        "server.transactionDataCacheSize",
+        positive,
+        128 << 20,
+        "bytes of recent data, shared by the partitions",
+    ),
     Key("storage.maxBatchSize", positive, 500, "transactions in one append to the storages"),
-    Key("storage.initialRetryInterval", positive, 100, "milliseconds"),
-    Key("storage.maxRetryInterval", positive, 20_000, "milliseconds"),
+    Key(
+        "storage.initialRetryInterval",
+        positive,
+        100,
+        "milliseconds before a failed storage is dialed again, at first",
+    ),
+    Key(
+        "storage.maxRetryInterval",
+        positive,
+        20_000,
+        "milliseconds before a failed storage is dialed again, at most",
+    ),
     Key("storage.checkpointInterval", positive, 250_000, "transactions in one store session"),
     *tls_keys("server.tls."),
 )
 
-MEANINGLESS = {
+_MEANINGLESS = {
     "server.region": "no server uses it",
     "server.transactionDataCacheAllocation": "there is one kind of memory here",
     "server.ssl.": KEY_STORES,
     "server.graphite.": "metrics are read from the HTTP port",
 }
+
+
+def _problems(values: Mapping[str, Any], ignored: Mapping[str, Any]) -> Iterator[str]:
+    if values["server.minFetchSize"] >= values["server.realtimeThreshold"]:
+        yield "server.realtimeThreshold must exceed server.minFetchSize"
+    if values["server.port"] and values["server.port"] == values["server.jetty.port"]:
+        yield "server.port and server.jetty.port must differ"
+    yield from key_store_problems("server.", values, ignored)
+
+
+SCHEMA = Schema("server", _KEYS, _MEANINGLESS, _problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +108,9 @@ class ServerConfig:
     tls: TlsConfig
 
 
-def load(path: Path) -> ServerConfig:
-    """Read the file at ``path``; raises ConfigError."""
-    values = read_settings(path, KEYS, MEANINGLESS)
-    if values["server.minFetchSize"] >= values["server.realtimeThreshold"]:
-        raise ConfigError(f"{path}: server.realtimeThreshold must exceed server.minFetchSize")
-    if values["server.port"] and values["server.port"] == values["server.jetty.port"]:
-        raise ConfigError(f"{path}: server.port and server.jetty.port must differ")
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> ServerConfig:
+    """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
+    values = read_schema(SCHEMA, path, environment)
     partition = PartitionSettings(
         lock_table_size=values["server.optimisticLockTableSize"],
         min_fetch=values["server.minFetchSize"],

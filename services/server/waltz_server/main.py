@@ -17,7 +17,7 @@ from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
 from waltz.process import report_ports, run_loop, run_until_done, set_up_logging
-from waltz_server.config import KEYS, ServerConfig, load
+from waltz_server.config import SCHEMA, ServerConfig, load
 from waltz_server.http import start_http
 from waltz_server.node import ServerNode
 
@@ -51,7 +51,7 @@ async def serve(config: ServerConfig) -> None:
 
 
 def _explained_settings() -> str:
-    return "\n\n".join(f"{key.name}: {key.meaning}" for key in KEYS)
+    return "\n\n".join(f"{key.name}: {key.meaning}" for key in SCHEMA.keys)
 
 
 def _command(

@@ -1,45 +1,65 @@
 """The node's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14).
 
-Touches one file, when it is read.
+Touches one file and the environment, when they are read.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from waltz.config import (
     KEY_STORES,
-    ConfigError,
     Key,
+    Schema,
+    file,
+    key_store_problems,
     port,
     positive,
-    read_settings,
+    read_schema,
     text,
     tls_config,
     tls_keys,
 )
 from waltz.net.tls import TlsConfig
 
-KEYS = (
+_KEYS = (
     Key("zookeeper.connectString", text, meaning="host:port of the ZooKeeper servers, with commas"),
-    Key("zookeeper.sessionTimeout", positive, meaning="milliseconds"),
+    Key(
+        "zookeeper.sessionTimeout",
+        positive,
+        meaning="milliseconds to wait for a word of ZooKeeper, which is asked once, at the start",
+    ),
     Key("cluster.root", text, meaning="the cluster's znode"),
     Key("storage.port", port, meaning="port for servers; 0 takes a free one"),
     Key("storage.admin.port", port, meaning="port for administration; 0 takes a free one"),
     Key("storage.jetty.port", port, None, "HTTP port for health and metrics; not set: no HTTP"),
     Key("storage.bind.host", text, None, "address to listen on; not set: all"),
-    Key("storage.ports.file", Path, None, "file to write the ports in use to, as JSON"),
-    Key("storage.directory", Path, meaning="existing directory for the data"),
+    Key("storage.ports.file", file, None, "file to write the ports in use to, as JSON"),
+    Key("storage.directory", file, meaning="existing directory for the data"),
     Key("storage.segment.size.threshold", positive, 1_000_000_000, "bytes, then a new segment"),
     Key("storage.segment.cache.capacity", positive, 5, "older segments kept open, per partition"),
     *tls_keys("storage.tls."),
 )
 
-MEANINGLESS = {
+_MEANINGLESS = {
     "storage.ssl.": KEY_STORES,
     "storage.graphite.": "metrics are read from the HTTP port",
 }
+
+
+def _problems(values: Mapping[str, Any], ignored: Mapping[str, Any]) -> Iterator[str]:
+    names = ("storage.port", "storage.admin.port", "storage.jetty.port")
+    chosen = [values[name] for name in names if values[name]]
+    if len(set(chosen)) < len(chosen):
+        yield f"{', '.join(names)} must all differ"
+    yield from key_store_problems("storage.", values, ignored)
+
+
+SCHEMA = Schema("storage", _KEYS, _MEANINGLESS, _problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +80,9 @@ class StorageConfig:
     tls: TlsConfig
 
 
-def load(path: Path) -> StorageConfig:
-    """Read the file at ``path``; raises ConfigError."""
-    values = read_settings(path, KEYS, MEANINGLESS)
-    names = ("storage.port", "storage.admin.port", "storage.jetty.port")
-    chosen = [values[name] for name in names if values[name]]
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"{path}: {', '.join(names)} must all differ")
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> StorageConfig:
+    """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
+    values = read_schema(SCHEMA, path, environment)
     return StorageConfig(
         zookeeper=values["zookeeper.connectString"],
         session_timeout_ms=values["zookeeper.sessionTimeout"],

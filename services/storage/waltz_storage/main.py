@@ -16,7 +16,7 @@ from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
 from waltz.process import report_ports, run_loop, run_until_done, set_up_logging
-from waltz_storage.config import KEYS, StorageConfig, load
+from waltz_storage.config import SCHEMA, StorageConfig, load
 from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
 from waltz_storage.node import StorageNode, learn_cluster
 
@@ -55,7 +55,7 @@ async def _run(node: StorageNode) -> None:
 
 
 def _explained_settings() -> str:
-    return "\n\n".join(f"{key.name}: {key.meaning}" for key in KEYS)
+    return "\n\n".join(f"{key.name}: {key.meaning}" for key in SCHEMA.keys)
 
 
 def _command(

@@ -1,0 +1,50 @@
+"""Settings: typed, checked, from a YAML file and environment variables.
+
+* `keys`: what a setting is, and the types of values
+* `resolving`: which value each setting has, where it came from, what is wrong
+* `reading`: the file and the environment; what the processes call
+* `tls`: the settings of TLS, and what to do with the key stores of 0.13.2
+"""
+
+from waltz.config.keys import (
+    REQUIRED,
+    Key,
+    Kind,
+    Schema,
+    boolean,
+    file,
+    integer,
+    one_of,
+    port,
+    positive,
+    text,
+)
+from waltz.config.reading import ConfigError, look_up, read_schema, read_settings
+from waltz.config.resolving import Resolved, Setting, flatten, variable
+from waltz.config.tls import KEY_STORES, key_store_problems, tls_config, tls_keys
+
+__all__ = [
+    "KEY_STORES",
+    "REQUIRED",
+    "ConfigError",
+    "Key",
+    "Kind",
+    "Resolved",
+    "Schema",
+    "Setting",
+    "boolean",
+    "file",
+    "flatten",
+    "integer",
+    "key_store_problems",
+    "look_up",
+    "one_of",
+    "port",
+    "positive",
+    "read_schema",
+    "read_settings",
+    "text",
+    "tls_config",
+    "tls_keys",
+    "variable",
+]

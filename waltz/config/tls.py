@@ -1,0 +1,118 @@
+"""The settings of TLS, and the answer to the key stores of 0.13.2, which are not read here. Pure.
+
+A key store that is set and has no PEM file in its place is a problem, not a warning: whoever trusts
+one authority only would accept anybody otherwise.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from waltz.config.keys import Key, boolean, file, text
+from waltz.net.tls import TlsConfig
+
+KEY_STORES = "PEM files are read here, named by *.tls.certificate, *.tls.key and *.tls.ca"
+"""Why the ``*.ssl.*`` settings of 0.13.2 have no effect."""
+
+_JKS = "JKS"
+
+
+def tls_keys(prefix: str) -> tuple[Key, ...]:
+    """Return the TLS settings below ``prefix`` (``server.tls.``, ``storage.tls.`` …)."""
+    return (
+        Key(f"{prefix}enabled", boolean, True, "secure every connection; off means plaintext"),
+        Key(f"{prefix}certificate", file, None, "PEM file to show; none: a self-signed one"),
+        Key(f"{prefix}key", file, None, "PEM file of the certificate's key"),
+        Key(f"{prefix}ca", file, None, "PEM file to verify peers with; none: any peer"),
+        Key(
+            f"{prefix}serverName",
+            text,
+            None,
+            "name that dialed peers' certificates must bear; not set: the host that is dialed",
+        ),
+        Key(
+            f"{prefix}verifyServerName",
+            boolean,
+            True,
+            "off accepts any name: for peers of 0.13.2, whose certificates need not bear one",
+        ),
+    )
+
+
+def tls_config(values: Mapping[str, Any], prefix: str) -> TlsConfig:
+    """Return the `TlsConfig` of the settings made by `tls_keys`."""
+    return TlsConfig(
+        enabled=values[f"{prefix}enabled"],
+        certificate=values[f"{prefix}certificate"],
+        key=values[f"{prefix}key"],
+        ca=values[f"{prefix}ca"],
+        server_name=values[f"{prefix}serverName"],
+        verify_server_name=values[f"{prefix}verifyServerName"],
+    )
+
+
+def key_store_problems(
+    prefix: str, values: Mapping[str, Any], ignored: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a sentence for each key store below ``prefix`` that nothing stands in for.
+
+    It has the commands that turn the store into the PEM files which are to be set instead.
+    """
+    if not values[f"{prefix}tls.enabled"]:
+        return
+    key_store = ignored.get(f"{prefix}ssl.keyStore.location")
+    if key_store is not None and values[f"{prefix}tls.certificate"] is None:
+        kind = str(ignored.get(f"{prefix}ssl.keyStore.type", _JKS))
+        yield (
+            f"{prefix}ssl.keyStore.location is a Java key store, which is not read here: convert "
+            "it, with its password in STORE_PASSWORD, by: "
+            f"{' && '.join(identity_commands(str(key_store), kind))}; then set "
+            f"{prefix}tls.certificate and {prefix}tls.key"
+        )
+    trust_store = ignored.get(f"{prefix}ssl.trustStore.location")
+    if trust_store is not None and values[f"{prefix}tls.ca"] is None:
+        kind = str(ignored.get(f"{prefix}ssl.trustStore.type", _JKS))
+        yield (
+            f"{prefix}ssl.trustStore.location is a Java key store, which is not read here: convert "
+            "it, with its password in STORE_PASSWORD, by: "
+            f"{' && '.join(trust_commands(str(trust_store), kind))}; then set {prefix}tls.ca"
+        )
+
+
+def identity_commands(store: str, kind: str) -> list[str]:
+    """Return the shell commands that write a key store's certificate and key beside it, as PEM."""
+    commands, archive, stem = _as_archive(store, kind)
+    read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
+    return [
+        *commands,
+        f"{read} -nokeys -out {_quoted(stem.with_suffix('.pem'))}",
+        f"{read} -nocerts -nodes -out {_quoted(stem.with_suffix('.key'))}",
+    ]
+
+
+def trust_commands(store: str, kind: str) -> list[str]:
+    """Return the shell commands that write the certificates of a trust store beside it, as PEM."""
+    commands, archive, stem = _as_archive(store, kind)
+    read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
+    return [*commands, f"{read} -nokeys -out {_quoted(stem.with_suffix('.pem'))}"]
+
+
+def _as_archive(store: str, kind: str) -> tuple[list[str], PurePath, PurePath]:
+    """Return how a store becomes what ``openssl`` reads, where that is, and its stem."""
+    path = PurePath(store)
+    if kind.upper() != _JKS:
+        return [], path, path
+    archive = path.with_name(f"{path.stem}-converted.p12")
+    convert = (
+        f"keytool -importkeystore -srckeystore {_quoted(path)} -srcstorepass:env STORE_PASSWORD "
+        f"-destkeystore {_quoted(archive)} -deststoretype PKCS12 "
+        "-deststorepass:env STORE_PASSWORD"
+    )
+    return [convert], archive, path
+
+
+def _quoted(path: PurePath) -> str:
+    return shlex.quote(str(path))
