@@ -47,7 +47,7 @@ async def test_a_transaction_has_its_identity() -> None:
         await client.append(0, b"hello", header=9)
         async for transaction in client.stream(0):
             req_id = cluster.logs[0].ids()[0]
-            assert transaction == Transaction(0, 0, req_id, 9)
+            assert transaction == Transaction(0, 0, req_id, 9, None)
             assert req_id.client_id == client.client_id
             assert await client.read(transaction.partition, transaction.id) == b"hello"
             break

@@ -5,12 +5,15 @@ What decides is pure, one partition at a time:
 * `mount`: getting a feed going; `feed`: a stream's position; `appends`: the fate of appends
 * `questions`: reads and marks; `read_ahead`: the memory of reads; `codec`: the hot messages
 * `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
+* `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
-`appender`, `asker`, `stream`, `submitting`, and `client`, the API itself, opened by `connecting`.
+`appender`, `asker`, `stream`, `submitting`, `standing` and `client`, the API itself, opened by
+`connecting`.
 `deadlines` bounds waiting. `settings` reads configuration files.
 """
 
+from waltz.client.api import LogClient, LogStream
 from waltz.client.client import Client
 from waltz.client.connecting import connect
 from waltz.client.errors import (
@@ -28,6 +31,12 @@ from waltz.client.errors import (
     TransactionNotFound,
     WaltzError,
 )
+from waltz.client.serializers import (
+    BytesSerializer,
+    DataclassSerializer,
+    JsonSerializer,
+    TextSerializer,
+)
 from waltz.client.settings import ClientOptions
 from waltz.client.stream import Stream
 from waltz.client.values import Attempt, Draft, Serializer, Transaction
@@ -35,6 +44,7 @@ from waltz.client.values import Attempt, Draft, Serializer, Transaction
 __all__ = [
     "AppendUncertain",
     "Attempt",
+    "BytesSerializer",
     "Client",
     "ClientAhead",
     "ClientClosed",
@@ -44,12 +54,17 @@ __all__ = [
     "ClusterUnreachable",
     "DataCorrupt",
     "DataTooLarge",
+    "DataclassSerializer",
     "Draft",
+    "JsonSerializer",
     "LockFailed",
+    "LogClient",
+    "LogStream",
     "PartitionUnknown",
     "Serializer",
     "ServerTooOld",
     "Stream",
+    "TextSerializer",
     "Transaction",
     "TransactionNotFound",
     "WaltzError",

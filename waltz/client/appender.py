@@ -25,10 +25,11 @@ from waltz.client.errors import (
 )
 from waltz.client.link import Link
 from waltz.client.links import Links
-from waltz.client.mount import RequestIds
+from waltz.client.mount import Phase, RequestIds
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol import ReqId
+from waltz.protocol.records import NO_TRANSACTION
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
 """Data of unresolved appends per partition; beyond it appends wait, but one always goes."""
@@ -69,6 +70,26 @@ class Appender:
         self._open_calls: dict[int, None] = {}
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
         self._ended: Ending | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many appends have no outcome yet."""
+        return len(self._open_calls)
+
+    def is_mounted(self, partition: int) -> bool:
+        """See Appending."""
+        state = self._partitions.get(partition)
+        return state is not None and state.appends.mount.phase is Phase.MOUNTED
+
+    def mark(self, partition: int) -> int:
+        """See Appending."""
+        state = self._partitions.get(partition)
+        return NO_TRANSACTION if state is None else state.appends.mark
+
+    def in_flight(self, partition: int) -> int:
+        """See Appending."""
+        state = self._partitions.get(partition)
+        return 0 if state is None else state.in_flight
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
         """Begin the partition's feed after ``mark`` (None: its high-water mark), at first use.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from waltz.client.appender import Appender
 from waltz.client.appends import Append
@@ -16,33 +15,34 @@ from waltz.client.asker import Asker
 from waltz.client.deadlines import in_time
 from waltz.client.directory import Directory
 from waltz.client.errors import (
-    ClientClosed,
-    ClientFailed,
     ClusterNotFound,
     ClusterUnreachable,
-    DataTooLarge,
-    PartitionUnknown,
+    Ending,
     TransactionNotFound,
 )
+from waltz.client.measures import ClientMeasures, measured
 from waltz.client.opening import Opening
+from waltz.client.serializers import encoded
 from waltz.client.settings import ClientOptions, read_client_settings
+from waltz.client.standing import Standing
 from waltz.client.stream import Stream, StreamSources
 from waltz.client.submitting import Build, submit
-from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.client.values import DataT, Draft
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ClusterParams
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.membership import ClientMembership
+from waltz.metrics import Registry
 from waltz.protocol.locks import Lock, lock_hashes
 from waltz.protocol.records import NO_TRANSACTION, checksum
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
 
-
-class Client:
+class Client(Generic[DataT]):
     """One application's access to one cluster. Open it with `waltz.connect`.
+
+    ``Client[bytes]`` appends and reads bytes; with a serializer it is what that takes and makes.
 
     It belongs to the event loop that it was opened on. Should it lose track of the servers for
     good, every call, also one under way, raises ClientFailed (AppendUncertain for what was sent).
@@ -72,12 +72,16 @@ class Client:
             max_in_flight=options.max_in_flight,
             long_wait_seconds=options.long_wait_seconds,
         )
-        self._streams: set[Stream] = set()
-        self._closed = False
-        self._failure: str | None = None
-        self._membership = ClientMembership(cluster, self._directory.replace)
-        self._membership.start()
-        self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
+        self._measures = ClientMeasures(
+            params.name, client_id, self._appender, asyncio.get_running_loop().time
+        )
+        self._streams: set[Stream[Any]] = set()
+        self._standing = Standing(
+            ClientMembership(cluster, self._directory.replace),
+            client_id,
+            params.num_partitions,
+            self._fail,
+        )
 
     @classmethod
     async def open(cls, zookeeper: str, root: str, options: ClientOptions) -> Client:
@@ -143,10 +147,20 @@ class Client:
         """The id under which this client appends; no other client has or had it."""
         return self._client_id
 
+    @property
+    def pending(self) -> int:
+        """How many appends have no outcome yet; `flush` waits for them."""
+        return self._appender.pending
+
+    @property
+    def metrics(self) -> Registry:
+        """What this client measures, to be shown as a server's are."""
+        return self._measures.registry
+
     async def append(
         self,
         partition: int,
-        data: Any,
+        data: DataT,
         *,
         header: int = 0,
         write_locks: Iterable[Lock] = (),
@@ -174,13 +188,13 @@ class Client:
         ClusterUnreachable when nothing could be sent; ClientAhead, ServerTooOld, DataTooLarge,
         PartitionUnknown, ClientClosed.
         """
-        draft = Draft(data, header, write_locks, read_locks, append_locks, mark)
+        draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)
         return await self._append(partition, draft, mark, timeout)
 
     async def submit(
         self,
         partition: int,
-        build: Build,
+        build: Build[DataT],
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - as in append
     ) -> int | None:
@@ -196,7 +210,7 @@ class Client:
         with nothing under way, the error is the LockFailed of the last one. Otherwise this raises
         what `append` raises, but LockFailed, and TypeError if ``build`` returns anything else.
         """
-        self._check(partition)
+        self._standing.check_partition(partition)
         seconds = self._options.append_timeout_seconds if timeout is None else timeout
         mount = partial(self._appender.mount, partition)
         return await submit(partition, build, mount, partial(self._append, partition), seconds)
@@ -216,9 +230,39 @@ class Client:
         ``timeout`` is in seconds, here and below; by default the client's for answers, or none.
         Raises ClusterUnreachable when it has run out, PartitionUnknown, ClientClosed.
         """
-        self._check(partition)
+        self._standing.check_partition(partition)
         work = self._appender.mount(partition, mark)
         return await self._in_time(work, timeout, f"partition {partition} was not mounted")
+
+    @overload
+    def stream(
+        self,
+        partitions: int | Mapping[int, int],
+        *,
+        data: Literal[True],
+        after: int = NO_TRANSACTION,
+        until: int | Mapping[int, int] | None = None,
+    ) -> Stream[DataT]: ...
+
+    @overload
+    def stream(
+        self,
+        partitions: int | Mapping[int, int],
+        *,
+        data: Literal[False] = False,
+        after: int = NO_TRANSACTION,
+        until: int | Mapping[int, int] | None = None,
+    ) -> Stream[None]: ...
+
+    @overload
+    def stream(
+        self,
+        partitions: int | Mapping[int, int],
+        *,
+        data: bool,
+        after: int = NO_TRANSACTION,
+        until: int | Mapping[int, int] | None = None,
+    ) -> Stream[DataT | None]: ...
 
     def stream(
         self,
@@ -227,7 +271,7 @@ class Client:
         after: int = NO_TRANSACTION,
         until: int | Mapping[int, int] | None = None,
         data: bool = False,
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Return a stream of one partition after the id ``after``, or of several, each after its.
 
         Every transaction comes once, in the order of its partition; partitions are merged as they
@@ -240,7 +284,7 @@ class Client:
         if isinstance(until, int):
             until = dict.fromkeys(marks, until)
         for partition in marks:
-            self._check(partition)
+            self._standing.check_partition(partition)
         options = self._options
         sources = StreamSources(
             directory=self._directory,
@@ -249,9 +293,10 @@ class Client:
             new_client_id=self._cluster.next_client_id,
             deserialize=self._deserialize,
             buffer=options.stream_buffer,
+            handed=self._handed,
             ended=self._streams.discard,
         )
-        stream = Stream(sources, marks, until or {}, data=data)
+        stream: Stream[Any] = Stream(sources, marks, until or {}, data=data)
         self._streams.add(stream)
         return stream
 
@@ -261,16 +306,16 @@ class Client:
         transaction_id: int,
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
-    ) -> Any:
+    ) -> DataT:
         """Return the data of one transaction, its checksum verified.
 
         Raises TransactionNotFound, DataCorrupt, ClusterUnreachable when time has run out,
         PartitionUnknown, ClientClosed.
         """
-        self._check(partition)
+        self._standing.check_partition(partition)
         missing = f"the data of transaction {transaction_id} of partition {partition} did not come"
         data = await self._in_time(self._data(partition, transaction_id), timeout, missing)
-        return self._deserialize(data)
+        return cast(DataT, self._deserialize(data))
 
     async def high_water_mark(
         self,
@@ -282,7 +327,7 @@ class Client:
 
         Raises ClusterUnreachable when time has run out, PartitionUnknown, ClientClosed.
         """
-        self._check(partition)
+        self._standing.check_partition(partition)
         missing = f"no server told the high-water mark of partition {partition}"
         return await self._in_time(self._asker.mark(partition), timeout, missing)
 
@@ -291,22 +336,20 @@ class Client:
 
         Raises ClusterUnreachable when time has run out (the appends go on), ClientClosed.
         """
-        self._check_open()
+        self._standing.check()
         missing = "not every append called before flush had its outcome"
         await self._in_time(self._appender.flush(), timeout, missing)
-        self._check_open()
+        self._standing.check()
 
     async def close(self) -> None:
         """Close everything. Unresolved appends raise AppendUncertain. May be called again."""
-        if self._closed:
+        if not self._standing.close():
             return
-        self._closed = True
         for stream in list(self._streams):
             await stream.aclose()
         await self._appender.close()
         await self._asker.close()
-        self._watch.cancel()
-        await self._membership.stop()
+        await self._standing.end()
         if self._owns_store:
             await self._cluster.store.close()
 
@@ -322,10 +365,10 @@ class Client:
         await self.close()
 
     async def _append(
-        self, partition: int, draft: Draft, mark: int | None, seconds: float | None
+        self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
     ) -> int:
-        self._check(partition)
-        data = self._serialize(draft.data)
+        self._standing.check_partition(partition)
+        data = encoded(self._options.serializer, draft.data)
         append = Append(
             data,
             checksum(data),
@@ -337,7 +380,14 @@ class Client:
         )
         if seconds is None:
             seconds = self._options.append_timeout_seconds
-        return await self._appender.append(partition, append, seconds)
+        return await measured(
+            self._measures.of(partition),
+            self._appender.append(partition, append, seconds),
+            asyncio.get_running_loop().time,
+        )
+
+    def _handed(self, partition: int, transactions: int) -> None:
+        self._measures.of(partition).received += transactions
 
     async def _data(self, partition: int, transaction_id: int) -> bytes:
         mark = self._asker.known_mark(partition)
@@ -353,46 +403,12 @@ class Client:
             seconds = self._options.answer_timeout_seconds
         return await in_time(work, seconds, missing)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosed
-        if self._failure is not None:
-            raise ClientFailed(self._failure)
-
-    def _check(self, partition: int) -> None:
-        self._check_open()
-        if not 0 <= partition < self._params.num_partitions:
-            raise PartitionUnknown(partition, self._params.num_partitions)
-
-    def _serialize(self, value: Any) -> bytes:
-        serializer = self._options.serializer
-        data = value if serializer is None else serializer.serialize(value)
-        if not isinstance(data, bytes):
-            raise TypeError(
-                f"data is {type(data).__name__}, not bytes: encode it, or open the client with a "
-                "serializer"
-            )
-        if len(data) > MAX_DATA_BYTES:
-            raise DataTooLarge(len(data), MAX_DATA_BYTES)
-        return data
-
     def _deserialize(self, data: bytes) -> Any:
         serializer = self._options.serializer
         return data if serializer is None else serializer.deserialize(data)
 
-    async def _watch_membership(self) -> None:
-        try:
-            await self._membership.finished()
-        except Exception as error:
-            log.exception("client %d loses track of the servers", self._client_id)
-            self._fail(f"{type(error).__name__}: {error}")
-        else:
-            self._fail("its connection to ZooKeeper was closed")
-
-    def _fail(self, reason: str) -> None:
+    def _fail(self, why: Ending) -> None:
         """Have every call fail from now on; connections that are left are closed by `close`."""
-        self._failure = reason
-        why = partial(ClientFailed, reason)
         self._appender.end(why)
         self._asker.end(why)
         for stream in self._streams:

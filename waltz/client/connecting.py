@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
 from waltz.client.client import Client
 from waltz.client.opening import Opening
 from waltz.client.settings import ClientOptions
 from waltz.client.values import Serializer
 from waltz.net import TlsConfig
+
+T = TypeVar("T")
+
+
+class Connecting(TypedDict, total=False):
+    """The arguments of `connect` beside the cluster and the serializer; see `ClientOptions`."""
+
+    tls: TlsConfig | None
+    session_timeout_ms: int
+    connect_timeout: float
+    append_timeout: float | None
+    answer_timeout: float | None
+    max_in_flight: int
+    stream_buffer: int
+
+
+@overload
+def connect(
+    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[Connecting]
+) -> Opening[Client[T]]: ...
+
+
+@overload
+def connect(
+    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[Connecting]
+) -> Opening[Client[bytes]]: ...
 
 
 def connect(
@@ -14,14 +42,14 @@ def connect(
     *,
     root: str,
     tls: TlsConfig | None = None,
-    serializer: Serializer | None = None,
+    serializer: Serializer[Any] | None = None,
     session_timeout_ms: int = 30_000,
     connect_timeout: float = 10.0,
     append_timeout: float | None = None,
     answer_timeout: float | None = None,
     max_in_flight: int = 1000,
     stream_buffer: int = 10_000,
-) -> Opening[Client]:
+) -> Opening[Client[Any]]:
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
     To be awaited, or entered with ``async with``, which closes it::

@@ -7,11 +7,11 @@ the client's appends and of other streams. Order and repetition are decided in `
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from waltz.client.asker import Asker
 from waltz.client.codec import FeedRecord, FeedRun, parse
@@ -24,7 +24,7 @@ from waltz.client.mount import Phase, RequestIds
 from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Verdict
 from waltz.client.read_ahead import ReadAhead
 from waltz.client.ticker import Ticker
-from waltz.client.values import Transaction
+from waltz.client.values import DataT_co, Transaction
 from waltz.net import TlsConfig
 from waltz.protocol import ReqId
 
@@ -45,7 +45,10 @@ class StreamSources:
     new_client_id: Callable[[], Awaitable[int]]
     deserialize: Callable[[bytes], Any]
     buffer: int
-    ended: Callable[[Stream], None]
+    handed: Callable[[int, int], None]
+    """Told the partition and the number of transactions that the application got."""
+
+    ended: Callable[[Stream[Any]], None]
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class _Read:
     answer: Answer | None = None
 
 
-class Stream:
+class Stream(Generic[DataT_co]):
     """Transactions of one or several partitions: each once, in order within its partition.
 
     Iterate it once, with ``async for`` or `batches`; leaving the loop, or `aclose`, ends it.
@@ -97,12 +100,12 @@ class Stream:
     ) -> None:
         await self.aclose()
 
-    async def __aiter__(self) -> AsyncIterator[Transaction]:
+    async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:
         async for batch in self.batches():
             for transaction in batch:
                 yield transaction
 
-    async def batches(self) -> AsyncIterator[list[Transaction]]:
+    async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         """Yield transactions as they come, up to `BATCH` at a time. Never an empty list.
 
         Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
@@ -111,6 +114,7 @@ class Stream:
             await self._start()
             source = self._with_their_data() if self._with_data else self._without_data()
             async for batch in source:
+                self._count(batch)
                 yield batch
         finally:
             await self.aclose()
@@ -187,6 +191,10 @@ class Stream:
             self._buffered += len(records)
             self._wake.set()
 
+    def _count(self, batch: list[Transaction[Any]]) -> None:
+        for partition, number in Counter(each.partition for each in batch).items():
+            self._sources.handed(partition, number)
+
     @property
     def _complete(self) -> bool:
         """Whether nothing more will come."""
@@ -223,11 +231,11 @@ class Stream:
         self._wake.clear()
         await self._wake.wait()
 
-    async def _without_data(self) -> AsyncIterator[list[Transaction]]:
+    async def _without_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         while (records := await self._next_records()) is not None:
             yield [_transaction(record, None) for record in records]
 
-    async def _with_their_data(self) -> AsyncIterator[list[Transaction]]:
+    async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         """Read ahead as far as memory allows, and hand on what has arrived, in order."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
         reads: deque[_Read] = deque()
@@ -257,7 +265,7 @@ class Stream:
         self._sources.asker.ask_data(record[2], record[4], answered)
         return read
 
-    def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction:
+    def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction[Any]:
         answer = read.answer
         if answer is None:
             raise self._failure or ClientClosed()
@@ -301,7 +309,7 @@ class Stream:
         return any(feed.mount.phase is not Phase.MOUNTED for feed in self._feeds.values())
 
 
-def _transaction(record: FeedRecord, data: Any) -> Transaction:
+def _transaction(record: FeedRecord, data: Any) -> Transaction[Any]:
     client, generation, partition, seq, transaction_id, header = record
     req_id = ReqId(client, generation, partition, seq)
     return Transaction(partition, transaction_id, req_id, header, data)

@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from waltz.client.errors import ClusterUnreachable, LockFailed, WaltzError
-from waltz.client.values import Attempt, Draft
+from waltz.client.values import Attempt, DataT, Draft
 
-Build = Callable[[Attempt], Draft | None] | Callable[[Attempt], Awaitable[Draft | None]]
+Build = (
+    Callable[[Attempt], Draft[DataT] | None] | Callable[[Attempt], Awaitable[Draft[DataT] | None]]
+)
 """Decides what to append, given the attempt; None if there is nothing to do."""
 
 _PAUSE_SECONDS = 0.05
@@ -22,12 +24,16 @@ _PAUSE_SECONDS = 0.05
 Mount = Callable[[], Awaitable[int]]
 """Makes the partition ready and returns the last transaction fed."""
 
-Append = Callable[[Draft, int, float | None], Awaitable[int]]
+Append = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
 """Appends a draft at a mark within so many seconds (None: no bound); returns the id."""
 
 
 async def submit(
-    partition: int, build: Build, mount: Mount, append: Append, seconds: float | None
+    partition: int,
+    build: Build[DataT],
+    mount: Mount,
+    append: Append[DataT],
+    seconds: float | None,
 ) -> int | None:
     """See `waltz.Client.submit`; everything together takes ``seconds`` at most."""
     loop = asyncio.get_running_loop()
@@ -70,7 +76,7 @@ async def _next(
     return Attempt(partition, before.number + 1, fed, conflict)
 
 
-async def _built(build: Build, attempt: Attempt) -> Draft | None:
+async def _built(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
     draft = build(attempt)
     if inspect.isawaitable(draft):
         draft = await draft

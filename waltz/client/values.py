@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import ReqId
@@ -13,18 +15,24 @@ MAX_DATA_BYTES = 64 << 20
 """The most data that one transaction may hold."""
 
 
-class Serializer(Protocol):
+DataT = TypeVar("DataT", default=Any)
+"""What an application appends and reads: bytes, or what its serializer makes of them."""
+
+DataT_co = TypeVar("DataT_co", covariant=True, default=Any)
+
+
+class Serializer(Protocol[DataT]):
     """Turns an application's values into bytes and back."""
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: DataT, /) -> bytes:
         """Return the bytes of ``value``."""
 
-    def deserialize(self, data: bytes) -> Any:
+    def deserialize(self, data: bytes, /) -> DataT:
         """Return the value of ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Generic[DataT_co]):
     """A committed transaction as a stream shows it.
 
     ``data`` is None unless the stream was asked for it; with a serializer it is what that makes
@@ -35,11 +43,11 @@ class Transaction:
     id: int
     req_id: ReqId
     header: int
-    data: Any = None
+    data: DataT_co
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Generic[DataT_co]):
     """A transaction to be appended.
 
     It is refused if a write or read lock was taken, by another's write or append lock, after the
@@ -47,7 +55,7 @@ class Draft:
     the attempt's.
     """
 
-    data: Any
+    data: DataT_co
     header: int = 0
     write_locks: Iterable[Lock] = ()
     read_locks: Iterable[Lock] = ()

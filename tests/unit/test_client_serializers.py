@@ -1,0 +1,99 @@
+"""The serializers that come with the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz import BytesSerializer, DataclassSerializer, DataTooLarge, JsonSerializer, TextSerializer
+from waltz.client import serializers
+from waltz.client.serializers import encoded
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # A lone surrogate is no text that could be encoded.
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=10,
+)
+
+
+@dataclass(frozen=True)
+class Deposit:
+    account: int
+    amount: int
+    tags: list[str] = field(default_factory=list)
+
+
+@given(json_values)
+def test_json_comes_back(value: Any) -> None:
+    json = JsonSerializer()
+    assert json.deserialize(json.serialize(value)) == value
+
+
+def test_equal_json_has_equal_bytes() -> None:
+    json = JsonSerializer()
+    assert json.serialize({"b": 1, "a": "ü"}) == json.serialize({"a": "ü", "b": 1})
+    assert json.serialize({"b": 1, "a": "ü"}) == '{"a":"ü","b":1}'.encode()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_refuses_what_it_lacks(value: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        JsonSerializer().serialize(value)
+
+
+@given(st.text(st.characters(codec="utf-8")), st.binary())
+def test_text_and_bytes_come_back(text: str, data: bytes) -> None:
+    assert TextSerializer().deserialize(TextSerializer().serialize(text)) == text
+    assert BytesSerializer().deserialize(BytesSerializer().serialize(data)) == data
+
+
+def test_a_dataclass_comes_back() -> None:
+    deposits = DataclassSerializer(Deposit)
+    deposit = Deposit(1, 50, ["cash"])
+    assert deposits.deserialize(deposits.serialize(deposit)) == deposit
+
+
+def test_a_field_that_was_added_later_has_its_default() -> None:
+    assert DataclassSerializer(Deposit).deserialize(b'{"account":1,"amount":2}') == Deposit(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'{"account":1,"amount":2,"currency":"EUR"}', "currency"),
+        (b'{"account":1}', "amount"),
+        (b"[1, 2]", "a JSON object, not"),
+        (b"{", "Expecting"),
+    ],
+)
+def test_other_objects_are_refused(data: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        DataclassSerializer(Deposit).deserialize(data)
+
+
+def test_only_the_dataclass_itself_is_taken() -> None:
+    @dataclass(frozen=True)
+    class Bonus(Deposit):
+        percent: int = 0
+
+    with pytest.raises(TypeError, match="Bonus is not Deposit"):
+        DataclassSerializer(Deposit).serialize(Bonus(1, 2))
+    with pytest.raises(TypeError, match="int is not a dataclass"):
+        DataclassSerializer(int)
+
+
+def test_what_is_no_bytes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="data is str, not bytes: encode it"):
+        encoded(None, "text")
+    monkeypatch.setattr(serializers, "MAX_DATA_BYTES", 3)
+    with pytest.raises(DataTooLarge, match="4 bytes"):
+        encoded(TextSerializer(), "four")
