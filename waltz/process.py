@@ -1,4 +1,4 @@
-"""What the server and the storage process have in common: logging, ports file, the event loop.
+"""What the server and the storage process have in common: logging, signals, the event loop.
 
 A process whose program contradicts itself must end: its peers know how to go on without it, and
 nobody knows what it would do next.
@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -82,6 +83,15 @@ def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) 
         part = file.with_name(f"{file.name}.{os.getpid()}")
         part.write_text(json.dumps(ports))
         part.replace(file)
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set, instead of what else they would do."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:

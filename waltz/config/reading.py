@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from waltz.config.keys import Key, Schema
-from waltz.config.resolving import Given, Resolved, flatten, from_environment, resolve, variable
+from waltz.config.resolving import Given, Resolved, flatten, from_environment, resolve
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ def look_up(schema: Schema, path: Path | None, environment: Mapping[str, str]) -
     """
     in_file = {} if path is None else _read_file(path)
     in_environment, warnings = from_environment(schema, environment)
-    where = str(path) if path else f"no settings file, and variables such as {_example(schema)}"
-    resolved = resolve(schema, (in_file, in_environment), where)
+    resolved = resolve(schema, (in_file, in_environment), None if path is None else str(path))
     return Resolved(resolved.settings, resolved.problems, (*warnings, *resolved.warnings))
 
 
@@ -69,11 +68,6 @@ def read_settings(
     if resolved.problems:
         raise ConfigError("; ".join(resolved.problems))
     return resolved.values
-
-
-def _example(schema: Schema) -> str:
-    required = next((key for key in schema.keys if key.required), schema.keys[0])
-    return f"${variable(required.name)}"
 
 
 def _read_file(path: Path) -> dict[str, Given]:

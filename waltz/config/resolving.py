@@ -100,10 +100,12 @@ def from_environment(
     return given, warnings
 
 
-def resolve(schema: Schema, sources: Sequence[Mapping[str, Given]], where: str) -> Resolved:
+def resolve(
+    schema: Schema, sources: Sequence[Mapping[str, Given]], file: str | None = None
+) -> Resolved:
     """Return every setting: its value in the last of ``sources`` that has it, or its default.
 
-    ``where`` names the whole of the settings when something is missing or does not fit together.
+    ``file`` is where settings that are missing, or do not fit together, are looked for.
     """
     given: dict[str, Given] = {}
     for source in sources:
@@ -122,8 +124,9 @@ def resolve(schema: Schema, sources: Sequence[Mapping[str, Given]], where: str) 
     settings = tuple(_settle(key, given.get(key.name), problems) for key in schema.keys)
     missing = [s.key.name for s in settings if s.value is REQUIRED and s.key.name not in given]
     if missing:
-        problems.append(f"{where}: {', '.join(missing)} must be set")
+        problems.append(_missing(missing, file))
     if not problems:
+        where = file or "the environment"
         values = {setting.key.name: setting.value for setting in settings}
         problems += (f"{where}: {problem}" for problem in schema.problems(values, ignored))
     return Resolved(settings, tuple(sorted(problems)), tuple(sorted(warnings)))
@@ -137,6 +140,13 @@ def _settle(key: Key, given: Given | None, problems: list[str]) -> Setting:
     except (ValueError, TypeError) as error:
         problems.append(f"{given.origin}: {key.name} is {given.value!r}: {error}")
         return Setting(key, REQUIRED, given.origin)
+
+
+def _missing(names: Sequence[str], file: str | None) -> str:
+    if file is not None:
+        return f"{file}: {', '.join(names)} must be set"
+    variables = ", ".join(f"${variable(name)}" for name in names)
+    return f"without a settings file, {variables} must be set"
 
 
 def _unknown(name: str, known: Mapping[str, Key]) -> str:

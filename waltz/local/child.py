@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _STOP_TIMEOUT_S = 15.0
@@ -59,6 +61,7 @@ class ChildProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=_without_settings(os.environ),
             )
 
     async def ready(self, timeout_s: float) -> None:
@@ -100,6 +103,11 @@ class ChildProcess:
             lines = log.read().decode(errors="replace").splitlines()
         said = "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:]) or " nothing"
         return f"{ended}. Its log, {self._log}, ends with:{said}"
+
+
+def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` without what would count more than the file of settings."""
+    return {name: value for name, value in environment.items() if not name.startswith("WALTZ_")}
 
 
 def _find(script: str) -> list[str]:

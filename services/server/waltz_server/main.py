@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
-import sys
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from waltz.config import ConfigError
-from waltz.metadata.cluster import NoCluster
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.store import StoreError
-from waltz.net import ListenFailed, TlsConfigError
-from waltz.process import report_ports, run_loop, run_until_done, set_up_logging
+from waltz.process import report_ports, run_until_done
+from waltz.service import Service, run_service
 from waltz_server.config import SCHEMA, ServerConfig, load
 from waltz_server.http import start_http
 from waltz_server.node import ServerNode
 
-log = logging.getLogger(__name__)
 
-_EXPECTED = (
-    ConfigError,
-    ListenFailed,
-    TlsConfigError,
-    NoCluster,
-    MalformedMetadata,
-    StoreError,
-)
-
-
-async def serve(config: ServerConfig) -> None:
-    """Run a server until SIGTERM or SIGINT; raises what stops it otherwise."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def serve(config: ServerConfig, stop: asyncio.Event) -> None:
+    """Run a server until ``stop`` is set; raises what ends it otherwise."""
     node = ServerNode(config)
     try:
         await node.start()
@@ -50,25 +24,17 @@ async def serve(config: ServerConfig) -> None:
         await node.stop()
 
 
-def _explained_settings() -> str:
-    return "\n\n".join(f"{key.name}: {key.meaning}" for key in SCHEMA.keys)
-
-
-def _command(
-    config: Annotated[Path, typer.Argument(help="YAML file with the settings listed below.")],
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
-) -> None:
-    """Run a Waltz server: it orders, locks and replicates appends, and feeds clients."""
-    set_up_logging(verbose=verbose)
-    try:
-        run_loop(serve(load(config)))
-    except _EXPECTED as error:
-        print(f"waltz-server: {error}", file=sys.stderr)  # noqa: T201
-        raise typer.Exit(1) from None
+_SERVICE = Service(
+    "waltz-server",
+    "Run a Waltz server: it orders, locks and replicates appends, and feeds clients.",
+    "SIGTERM and SIGINT have it leave the cluster at once, so that other servers take over, and "
+    "finish the appends that it has.",
+    SCHEMA,
+    load,
+    serve,
+)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    app = typer.Typer(add_completion=False)
-    app.command(epilog="Settings:\n\n" + _explained_settings())(_command)
-    app()
+    run_service(_SERVICE)

@@ -1,0 +1,61 @@
+"""The processes' command lines: what they teach, and how they refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from waltz.config import Schema
+from waltz_server.config import SCHEMA as SERVER
+from waltz_storage.config import SCHEMA as STORAGE
+
+
+def run(process: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("WALTZ_")}
+    return subprocess.run(
+        [sys.executable, "-m", f"waltz_{process}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean | {"COLUMNS": "200"} | variables,
+    )
+
+
+@pytest.mark.parametrize("schema", [SERVER, STORAGE], ids=["server", "storage"])
+def test_help_teaches(schema: Schema) -> None:
+    ended = run(schema.process, "--help")
+    assert ended.returncode == 0
+    assert f"Usage: waltz-{schema.process} [OPTIONS] [FILE]" in ended.stdout
+    assert f"waltz config explain {schema.process} FILE" in ended.stdout
+    assert "SIGTERM" in ended.stdout
+    assert all(f"{key.name} ({key.kind}" in ended.stdout for key in schema.keys)
+
+
+@pytest.mark.parametrize("process", ["server", "storage"])
+def test_what_cannot_run_says_why_in_one_line(process: str, tmp_path: Path) -> None:
+    for arguments, said in (
+        ((), "without a settings file, $WALTZ_ZOOKEEPER_CONNECT_STRING"),
+        ((str(tmp_path),), f"cannot read {tmp_path}: Is a directory"),
+    ):
+        ended = run(process, *arguments)
+        assert ended.returncode == 1
+        assert ended.stderr.startswith(f"waltz-{process}: {said}")
+        assert ended.stderr.count("\n") == 1
+
+
+def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+    ended = run(
+        "storage",
+        WALTZ_ZOOKEEPER_CONNECT_STRING="127.0.0.1:1",
+        WALTZ_ZOOKEEPER_SESSION_TIMEOUT="100",
+        WALTZ_CLUSTER_ROOT="/x",
+        WALTZ_STORAGE_PORT="7",
+        WALTZ_STORAGE_ADMIN_PORT="7",
+        WALTZ_STORAGE_DIRECTORY=str(tmp_path),
+    )
+    assert ended.returncode == 1
+    assert "the environment: storage.port, storage.admin.port" in ended.stderr
