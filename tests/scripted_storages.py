@@ -20,6 +20,7 @@ from waltz_server.effects import (
     Ask,
     Committed,
     Note,
+    Purpose,
     ReadMetadata,
     Send,
     Wake,
@@ -150,11 +151,6 @@ class ScriptedStorage:
             self.records.append(each)
 
 
-def kind_of(wake: Wake) -> str:
-    """Return what a wake-up is for."""
-    return str(wake.purpose[0] if isinstance(wake.purpose, tuple) else wake.purpose)
-
-
 class World:
     """Performs the effects of a `StorePartition` or a `Partition`."""
 
@@ -233,9 +229,9 @@ class World:
         self._do_metadata(self.metadata_orders.popleft())
         self.settle()
 
-    def wake(self, purpose: str) -> float:
+    def wake(self, purpose: type[Purpose]) -> float:
         """Let the time of the oldest wake-up of a kind come; return how long it took."""
-        wake = next(w for w in self.wakes if kind_of(w) == purpose)
+        wake = next(w for w in self.wakes if isinstance(w.purpose, purpose))
         self.wakes.remove(wake)
         self.core.woken(wake.purpose)
         self.settle()
@@ -295,14 +291,14 @@ class World:
     def _do_metadata(self, order: ReadMetadata | WriteMetadata) -> None:
         match order:
             case ReadMetadata():
-                self.core.metadata_read(self.metadata, self.version)
+                self.core.metadata_read(order, self.metadata, self.version)
             case WriteMetadata(value, version) if version == self.version:
                 self.metadata = value
                 self.version += 1
                 self.on_write(value)
-                self.core.metadata_written(self.version)
+                self.core.metadata_written(order, self.version)
             case _:
-                self.core.metadata_failed("version conflict")
+                self.core.metadata_failed(order, "version conflict")
 
     def _answer_one(self) -> bool:
         for entry in self._asked:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.scripted_storages import ScriptedStorage, World, append, kind_of
-from waltz_server.effects import Append
-from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits, StorePartition
+from tests.scripted_storages import ScriptedStorage, World, append
+from waltz_server.effects import Append, NextTry, Rested
+from waltz_server.limits import ReplicationLimits, RetryLimits
+from waltz_server.store import StorePartition
 
 LIMITS = ReplicationLimits(batch_records=2, batches_in_flight=2, copy_records=20)
 NAMES = ("a", "b", "c")
@@ -40,7 +40,8 @@ def put(world: World, *texts: str, generation: int = 1) -> None:
 
 
 def wake_any(world: World) -> None:
-    world.wake(next(k for k in map(kind_of, world.wakes) if k not in ("forgive", "patience")))
+    due = (wake.purpose for wake in world.wakes)
+    world.wake(next(type(p) for p in due if isinstance(p, NextTry | Rested)))
 
 
 def reopen(world: World) -> None:

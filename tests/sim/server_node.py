@@ -30,9 +30,9 @@ from waltz_server.effects import (
     Watch,
     WriteMetadata,
 )
+from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.partition import Partition, PartitionSettings
-from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits, StorePartition
+from waltz_server.store import StorePartition
 
 DIAL_SECONDS = 0.05
 
@@ -311,15 +311,17 @@ class ServerNode:
                 self.clock.after(seconds, self.input, life, "woken", purpose)
             case ReadMetadata():
                 self._metadata.read(
-                    lambda value, version: self.input(life, "metadata_read", value, version),
-                    lambda reason: self.input(life, "metadata_failed", reason),
+                    lambda value, version: self.input(
+                        life, "metadata_read", effect, value, version
+                    ),
+                    lambda reason: self.input(life, "metadata_failed", effect, reason),
                 )
             case WriteMetadata(value, version):
                 self._metadata.write(
                     value,
                     version,
-                    lambda new: self.input(life, "metadata_written", new),
-                    lambda reason: self.input(life, "metadata_failed", reason),
+                    lambda new: self.input(life, "metadata_written", effect, new),
+                    lambda reason: self.input(life, "metadata_failed", effect, reason),
                 )
             case _:
                 raise AssertionError(effect)

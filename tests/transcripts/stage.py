@@ -31,13 +31,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.scripted_storages import PARTITION, ScriptedStorage, World, append, kind_of, record
+from tests.scripted_storages import PARTITION, ScriptedStorage, World, append, record
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.effects import Committed, Failed
-from waltz_server.replication import Phase, ReplicationLimits
-from waltz_server.store import RetryLimits, StorePartition
+from waltz_server.effects import Committed, Failed, Forgiven
+from waltz_server.limits import ReplicationLimits, RetryLimits
+from waltz_server.replication import Phase
+from waltz_server.store import StorePartition
 
 _FOREIGN = "foreign"
 _STATE = re.compile(r"(?P<name>\w+):(?P<session>-?\d+)(:open|@(?P<mark>-?\d+))")
@@ -126,9 +127,9 @@ class Stage:
         self._world.core.pump()
 
     def _time(self) -> None:
-        waiting = [w for w in self._world.wakes if kind_of(w) != "forgive"]
+        waiting = [w for w in self._world.wakes if not isinstance(w.purpose, Forgiven)]
         for wake in sorted(waiting, key=lambda w: w.seconds):
-            self._world.wake(kind_of(wake))
+            self._world.wake(type(wake.purpose))
 
     # ---- what is to be seen
 
@@ -164,7 +165,7 @@ class Stage:
         if session is None:
             return "no session, a pause" if self._world.wakes else "no session"
         if session.phase is Phase.RECOVERING:
-            return f"session {session.session_id} waits: {session.waiting_for()}"
+            return f"session {session.session_id} waits: {session.recovery.waiting_for()}"
         active = " ".join(sorted(session.active()))
         return f"session {session.session_id} open at {session.low_water_mark} with {active}"
 

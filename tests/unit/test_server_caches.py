@@ -130,6 +130,16 @@ def test_what_was_put_first_goes_first() -> None:
     assert [t for t in range(100) if cache.get(0, t)] == [96, 97, 98, 99]
 
 
+def test_an_entry_that_is_put_again_is_a_new_one() -> None:
+    cache = DataCache(1200)
+    for transaction_id in range(5):
+        cache.put(0, transaction_id, b"")
+    cache.put(0, 0, b"x" * 100)
+    cache.put(0, 5, b"x" * 100)
+    assert cache.get(0, 0) == b"x" * 100
+    assert cache.get(0, 1) is None
+
+
 def test_large_entries_are_not_kept_and_displace_nothing() -> None:
     cache = DataCache(4000)
     cache.put(0, 1, b"x" * 100)

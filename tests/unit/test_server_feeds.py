@@ -16,7 +16,7 @@ from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
 from waltz_server.data_cache import DataCache
-from waltz_server.effects import Peer, Send
+from waltz_server.effects import FeedsAgain, Peer, Send
 from waltz_server.feeds import TURN_TRANSACTIONS
 from waltz_server.partition import Partition, PartitionSettings
 
@@ -156,7 +156,7 @@ def test_commits_reach_waiting_feeds_at_once_as_the_appends_were_made() -> None:
     decoder.version = 4
     messages = [cs.decode(body, 4) for body in decoder.feed(sent)]
     assert messages[1:] == [cs.FeedData(ReqId(3, 1, 0, seq), seq, seq * 7 - 3) for seq in range(4)]
-    assert world.core.counters.feed_cache_misses == 0
+    assert world.core.feed_cache_misses == 0
 
 
 def test_headers_read_from_storages_are_those_that_were_appended() -> None:
@@ -277,7 +277,7 @@ def test_a_failed_header_read_is_tried_again_after_a_pause() -> None:
     assert client.got == []
     for storage in world.storages.values():
         storage.refusing.clear()
-    assert world.wake("retry feeds") == 1.0
+    assert world.wake(FeedsAgain) == 1.0
     run(world, client)
     assert client.got == list(range(6, 1001))
 

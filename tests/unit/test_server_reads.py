@@ -14,8 +14,7 @@ from waltz.protocol.frames import CLIENT_SERVER
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import Fetched, Peer, Send
 from waltz_server.reads import Reads
-from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits, StorePartition
+from waltz_server.store_reads import StoreReads
 
 LAST = 40
 
@@ -29,14 +28,14 @@ class Asked:
     token: object
 
 
-class RecordingStore(StorePartition):
+class RecordingStore(StoreReads):
     """Notes the reads it is asked for."""
 
     def __init__(self) -> None:
-        super().__init__(0, ReplicationLimits(), RetryLimits())
+        super().__init__(0, [])
         self.asked: list[Asked] = []
 
-    def fetch_records(self, first_id: int, count: int, token: object) -> None:
+    def records(self, first_id: int, count: int, token: object) -> None:
         self.asked.append(Asked(first_id, count, token))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripted_storages import ScriptedStorage, append, kind_of
+from tests.scripted_storages import ScriptedStorage, append
 from tests.store_world import (
     LIMITS,
     NAMES,
@@ -23,7 +23,16 @@ from tests.store_world import (
 )
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import storage as st
-from waltz_server.effects import Committed, Failed, Opened, Unresolved
+from waltz_server.effects import (
+    Committed,
+    Failed,
+    Forgiven,
+    NextTry,
+    Opened,
+    PatienceOver,
+    Rested,
+    Unresolved,
+)
 
 # ---- opening
 
@@ -81,7 +90,7 @@ def test_metadata_conflicts_back_off_and_are_tried_again() -> None:
         world.let_metadata()
         world.version += 1
         world.let_metadata()
-        pauses.append(world.wake("retry"))
+        pauses.append(world.wake(NextTry))
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     world.metadata_held = False
     while world.metadata_orders:
@@ -94,18 +103,16 @@ def test_a_pause_that_was_overtaken_begins_nothing() -> None:
     world = new_world()
     world.metadata_held = True
     start(world)
-    world.metadata_orders.clear()
-    world.core.metadata_failed("no answer")
+    world.core.metadata_failed(world.metadata_orders.popleft(), "no answer")
     world.settle()
     world.core.set_generation(2)
     world.settle()
     assert len(world.metadata_orders) == 1, "a new generation does not wait"
-    world.metadata_orders.clear()
-    world.core.metadata_failed("no answer")
+    world.core.metadata_failed(world.metadata_orders.popleft(), "no answer")
     world.settle()
-    assert world.wake("retry") == 0.1
+    assert world.wake(NextTry) == 0.1
     assert not world.metadata_orders, "the pause of the second failure is not over"
-    assert world.wake("retry") == 0.2
+    assert world.wake(NextTry) == 0.2
     assert len(world.metadata_orders) == 1
 
 
@@ -119,29 +126,33 @@ def test_a_conflict_when_recovery_ends_closes_the_session() -> None:
         world.let_metadata()
     assert not world.core.is_open
     world.metadata_held = False
-    world.wake("retry")
+    world.wake(NextTry)
     assert world.core.is_open
     assert world.core.session_id > session
 
 
-def test_the_answer_to_an_ended_sessions_write_does_not_begin_the_next_session() -> None:
+@pytest.mark.parametrize("done", [False, True])
+def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(done: bool) -> None:
     world = start(new_world())
     world.metadata_held = True
     world.connect("a", "b")
     (late,) = world.metadata_orders
     world.metadata_orders.clear()
     world.cut("a")
-    world.wake("retry")
+    world.wake(NextTry)
     world.let_metadata()
-    assert world.core.session_id == -1, "the next session's write is on its way"
-    world.core.metadata_failed(f"no answer to {late}")
-    world.settle()
     (begin,) = world.metadata_orders
-    world.metadata_orders.clear()
-    calls = len(world.calls)
-    world.core.metadata_written(world.version)
+    calls, pauses = len(world.calls), len(world.wakes)
+    if done:
+        world.core.metadata_written(late, world.version)
+    else:
+        world.core.metadata_failed(late, "no answer")
     world.settle()
-    assert world.calls[calls:] == [], f"{begin} was never done"
+    assert world.core.session_id == -1, f"{begin} is on its way"
+    assert world.calls[calls:] == []
+    assert world.wakes[pauses:] == [], "nothing has failed that counts"
+    world.let_metadata()
+    assert world.core.session_id == 1
 
 
 def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
@@ -153,7 +164,7 @@ def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
     world.cut("a")
     assert not world.core.healthy
     world.held.clear()
-    world.wake("retry")
+    world.wake(NextTry)
     world.connect("b", "c")
     assert world.core.is_open
     assert world.core.healthy
@@ -164,16 +175,16 @@ def test_a_recovery_that_waits_too_long_is_unhealthy_and_says_for_whom() -> None
     world.connect("a")
     assert world.core.waiting_for is not None
     assert world.core.healthy, "a replica may be a little late"
-    world.wake("patience")
+    world.wake(PatienceOver)
     assert not world.core.healthy
     assert "absent: b, c" in world.notes[-1]
-    world.wake("patience")
+    world.wake(PatienceOver)
     assert not world.core.healthy, "it goes on saying so"
     world.connect("b")
     assert world.core.is_open
     assert world.core.healthy
     assert world.core.waiting_for is None
-    world.wake("patience")
+    world.wake(PatienceOver)
     assert world.core.healthy
 
 
@@ -214,7 +225,7 @@ def test_a_failing_replica_rests_longer_each_time_and_comes_back_in_a_new_sessio
         assert world.core.session_id == session, "a quorum goes on in the same session"
         world.connect("c")
         assert "c" not in world.core.active_replicas
-        rests.append(world.wake("rested"))
+        rests.append(world.wake(Rested))
         assert world.core.session_id == session + 1
         assert world.core.active_replicas == {"a", "b", "c"}
     assert rests == [0.1, 0.2, 0.4]
@@ -226,12 +237,12 @@ def test_a_replica_that_behaved_for_a_while_is_forgiven() -> None:
     for _ in range(3):
         world.cut("c")
         world.connect("c")
-        world.wake("rested")
-    while "forgive" in map(kind_of, world.wakes):
-        world.wake("forgive")
+        world.wake(Rested)
+    while any(isinstance(w.purpose, Forgiven) for w in world.wakes):
+        world.wake(Forgiven)
     world.cut("c")
     world.connect("c")
-    assert world.wake("rested") == 0.1
+    assert world.wake(Rested) == 0.1
 
 
 def test_a_refused_append_costs_the_replica_its_place() -> None:
@@ -240,7 +251,7 @@ def test_a_refused_append_costs_the_replica_its_place() -> None:
     put(world, "1")
     assert world.core.active_replicas == {"a", "b"}
     world.storages["c"].refusing.clear()
-    world.wake("rested")
+    world.wake(Rested)
     assert world.core.active_replicas == {"a", "b", "c"}
     assert everywhere(world) == ["1"]
 

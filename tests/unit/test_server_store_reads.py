@@ -18,7 +18,7 @@ from tests.store_world import (
 )
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import storage as st
-from waltz_server.effects import Fetched
+from waltz_server.effects import Fetched, Rested
 
 # ---- replicas that lag
 
@@ -88,9 +88,9 @@ def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
     assert world.core.active_replicas == {"a", "b"}
     session = world.core.session_id
     assert any("c is not ready: not assigned" in note for note in world.notes)
-    assert [world.wake("rested"), world.wake("rested")] == [0.1, 0.2]
+    assert [world.wake(Rested), world.wake(Rested)] == [0.1, 0.2]
     world.storages["c"].refusing.clear()
-    world.wake("rested")
+    world.wake(Rested)
     assert world.core.active_replicas == set(NAMES)
     assert world.core.session_id == session
 
@@ -104,7 +104,7 @@ def test_reads_go_to_another_replica_when_one_cannot() -> None:
     world.storages["a"].refusing[st.RecordListRequest] = "damaged"
     world.take_events()
     for _ in range(4):
-        world.core.fetch_records(0, 2, "token")
+        world.core.reads.records(0, 2, "token")
         world.settle()
     fetched = [e for e in world.events if isinstance(e, Fetched)]
     assert len(fetched) == 4
@@ -119,7 +119,7 @@ def test_a_read_that_nobody_can_answer_says_who_was_tried() -> None:
     for storage in world.storages.values():
         storage.refusing[st.RecordListRequest] = "damaged"
     world.take_events()
-    world.core.fetch_records(0, 1, "token")
+    world.core.reads.records(0, 1, "token")
     world.settle()
     (fetched,) = world.events
     assert fetched.token == "token"
@@ -131,8 +131,8 @@ def test_reads_never_reach_beyond_the_mark() -> None:
     put(world, "1", "2")
     world.hold("b", "c")
     put(world, "uncommitted")
-    world.core.fetch_records(0, 10, "token")
-    world.core.fetch_headers(1, 10, "headers")
+    world.core.reads.records(0, 10, "token")
+    world.core.reads.headers(1, 10, "headers")
     world.release("b", "c")
     records, headers = (e for e in world.events if isinstance(e, Fetched))
     assert records.records is not None
@@ -146,7 +146,7 @@ def test_reads_wait_for_the_next_session() -> None:
     put(world, "1")
     world.cut("a")
     world.cut("b")
-    world.core.fetch_records(0, 1, "token")
+    world.core.reads.records(0, 1, "token")
     world.settle()
     assert not any(isinstance(e, Fetched) for e in world.events)
     world.connect("a", "b")
@@ -158,7 +158,7 @@ def test_a_read_whose_storage_is_lost_is_read_elsewhere() -> None:
     world = opened()
     put(world, "1")
     world.hold("a", "b", "c")
-    world.core.fetch_records(0, 1, "token")
+    world.core.reads.records(0, 1, "token")
     world.settle()
     (asked,) = [name for name in NAMES if world.waiting(name)]
     world.held.clear()
@@ -173,7 +173,7 @@ def test_a_slow_replica_is_asked_less_often() -> None:
     asked = []
     for _ in range(60):
         world.hold(*NAMES)
-        world.core.fetch_records(0, 1, "token")
+        world.core.reads.records(0, 1, "token")
         world.settle()
         (name,) = [n for n in NAMES if world.waiting(n)]
         request = world.waiting(name)[0]
@@ -193,7 +193,7 @@ def test_a_read_goes_only_to_replicas_that_have_the_id() -> None:
     put(world, "2")
     world.calls.clear()
     for _ in range(9):
-        world.core.fetch_records(1, 1, "token")
+        world.core.reads.records(1, 1, "token")
         world.settle()
     assert len([e for e in world.events if isinstance(e, Fetched) and e.records]) == 9
     assert "RecordListRequest" not in kinds(world, "c")

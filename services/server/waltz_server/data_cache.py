@@ -29,7 +29,7 @@ class DataCache:
         if size > self._capacity // 4:
             return
         entries, key = self._entries, (partition, transaction_id)
-        old = entries.get(key)
+        old = entries.pop(key, None)
         if old is not None:
             self._used -= len(old) + _ENTRY_OVERHEAD_BYTES
         entries[key] = data

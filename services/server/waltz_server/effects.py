@@ -6,7 +6,7 @@ of one input are performed in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -53,17 +53,64 @@ class Watch:
     storages: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReadMetadata:
-    """Read the partition's metadata, creating it if it is missing; report ``metadata_read``."""
+    """Read the partition's metadata, creating it if it is missing.
+
+    Report ``metadata_read`` or ``metadata_failed`` with this very order: equal ones differ.
+    """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WriteMetadata:
-    """Compare-and-set the partition's metadata; report ``metadata_written`` or ``…_failed``."""
+    """Compare-and-set the partition's metadata.
+
+    Report ``metadata_written`` or ``metadata_failed`` with this very order: equal ones differ.
+    """
 
     value: PartitionMetadata
     version: int
+
+
+MetadataOrder = ReadMetadata | WriteMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class NextTry:
+    """Purpose: the pause before this attempt at a store session is over."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatienceOver:
+    """Purpose: the recovery of this session should have ended by now."""
+
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rested:
+    """Purpose: this storage, which failed, may take part again."""
+
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgiven:
+    """Purpose: this storage's failures are forgotten unless there were more since."""
+
+    storage: str
+    strikes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedsAgain:
+    """Purpose: feeds whose headers could not be read try again."""
+
+
+StorePurpose = NextTry | PatienceOver | Rested | Forgiven
+Purpose = StorePurpose | FeedsAgain
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +118,7 @@ class Wake:
     """Report ``woken(purpose)`` after ``seconds``."""
 
     seconds: float
-    purpose: Hashable
+    purpose: Purpose
 
 
 @dataclass(frozen=True, slots=True)

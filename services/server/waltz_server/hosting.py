@@ -25,6 +25,7 @@ from waltz_server.effects import (
     Note,
     PartitionEffect,
     Peer,
+    Purpose,
     ReadMetadata,
     Send,
     Wake,
@@ -128,7 +129,7 @@ class HostedPartition:
             case Watch(storages):
                 self._links.watch(self, storages)
             case ReadMetadata():
-                self._spawn(self._read_metadata())
+                self._spawn(self._read_metadata(effect))
             case WriteMetadata():
                 self._spawn(self._write_metadata(effect))
             case _:
@@ -146,7 +147,7 @@ class HostedPartition:
         self.core.turn()
         self.settle()
 
-    def _wake_later(self, seconds: float, purpose: Any) -> None:
+    def _wake_later(self, seconds: float, purpose: Purpose) -> None:
         def wake() -> None:
             self._timers.discard(timer)
             self.core.woken(purpose)
@@ -160,14 +161,14 @@ class HostedPartition:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read_metadata(self) -> None:
+    async def _read_metadata(self, read: ReadMetadata) -> None:
         try:
             async with asyncio.timeout(_METADATA_SECONDS):
                 found = await self._cluster.partition_metadata(self.core.id)
         except (StoreError, MalformedMetadata, TimeoutError) as error:
-            self.core.metadata_failed(_reason(error))
+            self.core.metadata_failed(read, _reason(error))
         else:
-            self.core.metadata_read(found.value, found.version)
+            self.core.metadata_read(read, found.value, found.version)
         self.settle()
 
     async def _write_metadata(self, write: WriteMetadata) -> None:
@@ -177,9 +178,9 @@ class HostedPartition:
                     self.core.id, write.value, write.version
                 )
         except (StoreError, TimeoutError) as error:
-            self.core.metadata_failed(_reason(error))
+            self.core.metadata_failed(write, _reason(error))
         else:
-            self.core.metadata_written(version)
+            self.core.metadata_written(write, version)
         self.settle()
 
 

@@ -44,7 +44,7 @@ def _register_node(registry: Registry, node: ServerNode) -> None:
     registry.meter(
         _GROUP,
         "feed-cache-miss",
-        lambda: sum(h.core.counters.feed_cache_misses for h in node.partitions()),
+        lambda: sum(h.core.feed_cache_misses for h in node.partitions()),
     )
     registry.meter(
         _GROUP,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import NO_TRANSACTION, ReqId
@@ -17,31 +17,33 @@ from waltz.protocol import storage as st
 from waltz_server.append_queue import AppendQueue, Barrier
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import (
-    Again,
     Append,
     Committed,
     Drop,
     Failed,
+    FeedsAgain,
     Fetched,
-    Level,
-    Note,
+    Forgiven,
+    MetadataOrder,
+    NextTry,
     Opened,
     PartitionEffect,
+    PatienceOver,
     Peer,
+    Purpose,
+    Rested,
     Send,
     Unresolved,
-    Wake,
 )
 from waltz_server.feed_cache import FeedCache, feed_frames
-from waltz_server.feeds import TURN_TRANSACTIONS, Feed, Feeds
+from waltz_server.feeding import HEADERS, Feeding
+from waltz_server.feeds import Feed, Feeds
+from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.reads import Reads
-from waltz_server.replication import ReplicationLimits
-from waltz_server.store import RetryLimits, StorePartition
+from waltz_server.store import StorePartition
 
 _MAX_OPEN_APPENDS = 10_000
 _MAX_OPEN_BYTES = 64 << 20
-_FEED_RETRY_SECONDS = 1.0
-_RETRY_FEEDS = "retry feeds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,6 @@ class PartitionCounters:
     transactions: int = 0
     committed: int = 0
     rejected: int = 0
-    feed_cache_misses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,20 @@ class Partition:
         self.store = StorePartition(partition, settings.replication, settings.retry)
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
-        self._feeds = Feeds(settings.realtime_threshold)
-        self._feed_cache = FeedCache(settings.feed_cache_bytes)
-        self._reads = Reads(partition, data, self.store)
+        self._reads = Reads(partition, data, self.store.reads)
         self._clients: dict[int, _Registration] = {}
         self._mark: int | None = None
         self._confirmed = False
         """Whether a store session of this generation has opened: only then is the mark the log's,
         and what an earlier owner had under way can no longer get in."""
         self._out: list[PartitionEffect] = []
+        self._feeding = Feeding(
+            partition,
+            Feeds(settings.realtime_threshold),
+            FeedCache(settings.feed_cache_bytes),
+            self.store.reads,
+            self._out,
+        )
 
     # ---- questions
 
@@ -119,12 +125,18 @@ class Partition:
     @property
     def feeds(self) -> Feeds:
         """The open feeds, for metrics."""
-        return self._feeds
+        return self._feeding.feeds
+
+    @property
+    def feed_cache_misses(self) -> int:
+        """Number of times that a feed needed what the cache did not have."""
+        return self._feeding.cache_misses
 
     def drain_effects(self) -> list[PartitionEffect]:
         """Return what is to be done since the last call, in order."""
         self._follow_store()
-        effects, self._out = self._out, []
+        effects = self._out.copy()
+        self._out.clear()
         return effects
 
     # ---- ownership
@@ -144,8 +156,8 @@ class Partition:
     def close(self) -> None:
         """The partition is no longer this server's: feeds end, appends stay unresolved."""
         self.store.close()
-        for peer in self._feeds.peers:
-            self._feeds.close(peer)
+        for peer in self.feeds.peers:
+            self.feeds.close(peer)
 
     # ---- clients
 
@@ -192,7 +204,7 @@ class Partition:
             self._out.append(Drop(peer, f"feed request from {position}, the log ends at {mark}"))
             return
         remaining = max(mark - position, self._settings.min_fetch)
-        self._open_feed(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
+        self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
 
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
         """Answer once every append received before this is resolved."""
@@ -213,26 +225,17 @@ class Partition:
 
     def writable(self, peer: Peer) -> None:
         """A congested connection drains again."""
-        if self._feeds.unpark(peer, self._mark or 0):
-            self._serve_feeds()
+        self._feeding.writable(peer)
 
     def lost(self, peer: Peer) -> None:
         """A client's connection is gone."""
         self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}
-        self._feeds.close(peer)
+        self.feeds.close(peer)
         self._queue.forget(peer)
 
     def turn(self) -> None:
         """Give one far-behind feed its turn."""
-        feed = self._feeds.next_far()
-        if feed is not None:
-            served = self._serve(feed, TURN_TRANSACTIONS, {})
-            if served or not self._reads.fetching_headers:
-                self._feeds.turned(feed, self._mark or 0)
-            else:
-                self._reads.when_headers(feed)
-        # The turn may have brought the feed near the end, where nobody else comes to serve it.
-        self._serve_feeds()
+        self._feeding.turn()
 
     # ---- reports, passed to the store
 
@@ -248,24 +251,27 @@ class Partition:
         """A storage answered."""
         self.store.answered(storage, request, response, elapsed_ms)
 
-    def metadata_read(self, value: PartitionMetadata, version: int) -> None:
+    def metadata_read(self, order: MetadataOrder, value: PartitionMetadata, version: int) -> None:
         """The partition's metadata was read."""
-        self.store.metadata_read(value, version)
+        self.store.metadata_read(order, value, version)
 
-    def metadata_written(self, version: int) -> None:
+    def metadata_written(self, order: MetadataOrder, version: int) -> None:
         """The partition's metadata was written."""
-        self.store.metadata_written(version)
+        self.store.metadata_written(order, version)
 
-    def metadata_failed(self, reason: str) -> None:
+    def metadata_failed(self, order: MetadataOrder, reason: str) -> None:
         """A metadata operation failed."""
-        self.store.metadata_failed(reason)
+        self.store.metadata_failed(order, reason)
 
-    def woken(self, purpose: Any) -> None:
+    def woken(self, purpose: Purpose) -> None:
         """The time of a `Wake` has come."""
-        if purpose == _RETRY_FEEDS:
-            self._resume_feeds()
-        else:
-            self.store.woken(purpose)
+        match purpose:
+            case FeedsAgain():
+                self._feeding.resume()
+            case NextTry() | PatienceOver() | Rested() | Forgiven():
+                self.store.woken(purpose)
+            case _:
+                assert_never(purpose)
 
     # ---- what the store says
 
@@ -292,18 +298,19 @@ class Partition:
             self._queue.assume(mark)
         self._mark = mark
         self._confirmed = True
+        self._feeding.opened(mark)
         self._queue.open(mark)
         self._submit()
-        self._serve_feeds()
+        self._feeding.serve()
 
     def _committed(self, first_id: int, appends: list[Append]) -> None:
         frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
-        self._feed_cache.put(first_id, frames)
         self._reads.remember(first_id, appends)
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
+        self._feeding.committed(self._mark, first_id, frames)
         self._resolved(appends, first_id)
-        self._serve_feeds({first_id: frames})
+        self._feeding.serve({first_id: frames})
 
     def _resolved(self, appends: list[Append], first_id: int | None) -> None:
         self._queue.resolved(appends, first_id)
@@ -347,68 +354,18 @@ class Partition:
             return
         ready = cs.MountResponse(request.req_id, cs.MountState.READY)
         if position == mark:
-            self._feeds.close(peer)
+            self.feeds.close(peer)
             self._send(peer, ready)
         elif position < NO_TRANSACTION:
             self._out.append(Drop(peer, f"mount from {position}: no such transaction"))
         else:
-            self._open_feed(Feed(peer, position, mark - position, ready))
-
-    # ---- feeding
-
-    def _open_feed(self, feed: Feed) -> None:
-        self._feeds.open(feed, self._mark or 0)
-        self._serve_feeds()
-
-    def _serve_feeds(self, fresh: dict[int, bytes] | None = None) -> None:
-        """Serve the feeds near the end of the log; ``fresh`` are frames by their first id."""
-        known = dict(fresh or {})
-        for feed in self._feeds.near():
-            while feed.remaining and self._serve(feed, TURN_TRANSACTIONS, known):
-                pass
-        if self._feeds.any_far:
-            self._out.append(Again())
-
-    def _serve(
-        self, feed: Feed, limit: int, known: dict[int, bytes], *, may_read: bool = True
-    ) -> bool:
-        """Serve one feed from the cache, or ask for what is missing; returns whether it moved."""
-        mark = self._mark
-        first_id = feed.position + 1
-        if mark is None or first_id > mark or feed.peer.congested:
-            return False
-        frames = known.get(first_id) or self._feed_cache.get(
-            first_id, min(limit, mark - feed.position)
-        )
-        if not frames:
-            if not may_read:
-                return False
-            self.counters.feed_cache_misses += 1
-            self._reads.fetch_headers(first_id, mark, self._feed_cache.capacity_blocks)
-            return False
-        known[first_id] = frames
-        self._out.append(Send(feed.peer, self._feeds.serve(feed, frames)))
-        return True
+            self._feeding.open(Feed(peer, position, mark - position, ready))
 
     def _fetched(self, fetched: Fetched) -> None:
-        if fetched.token == Reads.HEADERS:
-            self._reads.headers_fetched(fetched, self._feed_cache)
-            if fetched.error is not None:
-                self._out.append(Note(Level.ERROR, f"partition {self.id}: {fetched.error}"))
-                self._out.append(Wake(_FEED_RETRY_SECONDS, _RETRY_FEEDS))
-            else:
-                self._resume_feeds()
+        if fetched.token == HEADERS:
+            self._feeding.fetched(fetched)
         else:
             self._out += self._reads.records_fetched(fetched)
-
-    def _resume_feeds(self) -> None:
-        """Headers have come: serve who waited for them, before another read displaces them."""
-        waiting = [feed for feed in self._reads.waiting_feeds() if self._feeds.is_open(feed)]
-        for feed in waiting:
-            self._serve(feed, TURN_TRANSACTIONS, {}, may_read=False)
-        for feed in waiting:
-            self._feeds.turned(feed, self._mark or 0)
-        self._serve_feeds()
 
     def _is_current(self, peer: Peer, client_id: int) -> bool:
         registered = self._clients.get(client_id)

@@ -14,13 +14,10 @@ from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import Append, Fetched, Peer, Send
-from waltz_server.feed_cache import BLOCK_TRANSACTIONS, FeedCache, frames_of_headers
-from waltz_server.feeds import Feed
-from waltz_server.store import StorePartition
+from waltz_server.store_reads import StoreReads
 
 _READ_AHEAD_BYTES = 256 << 10
 _MAX_READ_AHEAD = 256
-_HEADER_BLOCKS = 8
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 
@@ -31,24 +28,15 @@ _HEADER_BYTES = 4
 class Reads:
     """What is being read, and who waits for it."""
 
-    HEADERS = "headers"
-
-    def __init__(self, partition: int, cache: DataCache, store: StorePartition) -> None:
+    def __init__(self, partition: int, cache: DataCache, store: StoreReads) -> None:
         self._partition = partition
         self._cache = cache
         self._store = store
         self._windows: dict[int, int] = {}
         """Reads under way: first id to count."""
         self._askers: dict[int, list[tuple[Peer, ReqId]]] = {}
-        self._fetching_headers = False
-        self._waiting_feeds: list[Feed] = []
         self._mean_bytes: float | None = None
         self.data_cache_misses = 0
-
-    @property
-    def fetching_headers(self) -> bool:
-        """Whether headers are on their way into the feed cache."""
-        return self._fetching_headers
 
     def remember(self, first_id: int, appends: list[Append]) -> None:
         """Keep the data of freshly committed transactions."""
@@ -101,36 +89,12 @@ class Reads:
                 out.append(_failure(peer, req_id, missing, error))
         return out
 
-    def fetch_headers(self, first_id: int, high_water_mark: int, cache_blocks: int) -> None:
-        """Read the headers of the blocks from that of ``first_id`` on, unless a read is on."""
-        if self._fetching_headers:
-            return
-        self._fetching_headers = True
-        start = first_id - first_id % BLOCK_TRANSACTIONS
-        count = min(_HEADER_BLOCKS, cache_blocks) * BLOCK_TRANSACTIONS
-        self._store.fetch_headers(start, min(count, high_water_mark + 1 - start), self.HEADERS)
-
-    def headers_fetched(self, fetched: Fetched, cache: FeedCache) -> None:
-        """Put headers into the feed cache."""
-        self._fetching_headers = False
-        if fetched.headers:
-            cache.put(fetched.headers[0].transaction_id, frames_of_headers(fetched.headers))
-
-    def when_headers(self, feed: Feed) -> None:
-        """Have ``feed`` wait for the headers under way."""
-        self._waiting_feeds.append(feed)
-
-    def waiting_feeds(self) -> list[Feed]:
-        """Take the feeds that waited."""
-        waiting, self._waiting_feeds = self._waiting_feeds, []
-        return waiting
-
     def _under_way(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())
 
     def _fetch(self, first_id: int, count: int) -> None:
         self._windows[first_id] = count
-        self._store.fetch_records(first_id, count, first_id)
+        self._store.records(first_id, count, first_id)
 
     def _learn_size(self, size: int) -> None:
         mean = self._mean_bytes

@@ -121,6 +121,8 @@ class Recovery:
         self._copy_records = copy_records
         self._replicas: dict[str, _Replica] = {}
         self._highest_low_water_mark = -1
+        self._forbidden: int | None = None
+        """Where the vote ended although a low-water mark is higher, None if that did not happen."""
         self._was_undecidable = False
 
     def introduced(
@@ -215,6 +217,9 @@ class Recovery:
             )
             if names
         ]
+        if self._forbidden is not None:
+            committed = f"{self._highest_low_water_mark} is known to be committed"
+            parts.append(f"the vote ends at {self._forbidden}, but {committed}")
         return "; ".join(parts) or "replicas at work"
 
     def story(self) -> str:
@@ -287,6 +292,7 @@ class Recovery:
         """
         if self.mark is not None:
             return
+        self._forbidden = None
         counted = self._counted()
         votes = [
             r.position
@@ -303,6 +309,8 @@ class Recovery:
                 # Whoever set a low-water mark knew it to be committed.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
+                else:
+                    self._forbidden = position
                 return
             if supports + absent >= self._last_quorum:
                 self._was_undecidable = True

@@ -8,7 +8,6 @@ no longer be told from what was not, so only a new session's recovery may take i
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,29 +18,16 @@ from waltz.metadata.formats import PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.effects import Append, Ask, Committed, Level, Note, StoreEffect
-from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_server.limits import ReplicationLimits
+from waltz_server.log_tail import LogTail, form_batch
+from waltz_server.recovery import Copy, Recovery
+from waltz_server.recovery_messages import report, request_of
 
-_ID = struct.Struct(">q")
 _NO_SEQ = -2
 """The shell puts the real sequence number in."""
 
 _CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationLimits:
-    """How much a session has under way."""
-
-    batch_records: int = 500
-    batch_bytes: int = 4 << 20
-    batches_in_flight: int = 3
-    tail_bytes: int = 16 << 20
-    """How much of the committed tail is kept in memory for replicas that lag a little."""
-    copy_records: int = 500
-    """Records per copy during recovery."""
-    checkpoint_interval: int = 250_000
-    """Transactions after which a session makes way for a new one, so that marks advance."""
 
 
 class Phase(Enum):
@@ -75,17 +61,6 @@ class _ReplicaSession:
     catch_up_records: int = _CATCH_UP_START_RECORDS
     route_weight: float = 0.0
     expected_ms: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    first_id: int
-    appends: list[Append]
-    records: RecordBatch
-
-    @property
-    def last_id(self) -> int:
-        return self.first_id + self.records.count - 1
 
 
 class StoreSession:
@@ -122,16 +97,13 @@ class StoreSession:
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
         self._replicas = {name: _ReplicaSession(name) for name in replicas}
-        self._recovery = Recovery(
+        self.recovery = Recovery(
             self.session_id, self.generation, replicas, last, limits.copy_records
         )
         self._written = PartitionMetadata(self.generation, self.session_id, last)
         self._queue = queue
         self._next_id = 0
-        self._uncommitted: deque[_Batch] = deque()
-        self._tail: dict[int, _Batch] = {}
-        """Batches by first id, oldest first: all uncommitted ones and some committed ones."""
-        self._tail_bytes = 0
+        self._tail = LogTail(limits.tail_bytes)
 
     # ---- inputs
 
@@ -178,14 +150,17 @@ class StoreSession:
             assert isinstance(request, st.AppendRequest)
             self._acknowledged(r, request)
         else:
-            self._recovery_step_done(r, request, response)
+            if report(self.recovery, storage, request, response):
+                self._recover()
+            else:
+                self._fail(r, f"{storage} gave an answer that does not fit: {response!r}")
         return True
 
     def metadata_written(self) -> None:
         """The metadata of ``metadata_due`` is in place: recovered replicas become active."""
         assert self.metadata_due is not None
         self._written, self.metadata_due = self.metadata_due, None
-        self._recovery.metadata_written(self._written)
+        self.recovery.metadata_written(self._written)
         self._admit()
         self._recover()
 
@@ -196,12 +171,14 @@ class StoreSession:
             self._queue
             and self.sending
             and self.phase is Phase.OPEN
-            and len(self._uncommitted) < limits.batches_in_flight
+            and self._tail.in_flight < limits.batches_in_flight
         ):
             if self._next_id - 1 - self.low_water_mark >= limits.checkpoint_interval:
                 self.drain("checkpoint")
                 break
-            self._form_batch()
+            batch = form_batch(self._queue, self._next_id, limits)
+            self._next_id = batch.last_id + 1
+            self._tail.add(batch)
         if self.phase is Phase.CLOSED:
             return
         for r in self._replicas.values():
@@ -227,7 +204,7 @@ class StoreSession:
 
     def uncertain(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""
-        return [append for batch in self._uncommitted for append in batch.appends]
+        return self._tail.uncertain()
 
     def route(self, needed_id: int, excluded: frozenset[str] = frozenset()) -> str | None:
         """Return the replica to read up to ``needed_id`` from: the least loaded that has it."""
@@ -259,14 +236,6 @@ class StoreSession:
         r = self._replicas.get(storage)
         return r is not None and r.state is _State.CLOSED
 
-    def waiting_for(self) -> str:
-        """Say what a recovery waits for, for people."""
-        return self._recovery.waiting_for()
-
-    def recovery_story(self) -> str:
-        """Say which rule of recovery each replica fell under, for people."""
-        return self._recovery.story()
-
     # ---- recovery
 
     def _introduced(self, r: _ReplicaSession, response: Any) -> bool:
@@ -276,7 +245,7 @@ class StoreSession:
         if not isinstance(response, st.LastSessionInfoResponse):
             return False
         r.state = _State.RECOVERING
-        self._recovery.introduced(
+        self.recovery.introduced(
             r.storage,
             response.last_session_id,
             response.low_water_mark,
@@ -286,52 +255,26 @@ class StoreSession:
         return True
 
     def _recover(self) -> None:
-        for storage, step in self._recovery.steps():
-            self._perform(storage, step)
-        recovered = self._recovery.recovered()
+        for storage, step in self.recovery.steps():
+            request = request_of(step, self.session_id, self.partition)
+            if isinstance(step, Copy):
+                assert isinstance(request, st.RecordListRequest)
+                self._replicas[storage].copying = request
+                storage = step.usher
+            self.out.append(Ask(storage, request))
+        recovered = self.recovery.recovered()
         if len(recovered) >= self._quorum and self.metadata_due is None:
-            wanted = self._recovery.metadata()
+            wanted = self.recovery.metadata()
             if wanted != self._written:
                 self.metadata_due = wanted
             else:
                 self._admit()
 
-    def _perform(self, storage: str, step: Step) -> None:
-        session, partition = self.session_id, self.partition
-        request: st.Request
-        match step:
-            case Measure():
-                request = st.MaxTransactionIdRequest(session, _NO_SEQ, partition)
-            case Truncate(to):
-                request = st.TruncateRequest(session, _NO_SEQ, partition, to)
-            case Mark(mark):
-                request = st.SetLowWaterMarkRequest(session, _NO_SEQ, partition, mark)
-            case Copy(usher, first, count):
-                request = st.RecordListRequest(session, _NO_SEQ, partition, first, count)
-                self._replicas[storage].copying = request
-                storage = usher
-        self.out.append(Ask(storage, request))
-
-    def _recovery_step_done(self, r: _ReplicaSession, request: st.Request, response: Any) -> None:
-        match request, response:
-            case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
-                self._recovery.measured(r.storage, max_id)
-            case st.TruncateRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
-                self._recovery.cut(r.storage, max_id)
-            case st.SetLowWaterMarkRequest(), st.SuccessResponse():
-                self._recovery.marked(r.storage)
-            case st.AppendRequest(records=records), st.SuccessResponse():
-                self._recovery.copied(r.storage, records.first_id() + records.count - 1)
-            case _:
-                self._fail(r, f"{r.storage} gave an answer that does not fit: {response!r}")
-                return
-        self._recover()
-
     def _admit(self) -> None:
         """Recovered replicas that the metadata names become active; a quorum opens the session."""
-        mark = self._recovery.mark
+        mark = self.recovery.mark
         assert mark is not None
-        recovered = self._recovery.recovered()
+        recovered = self.recovery.recovered()
         for name, r in self._replicas.items():
             named = self._written.replicas.get(name)
             if (
@@ -352,27 +295,10 @@ class StoreSession:
 
     # ---- appends
 
-    def _form_batch(self) -> None:
-        limits, queue = self._limits, self._queue
-        appends: list[Append] = []
-        parts: list[bytes] = []
-        size = 0
-        pack, first_id = _ID.pack, self._next_id
-        while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
-            append = queue.popleft()
-            parts += (pack(first_id + len(appends)), append.req_id, append.record_tail)
-            size += len(append.record_tail)
-            appends.append(append)
-        batch = _Batch(first_id, appends, RecordBatch(len(appends), b"".join(parts)))
-        self._next_id = batch.last_id + 1
-        self._uncommitted.append(batch)
-        self._tail[first_id] = batch
-        self._tail_bytes += len(batch.records.wire)
-
     def _send_due(self, r: _ReplicaSession) -> None:
         """Send ``r`` what it lacks: from the tail in memory, or by copying from a peer."""
         while r.copying is None and r.next_id < self._next_id:
-            batch = self._tail.get(r.next_id)
+            batch = self._tail.starting_at(r.next_id)
             if batch is None:
                 if r.in_flight == 0:
                     self._catch_up(r)
@@ -389,7 +315,8 @@ class StoreSession:
 
     def _catch_up(self, r: _ReplicaSession) -> None:
         """Read committed records for ``r`` from a peer, up to where the tail in memory begins."""
-        tail_start = next(iter(self._tail), self._next_id)
+        first_id = self._tail.first_id
+        tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(r.catch_up_records, tail_start - r.next_id)
         usher = self.route(r.next_id + count - 1, frozenset({r.storage}))
@@ -440,31 +367,17 @@ class StoreSession:
         r.acknowledged = request.records.first_id() + request.records.count - 1
         marks = sorted((x.acknowledged for x in self._replicas.values()), reverse=True)
         committed = marks[self._quorum - 1]
-        while self._uncommitted and self._uncommitted[0].last_id <= committed:
-            batch = self._uncommitted.popleft()
+        for batch in self._tail.commit(committed):
             self.high_water_mark = batch.last_id
             self.out.append(Committed(batch.first_id, batch.appends))
-        self._trim_tail()
+        active = (x.acknowledged for x in self._replicas.values() if x.state is _State.ACTIVE)
+        self._tail.trim(min(active, default=-1))
         self._close_if_drained()
         if self.phase is not Phase.CLOSED:
             self.pump()
 
-    def _trim_tail(self) -> None:
-        """Forget batches that every active replica has, and older ones beyond the bound."""
-        had_by_all = min(
-            (r.acknowledged for r in self._replicas.values() if r.state is _State.ACTIVE),
-            default=-1,
-        )
-        for batch in list(self._tail.values()):
-            if batch.last_id > self.high_water_mark:
-                return
-            if batch.last_id > had_by_all and self._tail_bytes <= self._limits.tail_bytes:
-                return
-            del self._tail[batch.first_id]
-            self._tail_bytes -= len(batch.records.wire)
-
     def _close_if_drained(self) -> None:
-        if self.phase is Phase.DRAINING and not self._uncommitted:
+        if self.phase is Phase.DRAINING and not self._tail.in_flight:
             self.close(self.end_reason)
 
     def _fail(self, r: _ReplicaSession, reason: str) -> None:

@@ -1,0 +1,97 @@
+"""The end of a log as its store session sees it: batches on their way, and some that arrived. Pure.
+
+What is not committed must be kept; of what is, as much as replicas may lack that lag a little, up
+to a bound.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+
+from waltz.protocol import RecordBatch
+from waltz_server.effects import Append
+from waltz_server.limits import ReplicationLimits
+
+_ID = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Appends that were given consecutive ids, and their records as every replica gets them."""
+
+    first_id: int
+    appends: list[Append]
+    records: RecordBatch
+
+    @property
+    def last_id(self) -> int:
+        """Id of the last of them."""
+        return self.first_id + self.records.count - 1
+
+
+def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> Batch:
+    """Take appends out of ``queue``, as many as one batch may have."""
+    appends: list[Append] = []
+    parts: list[bytes] = []
+    size, pack = 0, _ID.pack
+    while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
+        append = queue.popleft()
+        parts += (pack(first_id + len(appends)), append.req_id, append.record_tail)
+        size += len(append.record_tail)
+        appends.append(append)
+    return Batch(first_id, appends, RecordBatch(len(appends), b"".join(parts)))
+
+
+class LogTail:
+    """The batches of one session, oldest first, without a gap."""
+
+    def __init__(self, kept_bytes: int) -> None:
+        self._kept_bytes = kept_bytes
+        self._batches: dict[int, Batch] = {}
+        """By first id: all uncommitted ones and some committed ones."""
+        self._bytes = 0
+        self._uncommitted: deque[Batch] = deque()
+
+    @property
+    def in_flight(self) -> int:
+        """Number of batches that are not committed."""
+        return len(self._uncommitted)
+
+    @property
+    def first_id(self) -> int | None:
+        """Where it begins, None if it is empty."""
+        return next(iter(self._batches), None)
+
+    def starting_at(self, first_id: int) -> Batch | None:
+        """Return the batch that begins with an id, if it is still here."""
+        return self._batches.get(first_id)
+
+    def add(self, batch: Batch) -> None:
+        """Keep a batch that is being sent."""
+        self._uncommitted.append(batch)
+        self._batches[batch.first_id] = batch
+        self._bytes += len(batch.records.wire)
+
+    def commit(self, committed_id: int) -> list[Batch]:
+        """Return the batches that are committed now that a quorum has reached ``committed_id``."""
+        committed = []
+        while self._uncommitted and self._uncommitted[0].last_id <= committed_id:
+            committed.append(self._uncommitted.popleft())
+        return committed
+
+    def trim(self, had_by_all: int) -> None:
+        """Forget committed batches that every replica has, and older ones beyond the bound."""
+        oldest = self._uncommitted[0].first_id if self._uncommitted else None
+        for batch in list(self._batches.values()):
+            if batch.first_id == oldest:
+                return
+            if batch.last_id > had_by_all and self._bytes <= self._kept_bytes:
+                return
+            del self._batches[batch.first_id]
+            self._bytes -= len(batch.records.wire)
+
+    def uncertain(self) -> list[Append]:
+        """Return the appends that were sent and not committed, in the order of their ids."""
+        return [append for batch in self._uncommitted for append in batch.appends]
