@@ -2,102 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.scripted_storages import ScriptedStorage, World, append
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from tests.feed_world import NAMES, Client, feed, is_ready, mount, put, run, world_with
+from tests.scripted_storages import append
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import FeedsAgain, Peer, Send
+from waltz_server.effects import FeedsAgain
 from waltz_server.feeds import TURN_TRANSACTIONS
-from waltz_server.partition import Partition, PartitionSettings
-
-NAMES = ("a", "b", "c")
-SMALL = PartitionSettings(min_fetch=10, realtime_threshold=200, feed_cache_bytes=1)
-"""The feed cache holds two blocks of 64."""
-
-
-@dataclass
-class Client:
-    """A client's end: what arrived, in order."""
-
-    number: int
-    version: int = 4
-    congested: bool = False
-    got: list[int] = field(default_factory=list)
-    said: list[Any] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.peer = Peer(self.version, lambda: self.congested)
-
-    @property
-    def req_id(self) -> ReqId:
-        return ReqId(self.number, 1, 0, 0)
-
-    def take(self, world: World) -> None:
-        decoder = FrameDecoder(CLIENT_SERVER)
-        decoder.version = self.version
-        mine = [e for e in world.events if isinstance(e, Send) and e.peer is self.peer]
-        world.events = [e for e in world.events if not any(e is m for m in mine)]
-        for body in decoder.feed(b"".join(e.frames for e in mine)):
-            message = cs.decode(body, self.version)
-            if isinstance(message, cs.FeedData):
-                self.got.append(message.transaction_id)
-            else:
-                self.said.append(message)
-
-
-def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
-    """An open partition whose log ends at ``last``."""
-    core = Partition(0, shape, DataCache(1 << 20))
-    world = World(core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES])
-    if last >= 0:
-        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
-        world.metadata = PartitionMetadata(0, 0, states)
-    core.set_replicas(NAMES)
-    core.set_generation(1)
-    world.settle()
-    world.connect()
-    world.take_events()
-    return world
-
-
-def mount(world: World, client: Client, mark: int) -> None:
-    world.core.mount(client.peer, cs.MountRequest(client.req_id, mark, 0))
-    world.settle()
-
-
-def feed(world: World, client: Client, mark: int) -> None:
-    world.core.feed(client.peer, cs.FeedRequest(client.req_id, mark))
-    world.settle()
-
-
-def run(world: World, *clients: Client) -> None:
-    """Let the feeds have all the turns they want."""
-    for _ in range(10_000):
-        if not world.turn():
-            break
-    else:
-        raise AssertionError("the feeds never come to rest")
-    for client in clients:
-        client.take(world)
-
-
-def put(world: World, client: Client, count: int) -> None:
-    world.core.append(client.peer, [append("x", client=client.number) for _ in range(count)])
-    world.settle()
-
-
-def is_ready(message: Any) -> bool:
-    return isinstance(message, cs.MountResponse) and message.state is cs.MountState.READY
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -304,22 +218,6 @@ def test_feed_counters_balance() -> None:
     assert sum(feeds.added.values()) == sum(feeds.removed.values()) > 0
 
 
-_CLIENTS = st.integers(0, 2)
-_STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("feed"), _CLIENTS),
-        st.tuples(st.just("put"), st.integers(1, 150)),
-        st.tuples(st.just("congest"), _CLIENTS),
-        st.tuples(st.just("drain"), _CLIENTS),
-        st.tuples(st.just("hold"), st.just(0)),
-        st.tuples(st.just("release"), st.just(0)),
-        st.tuples(st.just("turn"), st.just(0)),
-        st.tuples(st.just("remount"), _CLIENTS),
-    ),
-    max_size=30,
-)
-
-
 def test_feeds_that_need_more_than_the_cache_holds_go_on_in_turns() -> None:
     world = world_with(2000)
     clients = [Client(n) for n in range(1, 7)]
@@ -331,78 +229,3 @@ def test_feeds_that_need_more_than_the_cache_holds_go_on_in_turns() -> None:
     for client in clients:
         client.take(world)
         assert client.got == list(range(300 * client.number - 300, 2001))
-
-
-class Crowd:
-    """Three clients that stream, a writer, and a storage that may let reads wait."""
-
-    def __init__(self, last: int, behind: list[int]) -> None:
-        self.world, self.writer = world_with(last), Client(9)
-        mount(self.world, self.writer, last)
-        self.clients = [Client(n) for n in (1, 2, 3)]
-        self.starts = [max(-1, last - n) for n in behind]
-        self.answered = [0, 0, 0]
-        for n in range(3):
-            self.remount(n)
-
-    def mark(self, n: int) -> int:
-        self.clients[n].take(self.world)
-        return self.clients[n].got[-1] if self.clients[n].got else self.starts[n]
-
-    def remount(self, n: int) -> None:
-        mark = self.mark(n)
-        self.answered[n] = len(self.clients[n].said)
-        mount(self.world, self.clients[n], mark)
-
-    def feed(self, n: int) -> None:
-        mark, said = self.mark(n), len(self.clients[n].said)
-        if said > self.answered[n]:
-            self.answered[n] = said
-            feed(self.world, self.clients[n], mark)
-
-    def put(self, count: int) -> None:
-        put(self.world, self.writer, count)
-
-    def congest(self, n: int) -> None:
-        self.clients[n].congested = True
-
-    def drain(self, n: int) -> None:
-        self.clients[n].congested = False
-        self.world.core.writable(self.clients[n].peer)
-        self.world.settle()
-
-    def hold(self, _: int) -> None:
-        self.world.hold("a")
-
-    def release(self, _: int) -> None:
-        self.world.release("a")
-
-    def turn(self, _: int) -> None:
-        self.world.turn()
-
-    def finish(self) -> None:
-        self.release(0)
-        for n in range(3):
-            self.drain(n)
-        end = self.world.core.high_water_mark
-        while any(self.mark(n) < end for n in range(3)):
-            before = [self.mark(n) for n in range(3)]
-            run(self.world, *self.clients)
-            for n in range(3):
-                self.feed(n)
-            run(self.world, *self.clients)
-            assert [self.mark(n) for n in range(3)] != before, "somebody's feed has stopped"
-
-
-@given(st.integers(0, 700), st.lists(st.integers(0, 700), min_size=3, max_size=3), _STEPS)
-@settings(max_examples=60, deadline=None)
-def test_whatever_happens_feeds_have_no_gap_and_no_repetition(
-    last: int, behind: list[int], steps: list[tuple[str, int]]
-) -> None:
-    crowd = Crowd(last, behind)
-    for name, argument in steps:
-        getattr(crowd, name)(argument)
-    crowd.finish()
-    end = crowd.world.core.high_water_mark
-    for client, start in zip(crowd.clients, crowd.starts, strict=True):
-        assert client.got == list(range(start + 1, end + 1))

@@ -1,95 +1,26 @@
-"""A partition and its clients: who may append, what locks refuse, what a flush promises, reads."""
+"""A partition and its clients: who may append, what locks refuse, what a flush promises."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
-
-from tests.scripted_storages import ScriptedStorage, World, append, record
+from tests.partition_world import (
+    NAMES,
+    flush,
+    log_of,
+    mount,
+    mounted,
+    new_world,
+    opened,
+    put,
+    said,
+)
+from tests.scripted_storages import append, record
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz.protocol import FrameDecoder, ReqId, checksum
+from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol import storage as st
-from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import Append, Drop, Peer, Send
-from waltz_server.partition import Partition, PartitionSettings
-
-NAMES = ("a", "b", "c")
-
-
-def new_world(
-    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
-) -> World:
-    """A partition that is not opened yet, whose storages hold a log up to ``last``."""
-    core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
-    session = -1 if last < 0 else 0
-    world = World(core, [ScriptedStorage(name, last, session) for name in NAMES])
-    if last >= 0:
-        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
-        world.metadata = PartitionMetadata(0, 0, states)
-    core.set_replicas(NAMES)
-    core.set_generation(1)
-    world.settle()
-    return world
-
-
-def opened(
-    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
-) -> World:
-    world = new_world(settings, data_bytes, last)
-    world.connect()
-    assert world.core.high_water_mark == last
-    world.take_events()
-    return world
-
-
-def said(world: World, peer: Peer) -> list[Any]:
-    """Take what was sent to ``peer``, as messages."""
-    decoder = FrameDecoder(CLIENT_SERVER)
-    decoder.version = peer.version
-    mine = [e for e in world.events if isinstance(e, Send) and e.peer is peer]
-    world.events = [e for e in world.events if not any(e is m for m in mine)]
-    bodies = decoder.feed(b"".join(e.frames for e in mine))
-    return [cs.decode(body, peer.version) for body in bodies]
-
-
-def mount(
-    world: World,
-    client: int,
-    mark: int = -1,
-    *,
-    generation: int = 1,
-    seq: int = 0,
-    peer: Peer | None = None,
-) -> Peer:
-    peer = peer or Peer(4)
-    world.core.mount(peer, cs.MountRequest(ReqId(client, generation, 0, 0), mark, seq))
-    world.settle()
-    return peer
-
-
-def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
-    peer = mount(world, client, mark, generation=generation)
-    assert said(world, peer)[-1].state is cs.MountState.READY
-    return peer
-
-
-def put(world: World, peer: Peer, *appends: Append) -> None:
-    world.core.append(peer, list(appends))
-    world.settle()
-
-
-def flush(world: World, peer: Peer, client: int, seq: int = 0, generation: int = 1) -> None:
-    world.core.flush(peer, cs.FlushRequest(ReqId(client, generation, 0, seq)))
-    world.settle()
-
-
-def log_of(world: World) -> list[str]:
-    return world.storages["a"].texts
-
+from waltz_server.effects import Drop, Peer
+from waltz_server.partition import PartitionSettings
 
 # ---- who may append
 
@@ -327,104 +258,6 @@ def test_overload_begins_and_ends() -> None:
     world.release(*NAMES)
     assert not world.core.overloaded
     assert world.core.open_appends == 0
-
-
-# ---- reads
-
-
-def read(world: World, peer: Peer, wanted: int) -> None:
-    world.core.read_data(peer, cs.TransactionDataRequest(ReqId(-1, 0, 0, wanted), wanted))
-    world.settle()
-
-
-def reads_asked(world: World) -> list[tuple[int, int]]:
-    return [
-        (r.first_id, r.max_records)
-        for _, r, _ in world.calls
-        if isinstance(r, st.RecordListRequest)
-    ]
-
-
-def test_fresh_data_comes_from_the_cache() -> None:
-    world = opened()
-    peer = mounted(world, 1)
-    put(world, peer, append("hello", header=3))
-    said(world, peer)
-    world.calls.clear()
-    read(world, peer, 0)
-    (answer,) = said(world, peer)
-    assert (answer.data, answer.error) == (b"hello", None)
-    assert checksum(answer.data) == answer.checksum
-    assert world.calls == []
-    assert world.core.data_cache_misses == 0
-
-
-def test_concurrent_reads_share_one_and_reading_goes_ahead() -> None:
-    world = opened(last=300)
-    peer, other = Peer(4), Peer(1)
-    world.hold(*NAMES)
-    read(world, peer, 10)
-    read(world, other, 10)
-    read(world, other, 10)
-    world.release(*NAMES)
-    assert reads_asked(world) == [(10, 1)]
-    assert [m.data for m in said(world, peer)] == [b"10"]
-    assert [m.data for m in said(world, other)] == [b"10", b"10"]
-    read(world, peer, 11)
-    asked = reads_asked(world)
-    assert asked[1][0] == 11
-    assert asked[1][1] > 100, "small records: many in one read"
-    read(world, peer, 12)
-    read(world, peer, 11 + asked[1][1] - 1)
-    assert len(reads_asked(world)) == 2
-    assert [m.data for m in said(world, peer)] == [b"11", b"12", b"%d" % (10 + asked[1][1])]
-    assert world.core.data_cache_misses == 4
-
-
-def test_a_read_never_goes_beyond_the_mark() -> None:
-    world = opened(last=20)
-    peer = Peer(4)
-    read(world, peer, 5)
-    read(world, peer, 15)
-    assert reads_asked(world) == [(5, 1), (15, 6)]
-
-
-@pytest.mark.parametrize("wanted", [-1, 3, 1000])
-def test_an_absent_id_is_an_error_and_readable_as_soon_as_it_exists(wanted: int) -> None:
-    """Defect of the reference: asked too early, an id stays unreadable until a restart."""
-    world = opened(last=2)
-    peer = mounted(world, 1, 2)
-    read(world, peer, wanted)
-    (answer,) = said(world, peer)
-    assert answer.data is None
-    assert answer.error.startswith("com.wepay.waltz.store.exception.TransactionNotFoundException: ")
-    assert str(wanted) in answer.error
-    put(world, peer, append("three"))
-    said(world, peer)
-    read(world, peer, 3)
-    assert said(world, peer)[0].data == b"three"
-
-
-def test_a_failed_read_is_forgotten() -> None:
-    world = opened(last=5)
-    peer = Peer(4)
-    for storage in world.storages.values():
-        storage.refusing[st.RecordListRequest] = "damaged"
-    read(world, peer, 3)
-    (answer,) = said(world, peer)
-    assert answer.error.startswith("com.wepay.waltz.store.exception.StoreException: ")
-    assert "a, b, c" in answer.error
-    for storage in world.storages.values():
-        storage.refusing.clear()
-    read(world, peer, 3)
-    assert said(world, peer)[0].data == b"3"
-
-
-def test_data_is_read_before_the_partition_is_open_only_later() -> None:
-    world = new_world(last=2)
-    peer = Peer(4)
-    read(world, peer, 1)
-    assert said(world, peer)[0].error is not None
 
 
 def test_a_feed_request_beyond_the_log_drops_the_client() -> None:
