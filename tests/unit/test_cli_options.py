@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from waltz.cli import cluster, local, log, storage
 from waltz.cli.app import app
-from waltz.cli.options import CannotTell, Target, target
+from waltz.cli.cluster_options import CannotTell, Target, named
 from waltz.net import PLAINTEXT, TlsConfig
 
 
@@ -24,41 +22,41 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_cluster_file_says_everything(described: Path) -> None:
-    assert target(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
+    assert named(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
 
 
 def test_options_override_the_file(described: Path) -> None:
-    assert target("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
+    assert named("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
 
 def test_without_a_file_connections_are_secured(described: Path) -> None:
-    assert target("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
-    assert target("y:2", None, None, "off").tls == PLAINTEXT
+    assert named("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
+    assert named("y:2", None, None, "off").tls == PLAINTEXT
 
 
 def test_a_local_cluster_is_found_where_it_usually_is(described: Path) -> None:
     usual = described.parent / "waltz-local" / "cluster.json"
     usual.parent.mkdir()
     described.rename(usual)
-    assert target(None, None, None, None).zookeeper == "z:1"
-    assert target("y:2", None, None, None).zookeeper == "y:2"
+    assert named(None, None, None, None).zookeeper == "z:1"
+    assert named("y:2", None, None, None).zookeeper == "y:2"
 
 
 def test_tls_from_a_file(described: Path) -> None:
     settings = described.with_name("tls.yml")
     settings.write_text("ca: /etc/ca.pem\nserverName: waltz\n")
-    tls = target("y:2", None, None, str(settings)).tls
+    tls = named("y:2", None, None, str(settings)).tls
     assert tls == TlsConfig(ca=Path("/etc/ca.pem"), server_name="waltz")
     settings.write_text("certificat: x\n")
     with pytest.raises(CannotTell, match="unknown setting certificat; did you mean certificate"):
-        target("y:2", None, None, str(settings))
+        named("y:2", None, None, str(settings))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "zookeeper: x"])
 def test_files_of_another_kind_are_refused(described: Path, content: str) -> None:
     described.write_text(content)
     with pytest.raises(CannotTell, match=r"is not the cluster\.json of a local cluster"):
-        target(None, None, described, None)
+        named(None, None, described, None)
 
 
 @pytest.mark.usefixtures("described")
@@ -76,6 +74,8 @@ def test_naming_no_cluster_is_a_usage_error() -> None:
         ["log", "read", "0", "5-3"],
         ["log", "tail", "x"],
         ["storage", "assign", "s:1", "a-b"],
+        ["storage", "switch", "s:1", "0"],
+        ["storage", "availability", "s:1", "0", "maybe"],
         ["cluster", "create", "name"],
         ["cluster", "create", "name", "-p", "0"],
         ["local", "up", "--storages", "0"],
@@ -86,17 +86,3 @@ def test_naming_no_cluster_is_a_usage_error() -> None:
 def test_misuse_is_a_usage_error(arguments: list[str]) -> None:
     where = ["-z", "127.0.0.1:1"] if arguments[0] in ("log", "storage", "cluster") else []
     assert CliRunner().invoke(app, [*arguments, *where]).exit_code == 2
-
-
-VERBS = {"cluster": cluster.app, "storage": storage.app, "log": log.app, "local": local.app}
-
-
-@pytest.mark.parametrize("noun", VERBS)
-def test_every_verb_teaches_by_examples(noun: str) -> None:
-    runner = CliRunner()
-    verbs = typer.main.get_group(VERBS[noun]).commands
-    assert verbs
-    for name in verbs:
-        shown = runner.invoke(app, [noun, name, "--help"])
-        assert shown.exit_code == 0
-        assert f"waltz {noun} {name}" in shown.output

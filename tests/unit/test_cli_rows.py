@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 
-from waltz.cli import rows, transactions
+from waltz.cli import cluster_rows, storage_rows, transactions
+from waltz.cli.storage_rows import Holdings
 from waltz.client import Transaction
 from waltz.metadata.admin import StorageMaps, assign_everything
 from waltz.metadata.formats import (
@@ -19,7 +19,7 @@ from waltz.metadata.formats import (
     StoreParams,
 )
 from waltz.metadata.recipe import Member, View
-from waltz.operations import Check, Finding
+from waltz.operations import Check, Finding, HeldPartition, ServerAnswers
 from waltz.protocol import ReqId
 
 KEY = uuid.UUID(int=7)
@@ -30,7 +30,7 @@ def test_a_cluster() -> None:
     member = Member("s_0", 1, ServerDescriptor(3, "host", 99, (1,)))
     assignment = PartitionAssignment(1, 2, {3: (OwnedPartition(1, 4), OwnedPartition(0, 2))})
     replicas = {"a:1": ReplicaState(5, UNRESOLVED), "b:1": ReplicaState(4, 17)}
-    shown = rows.cluster(
+    shown = cluster_rows.cluster(
         "/waltz",
         ClusterParams("orders", 2),
         StoreParams(KEY, 2),
@@ -78,14 +78,8 @@ def test_a_cluster() -> None:
 
 
 def test_storages() -> None:
-    held = rows.held_partition(1, False, (4, 9, 8), 12)
-    shown = rows.storages(
-        MAPS,
-        {
-            "a:1": {"partitions": [held], "problem": None},
-            "b:1": {"partitions": [], "problem": "gone"},
-        },
-    )
+    held = HeldPartition(1, 4, 9, 8, 12, None, readable=True, writable=False)
+    shown = storage_rows.storages(MAPS, {"a:1": Holdings((held,)), "b:1": Holdings(problem="gone")})
     assert shown.value[0] == {
         "storage": "a:1",
         "group": 0,
@@ -95,29 +89,46 @@ def test_storages() -> None:
             {
                 "partition": 1,
                 "available": False,
+                "readable": True,
+                "writable": False,
                 "session": 4,
                 "low_water_mark": 9,
                 "local_low_water_mark": 8,
                 "max_transaction_id": 12,
+                "size_bytes": None,
             }
         ],
         "problem": None,
     }
     assert shown.value[1]["problem"] == "gone"
-    assert list(shown.tables[1].cells[0]) == ["a:1", 1, "no", 4, 9, 8, 12]
+    assert list(shown.tables[1].cells[0]) == ["a:1", 1, "yes", "no", 4, 9, 8, 12, "-"]
 
 
 def test_a_storage_that_one_map_alone_knows() -> None:
     half = StorageMaps(MAPS.groups, StorageMaps.empty().connections, MAPS.assignments)
-    unheard = {"partitions": [], "problem": "unknown"}
-    shown = rows.storages(half, {"a:1": unheard, "b:1": unheard})
+    unheard = Holdings(problem="unknown")
+    shown = storage_rows.storages(half, {"a:1": unheard, "b:1": unheard})
     assert [each["admin_port"] for each in shown.value] == [None, None]
+
+
+def test_what_servers_reach() -> None:
+    members = {3: ServerDescriptor(3, "s", 30), 4: ServerDescriptor(4, "s", 40)}
+    answers = {
+        3: ServerAnswers(storages={"b:1": False, "a:1": True}),
+        4: ServerAnswers(problem="gone"),
+    }
+    shown = cluster_rows.connectivity(members, answers)
+    assert [(e["endpoint"], e["storage"], e["reached"], e["problem"]) for e in shown.value] == [
+        ("s:30", "a:1", True, None),
+        ("s:30", "b:1", False, None),
+        ("s:40", None, False, "gone"),
+    ]
 
 
 def test_checks() -> None:
     findings = [Finding(0, check, None) for check in Check]
     findings[4] = Finding(0, Check.QUORUM, "too few")
-    shown = rows.verified(findings)
+    shown = cluster_rows.verified(findings)
     assert not shown.value["passed"]
     assert shown.value["findings"][4] == {
         "partition": 0,
@@ -128,12 +139,12 @@ def test_checks() -> None:
     matrix, problems = shown.tables
     assert list(matrix.cells[0]).count("FAILED") == 1
     assert [list(row) for row in problems.cells] == [[0, "quorum", "too few"]]
-    assert rows.verified([Finding(0, check, None) for check in Check]).value["passed"]
+    assert cluster_rows.verified([Finding(0, check, None) for check in Check]).value["passed"]
 
 
 def test_a_transaction() -> None:
     transaction = Transaction(2, 17, ReqId(5, 3, 2, 9), 4, "grün".encode())
-    assert json.loads(transactions.as_json(transaction)) == {
+    assert transactions.as_value(transaction) == {
         "partition": 2,
         "id": 17,
         "client_id": 5,
@@ -148,7 +159,7 @@ def test_a_transaction() -> None:
 
 def test_data_that_is_no_text_is_still_on_one_line() -> None:
     binary = Transaction(0, 0, ReqId(1, 1, 0, 1), 0, b"\xff\n\x00")
-    shown = json.loads(transactions.as_json(binary))
+    shown = transactions.as_value(binary)
     assert (shown["data"], shown["data_base64"]) == (None, "/woA")
     assert transactions.as_line(binary).endswith(r"b'\xff\n\x00'")
     lines = Transaction(0, 0, ReqId(1, 1, 0, 1), 0, b"a\nb")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz.cli import cluster, local, log, storage
+from waltz.cli import cluster, local, log, server, storage
 from waltz.cli.options import examples
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 app.add_typer(local.app, name="local")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(server.app, name="server")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
 

@@ -7,63 +7,125 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli import rows
-from waltz.cli.options import ClusterFile, Root, Tls, ZooKeeper, examples, target
-from waltz.cli.output import Format, Output, show
+from waltz.cli import cluster_rows
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import DryRun, Yes, confirm, examples
+from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, opened, run
-from waltz.metadata.lifecycle import create_cluster
-from waltz.operations import Finding, inspect, read_partitions, verify
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.codec import MalformedMetadata
+from waltz.metadata.lifecycle import create_cluster, delete_cluster
+from waltz.operations import Finding, ask_servers, inspect, read_partitions, verify
 
 app = typer.Typer(no_args_is_help=True, help="Make a cluster, look at it, check it.")
+
+Timeout = Annotated[
+    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
+]
 
 
 @app.command(
     "create",
+    cls=ClusterCommand,
     epilog=examples("waltz cluster create orders --partitions 8 -z zk1:2181 -r /waltz/orders"),
 )
 def create_command(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="What the cluster is called.")],
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", min=1, help="How many logs it has, for ever.")
     ],
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
+    dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Create a new cluster in ZooKeeper; storages and servers come afterwards."""
-    where, key = target(zookeeper, root, cluster, None), uuid.uuid4()
+    where, key = target(context), uuid.uuid4()
 
     async def create() -> None:
         async with opened(where) as found:
-            await create_cluster(found.store, where.root, name, partitions, key=key)
+            if not dry_run:
+                await create_cluster(found.store, where.root, name, partitions, key=key)
+            elif await found.store.get(where.root) is not None:
+                raise Failed(f"there is something at {where.root} in ZooKeeper already")
 
     run(create())
-    show(output, rows.created(name, where.root, key, partitions))
+    show(output, cluster_rows.created(name, where.root, None if dry_run else key, partitions))
+
+
+@app.command(
+    "delete",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster delete orders -z zk1:2181 -r /waltz/orders"),
+)
+def delete_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The cluster's name, to be sure that it is the one.")],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", "-f", help="Whatever its name is, and even if servers are running."
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a cluster from ZooKeeper: who it consists of, and how far its logs were written.
+
+    Files of storages stay, but no other cluster will take them.
+    """
+    where = target(context)
+
+    async def delete() -> None:
+        async with opened(where) as found:
+            running = [] if force else await _servers_of(found)
+            if running:
+                raise Failed(
+                    f"servers {', '.join(running)} of the cluster are running; stop them first, or "
+                    "give --force"
+                )
+            if not dry_run:
+                await delete_cluster(found.store, where.root, name, force=force)
+
+    if not dry_run:
+        confirm(f"{where.root} and everything below it goes from {where.zookeeper}", yes=yes)
+    run(delete())
+    say(f"{where.root} {'would be' if dry_run else 'is'} deleted")
+
+
+@app.command(
+    "key",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster key", "waltz cluster key -o json"),
+)
+def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show the key that marks the files and the connections of the cluster."""
+    where = target(context)
+
+    async def read() -> uuid.UUID:
+        async with opened(where) as found:
+            return (await found.store_params()).key
+
+    show(output, cluster_rows.key(run(read())))
 
 
 @app.command(
     "show",
+    cls=ClusterCommand,
     epilog=examples(
         "waltz cluster show",
         "waltz cluster show -z zk1:2181 -r /waltz/orders",
         "waltz cluster show -o json | jq '.partitions[0].server'",
     ),
 )
-def show_command(
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    output: Output = Format.TABLE,
-) -> None:
+def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     """Show what ZooKeeper says: servers, storages, partitions and their replicas."""
-    where = target(zookeeper, root, cluster, None)
+    where = target(context)
 
     async def read() -> Shown:
         async with opened(where) as found:
             params = await found.params()
-            return rows.cluster(
+            return cluster_rows.cluster(
                 where.root,
                 params,
                 await found.store_params(),
@@ -77,6 +139,7 @@ def show_command(
 
 @app.command(
     "verify",
+    cls=ClusterCommand,
     epilog=examples(
         "waltz cluster verify",
         "waltz cluster verify --partition 3 --timeout 5",
@@ -84,23 +147,18 @@ def show_command(
     ),
 )
 def verify_command(
+    context: typer.Context,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Check this one only.")
     ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
-    ] = 10.0,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    timeout: Timeout = 10.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Check that ZooKeeper, servers and storages agree and that every replica has recovered.
 
     The exit status is 1 if any check of any partition fails.
     """
-    where = target(zookeeper, root, cluster, tls)
+    where = target(context)
 
     async def check() -> list[Finding]:
         async with opened(where) as found:
@@ -113,6 +171,41 @@ def verify_command(
         return verify(state, partition)
 
     findings = run(check())
-    show(output, rows.verified(findings))
+    show(output, cluster_rows.verified(findings))
     if any(finding.problem is not None for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command(
+    "check-connectivity",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster check-connectivity", "waltz cluster check-connectivity -t 3"),
+)
+def check_connectivity_command(
+    context: typer.Context, timeout: Timeout = 10.0, output: Output = Format.TABLE
+) -> None:
+    """Ask every server which storages it reaches.
+
+    The exit status is 1 if a server does not answer, or does not reach one of them.
+    """
+    where = target(context)
+
+    async def ask() -> Shown:
+        async with opened(where) as found:
+            members = (await found.view()).servers()
+        answers = await ask_servers(members.values(), where.tls, timeout_seconds=timeout)
+        return cluster_rows.connectivity(members, answers)
+
+    shown = run(ask())
+    show(output, shown)
+    if not all(entry["reached"] for entry in shown.value):
+        raise typer.Exit(1)
+
+
+async def _servers_of(cluster: Cluster) -> list[str]:
+    """Return the endpoints of the servers that are up; none of what is no cluster."""
+    try:
+        members = (await cluster.view()).servers()
+    except (NoCluster, MalformedMetadata):
+        return []
+    return [f"{member.host}:{member.port}" for member in members.values()]

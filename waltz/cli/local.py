@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waltz.cli.options import LOCAL_DIRECTORY, examples
+from waltz.cli.cluster_options import LOCAL_DIRECTORY
+from waltz.cli.cluster_rows import local_processes
+from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.rows import local_processes
 from waltz.cli.running import Failed, failing_clearly, run
 from waltz.local import (
     Layout,

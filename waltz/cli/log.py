@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from waltz.cli import rows, transactions
-from waltz.cli.options import ClusterFile, Root, Target, Tls, ZooKeeper, examples, parsed, target
-from waltz.cli.output import Format, Output, show
+from waltz.cli import cluster_rows
+from waltz.cli.client_access import (
+    ANSWER_SECONDS,
+    high_water_marks,
+    open_client,
+    without_silence,
+)
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import AnyPartitions, Partition, examples, parsed, partitions_of
+from waltz.cli.output import Format, Output, show, show_line
 from waltz.cli.running import Failed, run
-from waltz.client import Client, Transaction, connect
-from waltz.client.opening import Opening
-from waltz.ranges import parse_ids, parse_lock, parse_partitions
+from waltz.cli.transactions import as_line, as_value
+from waltz.client import Stream
+from waltz.ranges import parse_ids, parse_lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
 
-_ANSWER_SECONDS = 30.0
-
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
-Partition = Annotated[int, typer.Argument(min=0, help="Partitions are numbered from 0.")]
+Timeout = Annotated[
+    float,
+    typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
+]
 
 
 @app.command(
     "append",
+    cls=ClusterCommand,
     epilog=examples(
         "waltz log append 0 hello",
         "waltz log append 0 'withdraw 5' --lock account:17 --mark 41",
@@ -37,6 +45,7 @@ Partition = Annotated[int, typer.Argument(min=0, help="Partitions are numbered f
     ),
 )
 def append_command(
+    context: typer.Context,
     partition: Partition,
     data: Annotated[
         str | None, typer.Argument(help="Without it, every line of standard input is one.")
@@ -65,24 +74,21 @@ def append_command(
     in_flight: Annotated[
         int, typer.Option(min=1, help="Lines under way at once; only with 1 they keep their order.")
     ] = 1,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    timeout: Timeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and print their ids once they are on the disks of a quorum.
 
     A lock is named like account:17. Options for locks may be repeated.
     """
-    where = target(zookeeper, root, cluster, tls)
+    where = target(context)
     write, read, unchecked = (
         [parsed(parse_lock, text) for text in given or ()]
         for given in (lock, read_lock, append_lock)
     )
 
     async def work() -> None:
-        async with _connect(where) as client:
+        async with open_client(where) as client:
 
             async def append(content: bytes) -> int:
                 return await client.append(
@@ -93,6 +99,7 @@ def append_command(
                     read_locks=read,
                     append_locks=unchecked,
                     mark=mark,
+                    timeout=timeout,
                 )
 
             if data is not None:
@@ -105,44 +112,41 @@ def append_command(
 
 @app.command(
     "tail",
+    cls=ClusterCommand,
     epilog=examples(
         "waltz log tail 0",
         "waltz log tail 0-3 -n 0 --follow -o json | jq .data",
     ),
 )
 def tail_command(
-    partitions: Annotated[
-        str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Without it: all.")
-    ] = None,
+    context: typer.Context,
+    partitions: AnyPartitions = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=0, help="How many of each partition.")
     ] = 10,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
     ] = False,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    timeout: Timeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print the last transactions, one a line; as JSON, each line is an object."""
-    where = target(zookeeper, root, cluster, tls)
-    named = None if partitions is None else parsed(parse_partitions, partitions)
+    where = target(context)
+    named = partitions_of(partitions)
 
     async def work() -> None:
-        async with _connect(where) as client:
-            wanted = range(client.num_partitions) if named is None else named
-            marks = await _marks(client, wanted)
+        async with open_client(where) as client:
+            marks = await high_water_marks(client, named)
             after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
-            until = None if follow else marks
-            await _print_all(client.stream(after, until=until, data=True), output)
+            stream = client.stream(after, until=None if follow else marks, data=True)
+            await _print_all(stream, output, None if follow else timeout)
 
     run(work(), seconds=None)
 
 
 @app.command(
     "read",
+    cls=ClusterCommand,
     epilog=examples(
         "waltz log read 0 17",
         "waltz log read 0 17-42 -o json",
@@ -151,6 +155,7 @@ def tail_command(
     ),
 )
 def read_command(
+    context: typer.Context,
     partition: Partition,
     ids: Annotated[
         str, typer.Argument(metavar="FIRST[-[LAST]]", help="Transaction ids; 5- is all from 5.")
@@ -158,71 +163,46 @@ def read_command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
     ] = False,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    timeout: Timeout = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print transactions, one a line; as JSON, each line is an object."""
-    where = target(zookeeper, root, cluster, tls)
+    where = target(context)
     first, last = parsed(parse_ids, ids)
 
     async def work() -> None:
-        async with _connect(where) as client:
-            mark = (await _marks(client, (partition,)))[partition]
+        async with open_client(where) as client:
+            mark = (await high_water_marks(client, (partition,)))[partition]
             until = mark if last is None else last
             if until > mark:
                 raise Failed(
                     f"partition {partition} has no transaction {until}: its log ends at {mark}"
                 )
             stream = client.stream(partition, after=first - 1, until=until, data=True)
-            await _print_all(stream, None if raw else output)
+            await _print_all(stream, None if raw else output, timeout)
 
     run(work(), seconds=None)
 
 
 @app.command(
     "high-water-mark",
+    cls=ClusterCommand,
     epilog=examples("waltz log high-water-mark", "waltz log high-water-mark 0 -o json"),
 )
 def high_water_mark_command(
-    partitions: Annotated[
-        str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Without it: all.")
-    ] = None,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    context: typer.Context,
+    partitions: AnyPartitions = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show the id of each partition's last transaction, -1 where there is none."""
-    where = target(zookeeper, root, cluster, tls)
-    named = None if partitions is None else parsed(parse_partitions, partitions)
+    where = target(context)
+    named = partitions_of(partitions)
 
     async def work() -> dict[int, int]:
-        async with _connect(where) as client:
-            wanted = range(client.num_partitions) if named is None else named
-            return await _marks(client, wanted)
+        async with open_client(where) as client:
+            return await high_water_marks(client, named)
 
-    show(output, rows.marks(run(work())))
-
-
-def _connect(where: Target) -> Opening[Client]:
-    return connect(where.zookeeper, root=where.root, tls=where.tls, append_timeout=_ANSWER_SECONDS)
-
-
-async def _marks(client: Client, partitions: Iterable[int]) -> dict[int, int]:
-    wanted = list(partitions)
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            marks = await asyncio.gather(*(client.high_water_mark(p) for p in wanted))
-    except TimeoutError:
-        raise Failed(
-            f"no server answered for all of the partitions within {_ANSWER_SECONDS:g} s; "
-            "find out why with: waltz cluster verify"
-        ) from None
-    return dict(zip(wanted, marks, strict=True))
+    show(output, cluster_rows.marks(run(work())))
 
 
 async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
@@ -252,21 +232,17 @@ async def _lines() -> AsyncIterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-async def _print_all(stream: AsyncIterable[Transaction], output: Format | None) -> None:
+async def _print_all(stream: Stream, output: Format | None, timeout_seconds: float | None) -> None:
     """Print a stream, in one of the formats or, without one, the bytes alone."""
-    async for transaction in stream:
-        match output:
-            case Format.JSON:
-                print(transactions.as_json(transaction), flush=True)  # noqa: T201
-            case Format.TABLE:
-                print(transactions.as_line(transaction), flush=True)  # noqa: T201
-            case None:
+    async for batch in without_silence(stream, timeout_seconds):
+        for transaction in batch:
+            if output is None:
                 sys.stdout.buffer.write(transaction.data)
+            else:
+                value, line = as_value(transaction), as_line(transaction)
+                show_line(output, value, line)
     sys.stdout.flush()
 
 
 def _print_id(partition: int, transaction_id: int, output: Format) -> None:
-    if output is Format.JSON:
-        print(json.dumps({"partition": partition, "id": transaction_id}))  # noqa: T201
-    else:
-        print(transaction_id)  # noqa: T201
+    show_line(output, {"partition": partition, "id": transaction_id}, str(transaction_id))

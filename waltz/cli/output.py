@@ -1,19 +1,21 @@
-"""Shows results: tables to people, JSON to scripts. Writes to the standard streams."""
+"""Shows results: tables to people, JSON or YAML to scripts. Writes to the standard streams."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from waltz.cli.rows import Shown
+from waltz.cli.rows import Rows, Shown
 
 _WIDE = 240
 
@@ -23,34 +25,62 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 Output = Annotated[
-    Format, typer.Option("--output", "-o", help="A table for people, or JSON for scripts.")
+    Format, typer.Option("--output", "-o", help="Tables for people, JSON or YAML for scripts.")
 ]
 
 
 def show(output: Format, shown: Shown) -> None:
-    """Print the JSON value, or the tables that say the same."""
-    if output is Format.JSON:
-        print(json.dumps(shown.value, indent=2))  # noqa: T201
-        return
-    # A pipe has no width to fit into.
-    console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
-    for rows in shown.tables:
-        table = Table(
-            title=rows.title,
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            show_header=any(rows.columns),
-        )
-        for column in rows.columns:
-            table.add_column(column)
-        for row in rows.cells:
-            table.add_row(*(Text(str(cell)) for cell in row))
-        console.print(table)
+    """Print the value as JSON or YAML, or the tables that say the same."""
+    match output:
+        case Format.JSON:
+            print(json.dumps(shown.value, indent=2))  # noqa: T201
+        case Format.YAML:
+            print(as_yaml(shown.value), end="")  # noqa: T201
+        case Format.TABLE:
+            # A pipe has no width to fit into.
+            console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
+            console.print(tables(shown))
+
+
+def show_line(output: Format, value: Mapping[str, Any], line: str) -> None:
+    """Print one of many values: a line of JSON, a YAML document, or ``line`` for people."""
+    match output:
+        case Format.JSON:
+            print(json.dumps(value), flush=True)  # noqa: T201
+        case Format.YAML:
+            print("---\n" + as_yaml(value), end="", flush=True)  # noqa: T201
+        case Format.TABLE:
+            print(line, flush=True)  # noqa: T201
+
+
+def as_yaml(value: object) -> str:
+    """Return ``value`` as a YAML document."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+
+
+def tables(shown: Shown) -> Group:
+    """Return the tables to be drawn."""
+    return Group(*(_table(rows) for rows in shown.tables))
 
 
 def say(message: str) -> None:
     """Tell people what goes on, apart from the results."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
+
+
+def _table(rows: Rows) -> Table:
+    table = Table(
+        title=rows.title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=any(rows.columns),
+    )
+    for column in rows.columns:
+        table.add_column(column)
+    for row in rows.cells:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    return table

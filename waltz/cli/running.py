@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from waltz.cli.options import Target
+from waltz.cli.cluster_options import Target
 from waltz.client import WaltzError
 from waltz.local import (
     ClusterRunning,
@@ -28,10 +28,12 @@ from waltz.metadata.admin import Refused
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.metadata.lifecycle import ClusterExists
+from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
 from waltz.metadata.paths import BadRoot
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
+from waltz.operations import CopyFailed, ServerUnreachable
+from waltz.protocol import UnsupportedByPeer
 
 T = TypeVar("T")
 
@@ -49,10 +51,12 @@ _EXPECTED = (
     ClusterRunning,
     ClusterUnhealthy,
     ConnectionLost,
+    CopyFailed,
     DialFailed,
     Failed,
     MalformedMetadata,
     NoCluster,
+    NotThatCluster,
     NoFreePorts,
     NotRunning,
     OrderFailed,
@@ -60,9 +64,11 @@ _EXPECTED = (
     ProcessFailed,
     Refused,
     RemoteFailure,
+    ServerUnreachable,
     StoreError,
     TlsConfigError,
     UnknownProcess,
+    UnsupportedByPeer,
     WaltzError,
     ZooKeeperNotStarted,
 )

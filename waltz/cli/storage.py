@@ -1,69 +1,73 @@
-"""``waltz storage``: which storages there are and what they hold. ZooKeeper and the network."""
+"""``waltz storage``: which storages there are, and whether they answer. ZooKeeper and the network.
+
+What partitions they hold is changed in `storage_partitions`, single replicas in `storage_replicas`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from waltz.cli import rows
-from waltz.cli.options import (
-    ClusterFile,
-    Root,
-    Target,
-    Tls,
-    ZooKeeper,
-    examples,
-    parsed,
-    target,
-)
+from waltz.cli import storage_partitions, storage_replicas, storage_rows
+from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import DryRun, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Shown
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import opened, run
+from waltz.cli.storage_rows import Holdings
+from waltz.metadata import admin as changes
 from waltz.metadata.admin import Refused, StorageMaps
 from waltz.metadata.cluster import Cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
-from waltz.operations import StorageAdmin, SyncStep, sync_storage
-from waltz.ranges import format_partitions, parse_partitions
+from waltz.operations import check_ports
 
 app = typer.Typer(no_args_is_help=True, help="Say which storages there are and what they hold.")
-
-_ANSWER_SECONDS = 10.0
-
-Storage = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The storage, by the port that servers use.")
-]
+app.add_typer(storage_partitions.app)
+app.add_typer(storage_replicas.app)
 
 
-@app.command("list", epilog=examples("waltz storage list", "waltz storage list -o json"))
+@app.command(
+    "list",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage list", "waltz storage list storage-3:55280 -o json"),
+)
 def list_command(
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
+    context: typer.Context,
+    storages: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[HOST:PORT]...", help="Show these only. Without any: all."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Show every storage: what ZooKeeper gives it, and what it says of what it holds."""
-    where = target(zookeeper, root, cluster, tls)
+    where = target(context)
 
     async def read() -> Shown:
         async with opened(where) as found:
             maps = await found.storage_maps()
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
-            answers = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in names))
-        return rows.storages(maps, dict(zip(names, answers, strict=True)))
+            if unknown := sorted(set(storages or ()) - set(names)):
+                raise Refused(
+                    f"Storage {unknown[0]} is not in the cluster. Storages there are: "
+                    f"{', '.join(names) or 'none'}."
+                )
+            asked = [name for name in names if not storages or name in storages]
+            said = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in asked))
+        return storage_rows.storages(maps, dict(zip(asked, said, strict=True)))
 
     show(output, run(read()))
 
 
 @app.command(
     "add",
+    cls=ClusterCommand,
     epilog=examples("waltz storage add storage-3:55280 --admin-port 55281 --group 2"),
 )
 def add_command(
+    context: typer.Context,
     storage: Storage,
     admin_port: Annotated[
         int, typer.Option("--admin-port", "-a", min=1, max=65535, help="Its other port.")
@@ -72,157 +76,74 @@ def add_command(
         int,
         typer.Option("--group", "-g", min=0, help="Each group holds one copy of every partition."),
     ],
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Make a storage known to the cluster, with no partitions yet."""
-    where = target(zookeeper, root, cluster, None)
+    where = target(context)
 
     async def add() -> None:
         async with opened(where) as found:
-            await found.add_storage_node(storage, group, admin_port)
+            maps = await found.storage_maps()
+            changes.add_storage_node(maps, storage, group, admin_port)
+            if not dry_run:
+                await found.add_storage_node(storage, group, admin_port)
 
     run(add())
-    say(f"storage {storage} is now in group {group}; give it partitions with: waltz storage assign")
+    if dry_run:
+        say(f"storage {storage} would be in group {group}")
+    else:
+        say(f"storage {storage} is in group {group}; give it partitions with: waltz storage assign")
 
 
 @app.command(
-    "assign",
-    epilog=examples(
-        "waltz storage assign storage-3:55280 0-6,7,10-16",
-    ),
+    "remove",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage remove storage-3:55280"),
 )
-def assign_command(
-    storage: Storage,
-    partitions: Annotated[str, typer.Argument(metavar="RANGES", help="Such as 0-6,7,10-16.")],
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
-) -> None:
-    """Give a running storage a replica of each of these partitions.
+def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = False) -> None:
+    """Have the cluster forget a storage that holds no partitions any more."""
+    where = target(context)
 
-    The storage makes them first, then ZooKeeper is told; servers react by filling them.
-    """
-    where = target(zookeeper, root, cluster, tls)
-    wanted = parsed(parse_partitions, partitions)
-
-    async def assign() -> None:
+    async def remove() -> None:
         async with opened(where) as found:
-            maps = await found.storage_maps()
-            async with await _open(found, maps, storage, where.tls) as admin:
-                held = await admin.partitions()
-                await admin.assign(p for p in wanted if p not in held)
-            await found.assign_partitions(storage, wanted)
+            changes.remove_storage_node(await found.storage_maps(), storage)
+            if not dry_run:
+                await found.remove_storage_node(storage)
 
-    run(assign())
-    say(f"storage {storage} now has partitions {format_partitions(wanted)}")
+    run(remove())
+    say(f"storage {storage} {'would be' if dry_run else 'is'} no longer in the cluster")
 
 
-@app.command("auto-assign", epilog=examples("waltz storage auto-assign 0"))
-def auto_assign_command(
-    group: Annotated[int, typer.Argument(min=0, help="A group without any partitions.")],
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Deal all partitions to the running storages of a group, round-robin."""
-    where = target(zookeeper, root, cluster, tls)
+@app.command(
+    "validate",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage validate", "waltz storage validate -o json"),
+)
+def validate_command(context: typer.Context, output: Output = Format.TABLE) -> None:
+    """Open both ports of every storage. The exit status is 1 if one does not answer."""
+    where = target(context)
 
-    async def assign() -> dict[str, SyncStep]:
-        async with opened(where) as found, AsyncExitStack() as stack:
-            maps = await found.storage_maps()
-            # All are reached before anything is changed.
-            admins = {
-                storage: await stack.enter_async_context(
-                    await _open(found, maps, storage, where.tls)
-                )
-                for storage in maps.group_members(group)
-            }
-            await found.auto_assign(group)
-            dealt = (await found.replica_assignments()).value.partitions
-            return {s: await sync_storage(admin, dealt[s]) for s, admin in admins.items()}
+    async def check() -> Shown:
+        async with opened(where) as found:
+            maps, params = await found.storage_maps(), await found.store_params()
+            ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
+        return storage_rows.ports(ports)
 
-    show(output, _synced(run(assign())))
-
-
-@app.command("sync", epilog=examples("waltz storage sync", "waltz storage sync storage-3:55280"))
-def sync_command(
-    storages: Annotated[
-        list[str] | None, typer.Argument(metavar="[HOST:PORT]...", help="Without any: all.")
-    ] = None,
-    zookeeper: ZooKeeper = None,
-    root: Root = None,
-    cluster: ClusterFile = None,
-    tls: Tls = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Make storages hold exactly the partitions that ZooKeeper gives them.
-
-    This is what a storage needs whose disk was replaced. Files of partitions that a storage gives
-    up stay on its disk.
-    """
-    where = target(zookeeper, root, cluster, tls)
-    steps, failures = run(_sync_all(where, storages))
-    show(output, _synced(steps))
-    for failure in failures:
-        say(f"waltz: {failure}")
-    if failures:
+    shown = run(check())
+    show(output, shown)
+    if any(s["storage_problem"] or s["admin_problem"] for s in shown.value):
         raise typer.Exit(1)
 
 
-async def _sync_all(
-    where: Target, storages: Iterable[str] | None
-) -> tuple[dict[str, SyncStep], list[str]]:
-    """Return what was changed per storage, and what went wrong with the others."""
-    steps: dict[str, SyncStep] = {}
-    failures: list[str] = []
-    async with opened(where) as found:
-        maps = await found.storage_maps()
-        for storage in storages or sorted(maps.assignments.partitions):
-            try:
-                async with await _open(found, maps, storage, where.tls) as admin:
-                    wanted = maps.assignments.partitions.get(storage, ())
-                    steps[storage] = await sync_storage(admin, wanted)
-            except (DialFailed, ConnectionLost, RemoteFailure, Failed) as problem:
-                failures.append(f"storage {storage}: {problem}")
-    return steps, failures
-
-
-async def _open(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> StorageAdmin:
-    port = maps.connections.admin_ports.get(storage)
-    if port is None:
-        known = ", ".join(sorted(maps.connections.admin_ports)) or "none"
-        raise Refused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
-    async with asyncio.timeout(_ANSWER_SECONDS):
-        return await StorageAdmin.open(storage, port, tls, await cluster.store_params())
-
-
-async def _holdings(
-    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig
-) -> Mapping[str, Any]:
-    """Return what `rows.storages` wants of one storage."""
+async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> Holdings:
+    """Return what a storage says of what it holds, or why it says nothing."""
     try:
         async with (
-            asyncio.timeout(_ANSWER_SECONDS),
-            await _open(cluster, maps, storage, tls) as admin,
+            asyncio.timeout(ANSWER_SECONDS),
+            await open_admin(cluster, maps, storage, tls) as admin,
         ):
-            gauges = (await admin.metrics()).get("gauges", {})
-            held: list[dict[str, Any]] = []
-            for partition, available in sorted((await admin.partitions()).items()):
-                info = await admin.session_info(partition)
-                session = info.last_session_id, info.low_water_mark, info.local_low_water_mark
-                gauge = gauges.get(f"waltz-storage.partition-{partition}.max-transaction-id", {})
-                held.append(rows.held_partition(partition, available, session, gauge.get("value")))
+            return Holdings(await admin.states())
     except TimeoutError:
-        return {"partitions": [], "problem": f"no answer within {_ANSWER_SECONDS:g} s"}
+        return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
     except (DialFailed, ConnectionLost, RemoteFailure, Refused) as problem:
-        return {"partitions": [], "problem": str(problem)}
-    return {"partitions": held, "problem": None}
-
-
-def _synced(steps: Mapping[str, SyncStep]) -> Shown:
-    return rows.synced({s: (step.assigned, step.unassigned) for s, step in steps.items()})
+        return Holdings(problem=str(problem))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 from waltz.client import Transaction
 
 
-def as_json(transaction: Transaction) -> str:
-    """Return one line of JSON. ``data`` is None where it is not text; the base64 form is always."""
+def as_value(transaction: Transaction) -> dict[str, Any]:
+    """Return it for scripts: ``data`` is None if it is no text, its base64 form is always there."""
     data: bytes = transaction.data
-    value: dict[str, Any] = {
+    return {
         "partition": transaction.partition,
         "id": transaction.id,
         "client_id": transaction.req_id.client_id,
@@ -22,7 +21,6 @@ def as_json(transaction: Transaction) -> str:
         "data": _text(data),
         "data_base64": base64.b64encode(data).decode("ascii"),
     }
-    return json.dumps(value)
 
 
 def as_line(transaction: Transaction) -> str:

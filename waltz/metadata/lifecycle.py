@@ -68,20 +68,29 @@ async def create_cluster(
         await _set_first(store, lock, path, data)
 
 
-async def delete_cluster(store: MetadataStore, root: str, name: str) -> None:
+async def delete_cluster(
+    store: MetadataStore, root: str, name: str, *, force: bool = False
+) -> None:
     """Delete the root and everything below it; the nodes above stay.
 
     ``name`` guards against the wrong root: it has to be the cluster's. A root on which nothing was
     set yet, left by an interrupted creation, can be deleted by any name if nothing is below it.
+    With ``force`` whatever is at the root goes, also what cannot be understood.
     Raises NotThatCluster.
     """
     paths = Paths(root)
     node = await store.get(root)
     if node is None:
         raise NotThatCluster(f"There is no cluster at {root} in ZooKeeper; nothing was deleted.")
-    if node.data is not None:
+    if not force:
+        await _check_name(store, root, node.data, name)
+    await _delete_tree(store, paths.root)
+
+
+async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
+    if data is not None:
         try:
-            found = ClusterParams.decode(node.data).name
+            found = ClusterParams.decode(data).name
         except MalformedMetadata as problem:
             raise NotThatCluster(
                 f"What is at {root} in ZooKeeper is not a Waltz cluster ({problem.reason}); "
@@ -96,7 +105,6 @@ async def delete_cluster(store: MetadataStore, root: str, name: str) -> None:
         raise NotThatCluster(
             f"What is at {root} in ZooKeeper is not a Waltz cluster; nothing was deleted."
         )
-    await _delete_tree(store, paths.root)
 
 
 async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: bytes) -> None:

@@ -139,7 +139,8 @@ class RpcConnection:
     async def call(self, make: Callable[[int], Any]) -> Any:
         """Send ``make(sequence number)`` and return the answer.
 
-        Raises RemoteFailure, or ConnectionLost: then the request may or may not have been done.
+        Raises RemoteFailure, or ConnectionLost: then the request may or may not have been done;
+        UnsupportedByPeer if the peer's version has no such request.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.ask(make(self.next_seq()), _resolver(future))
@@ -186,8 +187,10 @@ class RpcConnection:
 
     def _send(self, request: Any, answered: Answered) -> None:
         assert self._connection is not None
+        # Encoded first: what the peer's version does not have is never pending.
+        frame = self._port.messages.encode(request, self._connection.version)
         self._pending[request.seq_num] = answered
-        self._connection.send(self._port.messages.encode(request, self._connection.version))
+        self._connection.send(frame)
 
 
 def _resolver(future: asyncio.Future[Any]) -> Answered:

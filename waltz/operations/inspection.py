@@ -6,7 +6,7 @@ Nothing is changed: asking leaves no session, no fence and no znode behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.formats import PartitionMetadata, ServerDescriptor, StoreParams
@@ -28,7 +28,7 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
     known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
     storages = sorted(known)
     server_answers, storage_answers, metadata = await asyncio.gather(
-        asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in members.values())),
+        ask_servers(members.values(), tls, timeout_seconds=timeout_seconds),
         asyncio.gather(
             *(
                 _ask_storage(
@@ -45,9 +45,18 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
         members=members,
         replicas=maps.assignments,
         metadata=metadata,
-        servers=dict(zip(members, server_answers, strict=True)),
+        servers=server_answers,
         storages=dict(zip(storages, storage_answers, strict=True)),
     )
+
+
+async def ask_servers(
+    members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
+) -> Mapping[int, ServerAnswers]:
+    """Ask servers, all at once, what they have and which storages they reach."""
+    asked = tuple(members)
+    answers = await asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in asked))
+    return {each.server_id: answer for each, answer in zip(asked, answers, strict=True)}
 
 
 async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:

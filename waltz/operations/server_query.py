@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
@@ -86,6 +87,26 @@ class ServerQuery:
         """Return the partitions of the server, each with whether its store could be opened."""
         request = messages.ServerPartitionsHealthStatRequest(NOT_A_CLIENT)
         return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
+
+    async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
+        """Have the server own ``partitions`` by preference, or no longer; return whether it will.
+
+        It says so in ZooKeeper, and partitions move when they are next dealt.
+        """
+        if wanted:
+            add = messages.AddPreferredPartitionRequest(NOT_A_CLIENT, tuple(partitions))
+            return (await self._ask(add, messages.AddPreferredPartitionResponse)).result
+        remove = messages.RemovePreferredPartitionRequest(NOT_A_CLIENT, tuple(partitions))
+        return (await self._ask(remove, messages.RemovePreferredPartitionResponse)).result
+
+    async def high_water_mark(self, partition: int) -> int:
+        """Return the id of the last committed transaction of a partition that the server has.
+
+        It is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
+        that has not the partition never answers.
+        """
+        request = messages.HighWaterMarkRequest(replace(NOT_A_CLIENT, partition=partition))
+        return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
 
     async def _ask(self, request: messages.Message, answer: type[A]) -> A:
         assert self._connection is not None

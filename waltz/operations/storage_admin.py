@@ -15,13 +15,32 @@ from typing import Any
 
 from waltz.metadata.formats import StoreParams
 from waltz.net import RpcConnection, TlsConfig
-from waltz.protocol import admin
+from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.records import RecordBatch
 
 
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
     """Return where the admin port of ``storage`` (``host:port``) is."""
     return storage.rpartition(":")[0], admin_port
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPartition:
+    """What a storage says of one of its partitions; None is what it does not tell."""
+
+    partition: int
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+    max_transaction_id: int | None
+    size_bytes: int | None
+    readable: bool
+    writable: bool
+
+    @property
+    def available(self) -> bool:
+        """Whether servers may read and write it."""
+        return self.readable and self.writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,43 @@ class StorageAdmin:
         """Have the storage give ``partitions`` up, with or without their files."""
         await self._assignment(partitions, assigned=False, delete_files=delete_files)
 
+    async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
+        """Switch reading and writing of ``partitions`` on or off, both at once."""
+        wanted = tuple(sorted(set(partitions)))
+        await self._connection.call(
+            lambda seq: admin.PartitionAvailableRequest(seq, wanted, available)
+        )
+
+    async def switch(self, partitions: Iterable[int], which: admin.Switch, *, on: bool) -> None:
+        """Switch reading or writing of ``partitions`` on or off. Raises UnsupportedByPeer."""
+        wanted = tuple(sorted(set(partitions)))
+        await self._connection.call(
+            lambda seq: admin.PartitionSwitchRequest(seq, wanted, which, on)
+        )
+
+    async def states(self) -> tuple[HeldPartition, ...]:
+        """Return everything that the storage says of the partitions that it holds.
+
+        A storage of Waltz 0.13.2 is asked in several questions, and gives no sizes.
+        """
+        try:
+            answer = await self._connection.call(admin.PartitionStatesRequest)
+        except UnsupportedByPeer:
+            return await self._states_one_by_one()
+        return tuple(
+            HeldPartition(
+                s.partition,
+                s.session_id,
+                s.low_water_mark,
+                s.local_low_water_mark,
+                s.max_transaction_id,
+                s.size_bytes,
+                s.readable,
+                s.writable,
+            )
+            for s in answer.states
+        )
+
     async def session_info(self, partition: int) -> admin.LastSessionInfoResponse:
         """Return the persisted session of a partition and its marks."""
         answer: admin.LastSessionInfoResponse = await self._connection.call(
@@ -95,6 +151,26 @@ class StorageAdmin:
         metrics: dict[str, Any] = json.loads(answer.json)
         return metrics
 
+    async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
+        gauges = (await self.metrics()).get("gauges", {})
+        held = []
+        for partition, available in sorted((await self.partitions()).items()):
+            info = await self.session_info(partition)
+            gauge = gauges.get(f"waltz-storage.partition-{partition}.max-transaction-id", {})
+            held.append(
+                HeldPartition(
+                    partition,
+                    info.last_session_id,
+                    info.low_water_mark,
+                    info.local_low_water_mark,
+                    gauge.get("value"),
+                    None,
+                    available,
+                    available,
+                )
+            )
+        return tuple(held)
+
     async def _assignment(
         self, partitions: Iterable[int], *, assigned: bool, delete_files: bool
     ) -> None:
@@ -104,14 +180,18 @@ class StorageAdmin:
         )
 
 
-async def sync_storage(storage: StorageAdmin, wanted: Iterable[int]) -> SyncStep:
-    """Have a storage hold exactly ``wanted``, and return what that changed.
+async def sync_storage(
+    storage: StorageAdmin, wanted: Iterable[int], *, dry_run: bool = False
+) -> SyncStep:
+    """Have a storage hold exactly ``wanted``, and return what that changed, or would.
 
     Files of partitions that it gives up stay where they are.
     """
     should = set(wanted)
     held = (await storage.partitions()).keys()
     step = SyncStep(tuple(sorted(should - held)), tuple(sorted(held - should)))
+    if dry_run:
+        return step
     if step.assigned:
         await storage.assign(step.assigned)
     if step.unassigned:

@@ -10,11 +10,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from waltz.cluster_file import DEFAULT_ROOT
 from waltz.config import Key, positive, text, tls_config, tls_keys
 from waltz.net import TlsConfig
 from waltz.ranges import parse_partitions
-
-DEFAULT_ROOT = "/waltz"
 
 
 class OptionError(ValueError):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -17,8 +15,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from waltz.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
 from waltz.net import TlsConfig
-from waltz.spark.options import DEFAULT_ROOT, OptionError, ReadOptions, parse_options
+from waltz.spark.options import OptionError, ReadOptions, parse_options
 from waltz.spark.planning import Slice, choose_partitions, plan
 from waltz.spark.reading import LogReader, Readers, Where
 
@@ -104,23 +103,9 @@ def _locate(options: ReadOptions) -> Where:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
         return Where(options.zookeeper, root, options.tls or TlsConfig())
-    described = _read_cluster_file(options.cluster_file)
-    tls = options.tls or TlsConfig(enabled=described["tls"])
-    return Where(described["zookeeper"], options.root or described["root"], tls)
-
-
-def _read_cluster_file(path: Path) -> dict[str, Any]:
     try:
-        described = json.loads(path.read_text())
-    except OSError as problem:
-        raise OptionError(
-            f"the option cluster names {path}, which cannot be read ({problem.strerror}): the "
-            "cluster.json of a local cluster is there only while it runs"
-        ) from None
-    except ValueError:
-        described = None
-    if not isinstance(described, dict) or not {"zookeeper", "root", "tls"} <= described.keys():
-        raise OptionError(
-            f"the option cluster names {path}, which is not the cluster.json of a local cluster"
-        )
-    return described
+        described = read_cluster_file(options.cluster_file)
+    except BadClusterFile as problem:
+        raise OptionError(f"the option cluster names {options.cluster_file}: {problem}") from None
+    tls = options.tls or TlsConfig(enabled=described.tls)
+    return Where(described.zookeeper, options.root or described.root, tls)

@@ -1,0 +1,74 @@
+"""Every verb teaches: one sentence, an example, a word on each of its options."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from waltz.cli.app import app
+
+NOUNS_WITHOUT_VERBS = {"top"}
+
+
+def verbs(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command that does something, with the words that name it."""
+    nested = getattr(command, "commands", None)
+    if nested is None:
+        yield name, command
+        return
+    for word, child in nested.items():
+        yield from verbs(child, (*name, word))
+
+
+VERBS = dict(verbs(typer.main.get_command(app)))
+named = pytest.mark.parametrize("words", VERBS, ids=" ".join)
+
+
+def test_the_grammar_is_noun_and_verb() -> None:
+    assert len(VERBS) > 20
+    lengths = {words: len(words) for words in VERBS}
+    assert all(n == 2 or words[0] in NOUNS_WITHOUT_VERBS for words, n in lengths.items())
+
+
+@named
+def test_help_is_there(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"])
+    assert shown.exit_code == 0
+    assert "Usage:" in shown.output
+
+
+@named
+def test_the_first_line_is_one_sentence(words: tuple[str, ...]) -> None:
+    summary = (VERBS[words].help or "").split("\n\n")[0].replace("\n", " ").strip()
+    assert summary.endswith(".")
+    assert summary[0].isupper()
+    assert len(summary) <= 100
+
+
+@named
+def test_there_is_an_example(words: tuple[str, ...]) -> None:
+    assert f"waltz {' '.join(words)}" in (VERBS[words].epilog or "")
+
+
+@named
+def test_every_option_says_what_it_is_for(words: tuple[str, ...]) -> None:
+    silent = [param.name for param in VERBS[words].params if not getattr(param, "help", None)]
+    assert silent == []
+
+
+@named
+def test_examples_are_understood(words: tuple[str, ...]) -> None:
+    """Whatever follows a pipe or redirects is the shell's; the rest must parse."""
+    for line in (VERBS[words].epilog or "").split("\n\n")[1:]:
+        typed = line.partition("|")[2] if line.startswith("seq ") else line.partition("|")[0]
+        arguments = shlex.split(typed.partition(">")[0].partition("<")[0].strip())
+        assert arguments[0] == "waltz", line
+        verb = next((v for v in VERBS if tuple(arguments[1 : 1 + len(v)]) == v), None)
+        assert verb is not None, line
+        with VERBS[verb].make_context("waltz", arguments[1 + len(verb) :]):
+            pass

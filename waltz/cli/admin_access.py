@@ -1,0 +1,27 @@
+"""Admin ports of storages for verbs. Touches ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+
+from waltz.metadata.admin import Refused, StorageMaps
+from waltz.metadata.cluster import Cluster
+from waltz.net import TlsConfig
+from waltz.operations import StorageAdmin
+
+ANSWER_SECONDS = 10.0
+
+
+async def open_admin(
+    cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig
+) -> StorageAdmin:
+    """Connect to the admin port of a storage of the cluster.
+
+    Raises Refused if ZooKeeper does not know it, DialFailed, RemoteFailure, TimeoutError.
+    """
+    port = maps.connections.admin_ports.get(storage)
+    if port is None:
+        known = ", ".join(sorted(maps.connections.admin_ports)) or "none"
+        raise Refused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
+    async with asyncio.timeout(ANSWER_SECONDS):
+        return await StorageAdmin.open(storage, port, tls, await cluster.store_params())

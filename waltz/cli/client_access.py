@@ -1,0 +1,60 @@
+"""Clients of the log for verbs, and bounds for what they wait for. Network and ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+from waltz.cli.cluster_options import Target
+from waltz.cli.running import Failed
+from waltz.client import Client, Stream, Transaction, connect
+from waltz.client.opening import Opening
+
+ANSWER_SECONDS = 30.0
+
+
+def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
+    """Open a client whose appends give up after `ANSWER_SECONDS`."""
+    return connect(
+        where.zookeeper,
+        root=where.root,
+        tls=where.tls,
+        append_timeout=ANSWER_SECONDS,
+        max_in_flight=max_in_flight,
+    )
+
+
+async def high_water_marks(client: Client, partitions: Iterable[int] | None) -> dict[int, int]:
+    """Return the marks of ``partitions``, None for all. Raises Failed if one is not told."""
+    wanted = range(client.num_partitions) if partitions is None else list(partitions)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            marks = await asyncio.gather(*(client.high_water_mark(p) for p in wanted))
+    except TimeoutError:
+        raise Failed(
+            f"no server answered for all of the partitions within {ANSWER_SECONDS:g} s; "
+            "find out why with: waltz cluster verify"
+        ) from None
+    return dict(zip(wanted, marks, strict=True))
+
+
+async def without_silence(
+    stream: Stream, seconds: float | None
+) -> AsyncIterator[list[Transaction]]:
+    """Yield the batches of ``stream``; None: however long they take.
+
+    Raises Failed when nothing comes for ``seconds`` although the stream has not ended.
+    """
+    batches = stream.batches()
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                batch = await anext(batches, None)
+        except TimeoutError:
+            raise Failed(
+                f"nothing more came within {seconds:g} s although the log goes on; find out why "
+                "with: waltz cluster verify, or wait longer with --timeout"
+            ) from None
+        if batch is None:
+            return
+        yield batch

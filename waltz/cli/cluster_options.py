@@ -1,0 +1,144 @@
+"""Which cluster a verb is about: four options, declared once for all verbs. Reads settings files.
+
+A verb of the class `ClusterCommand` has them beside its own, and finds what they name by `target`::
+
+    @app.command("show", cls=ClusterCommand)
+    def show_command(context: typer.Context) -> None:
+        where = target(context)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from waltz.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
+from waltz.config import ConfigError, read_settings, tls_config, tls_keys
+from waltz.net import PLAINTEXT, TlsConfig
+
+LOCAL_DIRECTORY = Path("waltz-local")
+_DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"
+_PANEL = "Which cluster"
+
+
+class CannotTell(typer.BadParameter):
+    """The command line does not say which cluster is meant, or not in a way that is understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that a verb is about."""
+
+    zookeeper: str
+    root: str
+    tls: TlsConfig
+
+
+def named(
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            "-z",
+            envvar="WALTZ_ZOOKEEPER",
+            metavar="HOST:PORT[,…]",
+            help="Where ZooKeeper is.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root",
+            "-r",
+            envvar="WALTZ_ROOT",
+            metavar="PATH",
+            help=f"The cluster's znode. Without it: {DEFAULT_ROOT}.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster",
+            "-c",
+            envvar="WALTZ_CLUSTER",
+            metavar="FILE",
+            help="cluster.json of a local cluster, in place of the other options. "
+            f"Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    tls: Annotated[
+        str | None,
+        typer.Option(
+            "--tls",
+            envvar="WALTZ_TLS",
+            metavar="on|off|FILE",
+            help="Whether connections are secured; FILE is YAML with certificate, key and ca, "
+            "which are PEM files, and serverName. Without it: on, or what the cluster file says.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+) -> Target:
+    """Return the cluster that the options name. Raises CannotTell."""
+    if cluster is None and zookeeper is None and _DEFAULT_CLUSTER_FILE.exists():
+        cluster = _DEFAULT_CLUSTER_FILE
+    if cluster is not None:
+        try:
+            described = read_cluster_file(cluster)
+        except BadClusterFile as problem:
+            raise CannotTell(str(problem)) from problem
+        secured = tls_named(tls, default=TlsConfig() if described.tls else PLAINTEXT)
+        return Target(zookeeper or described.zookeeper, root or described.root, secured)
+    if zookeeper is None:
+        raise CannotTell(
+            "which cluster? Name it with --zookeeper HOST:PORT (and --root), or with --cluster "
+            "FILE; or start one here with: waltz local up"
+        )
+    return Target(zookeeper, root or DEFAULT_ROOT, tls_named(tls, default=TlsConfig()))
+
+
+def _declared() -> list[Any]:
+    """Return the options that the signature of `named` declares, as the command line has them."""
+    declaring = typer.Typer(add_completion=False)
+    declaring.command()(named)
+    return list(typer.main.get_command(declaring).params)
+
+
+class ClusterCommand(TyperCommand):
+    """A verb about a cluster: it has the options of `named` beside its own."""
+
+    def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
+        self._which = _declared()
+        super().__init__(name, params=[*(params or ()), *self._which], **rest)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Find out which cluster is meant, leave it where `target` looks, and do the verb."""
+        ctx.obj = named(**{option.name: ctx.params.pop(option.name) for option in self._which})
+        return super().invoke(ctx)
+
+
+def target(context: typer.Context) -> Target:
+    """Return the cluster that the command line of a `ClusterCommand` names."""
+    found = context.obj
+    assert isinstance(found, Target), "the verb is not a ClusterCommand"
+    return found
+
+
+def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
+    """Return what ``on``, ``off`` or the path of a file means. Raises CannotTell."""
+    if option is None:
+        return default
+    if option.lower() == "off":
+        return PLAINTEXT
+    if option.lower() == "on":
+        return TlsConfig()
+    try:
+        return tls_config(read_settings(Path(option), tls_keys(""), {}), "")
+    except ConfigError as problem:
+        raise CannotTell(f"--tls must be on, off or a file: {problem}") from problem

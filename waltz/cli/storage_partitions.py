@@ -1,0 +1,320 @@
+"""``waltz storage``: which partitions storages hold, and their switches. ZooKeeper, the network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from waltz.cli.admin_access import open_admin
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.options import DryRun, OnOff, Partitions, Storage, Yes, confirm, examples, parsed
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import Shown
+from waltz.cli.running import Failed, opened, run
+from waltz.cli.storage_rows import synced
+from waltz.metadata import admin as changes
+from waltz.metadata.cluster import Cluster
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure
+from waltz.operations import SyncStep, read_partitions, sync_storage
+from waltz.protocol.admin import Switch
+from waltz.ranges import format_partitions, parse_partitions
+
+app = typer.Typer()
+
+_POLL_SECONDS = 0.1
+
+
+class Side(StrEnum):
+    """Who is told of an assignment."""
+
+    ZOOKEEPER = "zookeeper"
+    STORAGE = "storage"
+
+
+Only = Annotated[
+    Side | None, typer.Option("--only", help="Tell only ZooKeeper, or only the storage.")
+]
+
+
+@app.command(
+    "assign",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz storage assign storage-3:55280 0-6,7,10-16",
+        "waltz storage assign storage-3:55280 4 --only storage",
+    ),
+)
+def assign_command(
+    context: typer.Context,
+    storage: Storage,
+    partitions: Partitions,
+    only: Only = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a running storage a replica of each of these partitions.
+
+    The storage makes them first, then ZooKeeper is told; servers react by filling them. In between
+    they can be filled offline: see waltz storage recover-partition.
+    """
+    where, wanted = target(context), parsed(parse_partitions, partitions)
+
+    async def assign() -> None:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            if only is not Side.STORAGE:
+                count = (await found.params()).num_partitions
+                changes.assign_partitions(maps, storage, wanted, count)
+            if only is not Side.ZOOKEEPER:
+                async with await open_admin(found, maps, storage, where.tls) as admin:
+                    held = await admin.partitions()
+                    missing = [p for p in wanted if p not in held]
+                    if missing and not dry_run:
+                        await admin.assign(missing)
+            if only is not Side.STORAGE and not dry_run:
+                await found.assign_partitions(storage, wanted)
+
+    run(assign())
+    has = "would have" if dry_run else "now has"
+    say(f"storage {storage} {has} partitions {format_partitions(wanted)}")
+
+
+@app.command(
+    "unassign",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz storage unassign storage-3:55280 4",
+        "waltz storage unassign storage-3:55280 0-6 --delete-files --yes",
+        "waltz storage unassign storage-3:55280 4 --only zookeeper",
+    ),
+)
+def unassign_command(
+    context: typer.Context,
+    storage: Storage,
+    partitions: Partitions,
+    delete_files: Annotated[
+        bool, typer.Option("--delete-files", "-d", help="Delete their files, too.")
+    ] = False,
+    only: Only = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds servers have to let go.")
+    ] = 30.0,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Take the replicas of these partitions away from a storage.
+
+    ZooKeeper is told first; when the servers have begun sessions without them, the storage drops
+    them. For a storage that is gone for good: --only zookeeper.
+    """
+    where, wanted = target(context), parsed(parse_partitions, partitions)
+    shown = format_partitions(wanted)
+    if delete_files and not dry_run:
+        confirm(f"the files of partitions {shown} at {storage} go", yes=yes)
+
+    async def unassign() -> None:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            if only is not Side.STORAGE:
+                changes.unassign_partitions(maps, storage, wanted)
+                if not dry_run:
+                    await found.unassign_partitions(storage, wanted)
+            if only is not Side.ZOOKEEPER and not dry_run:
+                async with await open_admin(found, maps, storage, where.tls) as admin:
+                    if only is not Side.STORAGE:
+                        await _let_go(found, storage, wanted, timeout)
+                    await admin.unassign(wanted, delete_files=delete_files)
+
+    run(unassign(), seconds=None)
+    say(f"storage {storage} {'would have' if dry_run else 'has'} partitions {shown} no longer")
+
+
+@app.command(
+    "auto-assign", cls=ClusterCommand, epilog=examples("waltz storage auto-assign 0 --dry-run")
+)
+def auto_assign_command(
+    context: typer.Context,
+    group: Annotated[int, typer.Argument(min=0, help="A group without any partitions.")],
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Deal all partitions to the running storages of a group, round-robin."""
+    where = target(context)
+
+    async def assign() -> Mapping[str, SyncStep]:
+        async with opened(where) as found, AsyncExitStack() as stack:
+            maps, count = await found.storage_maps(), (await found.params()).num_partitions
+            dealt = changes.auto_assign(maps, group, count).assignments.partitions
+            # All are reached before anything is changed.
+            admins = {
+                storage: await stack.enter_async_context(
+                    await open_admin(found, maps, storage, where.tls)
+                )
+                for storage in maps.group_members(group)
+            }
+            if dry_run:
+                return {storage: SyncStep(dealt[storage], ()) for storage in admins}
+            await found.auto_assign(group)
+            dealt = (await found.replica_assignments()).value.partitions
+            return {s: await sync_storage(admin, dealt[s]) for s, admin in admins.items()}
+
+    show(output, _synced(run(assign())))
+
+
+@app.command(
+    "sync",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage sync --dry-run", "waltz storage sync storage-3:55280"),
+)
+def sync_command(
+    context: typer.Context,
+    storages: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[HOST:PORT]...", help="Which storages. Without any: all."),
+    ] = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make storages hold exactly the partitions that ZooKeeper gives them.
+
+    This is what a storage needs whose disk was replaced. Files of partitions that a storage gives
+    up stay on its disk.
+    """
+    steps, failures = run(_sync_all(target(context), storages, dry_run=dry_run))
+    show(output, _synced(steps))
+    for failure in failures:
+        say(f"waltz: {failure}")
+    if failures:
+        raise typer.Exit(1)
+
+
+@app.command(
+    "availability",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz storage availability storage-3:55280 0-6 off",
+        "waltz storage availability storage-3:55280 0-6 on",
+    ),
+)
+def availability_command(
+    context: typer.Context,
+    storage: Storage,
+    partitions: Partitions,
+    state: Annotated[OnOff, typer.Argument(help="Whether servers may use them.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Switch reading and writing of partitions at one storage on or off, both at once.
+
+    A replica that is switched off can be filled from another with: waltz storage recover-partition
+    """
+    where, wanted = target(context), parsed(parse_partitions, partitions)
+
+    async def switch() -> None:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            async with await open_admin(found, maps, storage, where.tls) as admin:
+                _check_held(storage, wanted, await admin.partitions())
+                if not dry_run:
+                    await admin.set_available(wanted, available=state is OnOff.ON)
+
+    run(switch())
+    verb = "would be switched" if dry_run else "are switched"
+    say(f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}")
+
+
+@app.command(
+    "switch",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz storage switch storage-3:55280 0-6 --write off",
+        "waltz storage switch storage-3:55280 0-6 --read on --write on",
+    ),
+)
+def switch_command(
+    context: typer.Context,
+    storage: Storage,
+    partitions: Partitions,
+    read: Annotated[OnOff | None, typer.Option(help="Whether servers may read them.")] = None,
+    write: Annotated[OnOff | None, typer.Option(help="Whether servers may write them.")] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Switch reading or writing of partitions at one storage on or off, each by itself.
+
+    Storages of Waltz 0.13.2 have one switch for both: see waltz storage availability.
+    """
+    where, wanted = target(context), parsed(parse_partitions, partitions)
+    orders = {Switch.READ: read, Switch.WRITE: write}
+    given = {switch: state is OnOff.ON for switch, state in orders.items() if state is not None}
+    if not given:
+        raise typer.BadParameter("say which: --read on|off, --write on|off, or both")
+
+    async def switch() -> None:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            async with await open_admin(found, maps, storage, where.tls) as admin:
+                _check_held(storage, wanted, await admin.partitions())
+                for which, on in given.items() if not dry_run else ():
+                    await admin.switch(wanted, which, on=on)
+
+    run(switch())
+    done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
+    verb = "would be switched" if dry_run else "are switched"
+    say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
+
+
+def _check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:
+    if missing := sorted(set(wanted) - held.keys()):
+        raise Failed(
+            f"storage {storage} does not hold partitions {format_partitions(missing)}; it holds "
+            f"{format_partitions(held)}"
+        )
+
+
+async def _let_go(
+    cluster: Cluster, storage: str, partitions: Iterable[int], timeout_seconds: float
+) -> None:
+    """Return when no partition's present session has a replica on ``storage``. Raises Failed."""
+    count = (await cluster.params()).num_partitions
+    users: list[int] = []
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            while True:
+                metadata = await read_partitions(cluster, count)
+                users = [p for p in partitions if p in metadata and storage in metadata[p].replicas]
+                if not users:
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise Failed(
+            f"partitions {format_partitions(users)} have not begun a session without {storage} "
+            f"within {timeout_seconds:g} s; ZooKeeper gives them to it no longer, but it still "
+            "holds them. When servers are running: waltz storage sync"
+        ) from None
+
+
+async def _sync_all(
+    where: Target, storages: Iterable[str] | None, *, dry_run: bool
+) -> tuple[dict[str, SyncStep], list[str]]:
+    """Return what was changed per storage, and what went wrong with the others."""
+    steps: dict[str, SyncStep] = {}
+    failures: list[str] = []
+    async with opened(where) as found:
+        maps = await found.storage_maps()
+        for storage in storages or sorted(maps.assignments.partitions):
+            try:
+                async with await open_admin(found, maps, storage, where.tls) as admin:
+                    wanted = maps.assignments.partitions.get(storage, ())
+                    steps[storage] = await sync_storage(admin, wanted, dry_run=dry_run)
+            except (DialFailed, ConnectionLost, RemoteFailure, changes.Refused) as problem:
+                failures.append(f"storage {storage}: {problem}")
+            except TimeoutError:
+                failures.append(f"storage {storage} does not answer")
+    return steps, failures
+
+
+def _synced(steps: Mapping[str, SyncStep]) -> Shown:
+    return synced({s: (step.assigned, step.unassigned) for s, step in steps.items()})

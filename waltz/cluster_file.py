@@ -1,0 +1,43 @@
+"""Reads ``cluster.json``, by which a local cluster is named. Touches that file.
+
+`waltz.local` writes it; whoever wants to use the cluster needs no more than what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_ROOT = "/waltz"
+"""The znode of a cluster when nobody names another."""
+
+
+class BadClusterFile(ValueError):
+    """The file does not describe a local cluster; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """Where a local cluster's ZooKeeper is, its znode there, and whether it uses TLS."""
+
+    zookeeper: str
+    root: str
+    tls: bool
+
+
+def read_cluster_file(path: Path) -> ClusterFile:
+    """Return what ``path`` says of a cluster. Raises BadClusterFile."""
+    try:
+        described = json.loads(path.read_text())
+    except OSError as problem:
+        raise BadClusterFile(
+            f"cannot read {path}: {problem.strerror}; the cluster.json of a local cluster is there "
+            "only while it runs: start one with waltz local up"
+        ) from problem
+    except ValueError:
+        described = None
+    match described:
+        case {"zookeeper": str(zookeeper), "root": str(root), "tls": bool(tls)}:
+            return ClusterFile(zookeeper, root, tls)
+    raise BadClusterFile(f"{path} is not the cluster.json of a local cluster")
