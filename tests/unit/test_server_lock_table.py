@@ -32,10 +32,10 @@ def test_against_a_table_of_exact_locks(
             table.end(table.slots(done), mark if commits else None)
             taken |= dict.fromkeys(done, mark) if commits else {}
         held = {lock for each in opened for lock in each}
-        held_slots = set(table.slots(held))
+        held_slots = {slot for slots in table.slots(held) for slot in slots}
         for lock in seen:
             slots = table.slots((lock,))
-            assert table.any_open(slots) == (set(slots) <= held_slots)
+            assert table.any_open(slots) == (set(*slots) <= held_slots)
             assert table.any_open(slots) or lock not in held
             assert taken.get(lock, START) <= table.last_taken(slots) <= mark
     assert table.last_taken(()) == -1

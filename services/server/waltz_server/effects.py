@@ -14,6 +14,7 @@ from typing import Any
 from waltz.metadata.formats import PartitionMetadata
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
+from waltz_server.lock_table import Slots
 
 
 @dataclass(eq=False, slots=True)
@@ -32,9 +33,9 @@ class Append:
     write_locks: tuple[int, ...] = ()
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
-    taken: tuple[int, ...] = ()
+    taken: Slots = ()
     """Slots of write and append locks, held while this is open. The lock table's, like the next."""
-    checked: tuple[int, ...] = ()
+    checked: Slots = ()
     """Slots of write and read locks: not to have been taken after ``client_mark``."""
 
 

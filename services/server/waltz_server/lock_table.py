@@ -15,11 +15,15 @@ _INCREMENT = 12345
 _HASH_MASK = 0xFFFF_FFFF
 _SLOT_MASK = 0x3FFF_FFFF
 
-Slots = tuple[int, ...]
+Slots = tuple[tuple[int, int, int], ...]
+"""Three slots for each lock."""
 
 
 class LockTable:
-    """Marks and open counts of ``size`` slots. Slots of several locks come three after three."""
+    """Marks and open counts of ``size`` slots.
+
+    It is asked several times per append, so each loop names a lock's three slots at once.
+    """
 
     def __init__(self, size: int, high_water_mark: int) -> None:
         assert size > 0
@@ -35,14 +39,14 @@ class LockTable:
             a = (lock * _MULTIPLIER + _INCREMENT) & _HASH_MASK
             b = (a * _MULTIPLIER + _INCREMENT) & _HASH_MASK
             c = (b * _MULTIPLIER + _INCREMENT) & _HASH_MASK
-            slots += ((a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size)
+            slots += (((a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size),)
         return slots
 
     def any_open(self, slots: Slots) -> bool:
         """Whether one of the locks in ``slots`` may be held by an open append."""
         is_open = self._open
-        for i in range(0, len(slots), 3):
-            if is_open[slots[i]] and is_open[slots[i + 1]] and is_open[slots[i + 2]]:
+        for a, b, c in slots:  # noqa: SIM110 - a generator would cost more than all it does
+            if is_open[a] and is_open[b] and is_open[c]:
                 return True
         return False
 
@@ -50,8 +54,12 @@ class LockTable:
         """Return the transaction that took the latest of the locks in ``slots``, -1 without any."""
         marks = self._marks
         latest = -1
-        for i in range(0, len(slots), 3):
-            estimate = min(marks[slots[i]], marks[slots[i + 1]], marks[slots[i + 2]])
+        for a, b, c in slots:
+            estimate = marks[a]
+            if marks[b] < estimate:
+                estimate = marks[b]
+            if marks[c] < estimate:
+                estimate = marks[c]
             if estimate > latest:
                 latest = estimate
         return latest
@@ -59,16 +67,20 @@ class LockTable:
     def begin(self, slots: Slots) -> None:
         """An append that takes ``slots`` is now open."""
         is_open = self._open
-        for slot in slots:
-            is_open[slot] += 1
+        for a, b, c in slots:
+            is_open[a] += 1
+            is_open[b] += 1
+            is_open[c] += 1
 
     def end(self, slots: Slots, transaction_id: int | None) -> None:
         """The append is resolved: committed as ``transaction_id``, or failed (None)."""
         is_open, marks = self._open, self._marks
-        for slot in slots:
-            is_open[slot] -= 1
+        for a, b, c in slots:
+            is_open[a] -= 1
+            is_open[b] -= 1
+            is_open[c] -= 1
             if transaction_id is not None:
-                marks[slot] = transaction_id
+                marks[a] = marks[b] = marks[c] = transaction_id
 
     def assume(self, high_water_mark: int) -> None:
         """Hold every lock for taken at ``high_water_mark``.
