@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.partition_world import mounted, new_world, opened, put, said
+from tests.partition_world import NAMES, mounted, new_world, opened, put, said
 from tests.scripted_storages import World, append
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
