@@ -1,0 +1,229 @@
+"""The blocking facade, on a mock cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import waltz
+from waltz import mock
+from waltz.blocking import BlockingClient, WrongProcess, WrongThread, opened
+
+
+@pytest.fixture
+def cluster() -> mock.MockCluster:
+    return mock.MockCluster(partitions=2)
+
+
+@pytest.fixture
+def client(cluster: mock.MockCluster) -> Iterator[BlockingClient[bytes]]:
+    with opened(cluster.connect()) as client:
+        yield client
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run ``work`` on a thread; what it returns or raises comes into the list."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_calls_of_the_same_names(client: BlockingClient[bytes]) -> None:
+    assert client.num_partitions == 2
+    assert client.append(0, b"a", header=3) == 0
+    assert client.append(0, b"b") == 1
+    assert client.read(0, 1) == b"b"
+    assert client.high_water_mark(0) == 1
+    assert client.mount(0) == 1
+    client.flush()
+    assert client.pending == 0
+    assert [(t.id, t.header, t.data) for t in client.stream(0, until=1, data=True)] == [
+        (0, 3, b"a"),
+        (1, 0, b"b"),
+    ]
+    batches = list(client.stream({0: -1}, until=1).batches())
+    assert [t.id for batch in batches for t in batch] == [0, 1]
+    assert client.metrics()["gauges"]["waltz-client.client-id"]["value"] == client.client_id
+
+
+def test_errors_are_the_same(client: BlockingClient[bytes]) -> None:
+    with pytest.raises(waltz.PartitionUnknown):
+        client.append(7, b"x")
+    with pytest.raises(waltz.TransactionNotFound):
+        client.read(0, 5)
+    row = [waltz.Lock("row", 1)]
+    client.append(0, b"x", write_locks=row)
+    with pytest.raises(waltz.LockFailed):
+        client.append(0, b"y", write_locks=row, mark=-1)
+
+
+def test_build_runs_on_the_callers_thread_and_may_use_the_client(
+    client: BlockingClient[bytes],
+) -> None:
+    threads = []
+
+    def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        threads.append(threading.current_thread())
+        if attempt.number == 1:
+            client.append(0, b"in between", write_locks=[waltz.Lock("row", 1)])
+        seen = list(client.stream(0, until=attempt.mark))
+        return waltz.Draft(b"%d" % len(seen), write_locks=[waltz.Lock("row", 1)])
+
+    client.append(0, b"first")
+    assert client.submit(0, build) == 2
+    assert client.read(0, 2) == b"2"
+    assert threads == [threading.current_thread()] * 2
+    assert client.submit(0, lambda _: None) is None
+
+
+def test_what_build_raises_is_raised(client: BlockingClient[bytes]) -> None:
+    def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.submit(0, build)
+    with pytest.raises(KeyboardInterrupt):
+        client.submit(0, lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert client.append(0, b"goes on") == 0
+
+
+def test_time_that_runs_out_while_building_is_said(client: BlockingClient[bytes]) -> None:
+    entered = threading.Event()
+
+    def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        entered.wait(0.2)
+        return waltz.Draft(b"late")
+
+    with pytest.raises(waltz.ClusterUnreachable, match="build did not return"):
+        client.submit(0, build, timeout=0.02)
+
+
+def test_threads_share_a_client_and_a_stream(client: BlockingClient[bytes]) -> None:
+    count = 50
+    workers = [in_thread(lambda: [client.append(0, b"x") for _ in range(count)]) for _ in range(4)]
+    for thread, _ in workers:
+        thread.join(20)
+    ids = [i for _, results in workers for i in results[0]]
+    assert sorted(ids) == list(range(4 * count))
+    stream = client.stream(0, until=4 * count - 1)
+    takers = [in_thread(lambda: [t.id for t in stream]) for _ in range(3)]
+    for thread, _ in takers:
+        thread.join(20)
+    assert sorted(i for _, results in takers for i in results[0]) == list(range(4 * count))
+
+
+def test_closing_wakes_whoever_waits(cluster: mock.MockCluster) -> None:
+    client = opened(cluster.connect())
+    stream = client.stream(0, data=True)
+    client.append(0, b"x")
+    assert next(stream).id == 0
+    waiting, results = in_thread(lambda: next(stream))
+    other, others = in_thread(client.close)
+    client.close()
+    waiting.join(10)
+    other.join(10)
+    assert isinstance(results[0], waltz.ClientClosed)
+    assert others == [None]
+    with pytest.raises(waltz.ClientClosed):
+        client.append(0, b"x")
+    with pytest.raises(waltz.ClientClosed):
+        next(stream)
+    stream.close()
+
+
+def test_a_closed_stream_ends(client: BlockingClient[bytes]) -> None:
+    with client.stream(0) as stream:
+        waiting, results = in_thread(lambda: next(stream))
+    waiting.join(10)
+    assert isinstance(results[0], waltz.ClientClosed)
+
+
+def test_a_call_on_the_clients_own_thread_is_refused(client: BlockingClient[bytes]) -> None:
+    async def call() -> None:
+        client.append(0, b"x")
+
+    with pytest.raises(WrongThread, match="wait for itself"):
+        client._thread.call(call())
+
+
+def test_what_cannot_be_opened_leaves_no_thread() -> None:
+    before = threading.active_count()
+
+    async def fails() -> waltz.LogClient[bytes]:
+        raise waltz.ClusterNotFound("nothing there")
+
+    with pytest.raises(waltz.ClusterNotFound):
+        opened(fails())
+    assert threading.active_count() == before
+
+
+FORKED = """
+import os, sys
+from waltz import mock
+from waltz.blocking import WrongProcess, opened
+client = opened(mock.MockCluster(1).connect())
+client.append(0, b"before")
+child = os.fork()
+if child == 0:
+    try:
+        client.append(0, b"in the child")
+    except WrongProcess as error:
+        assert str(os.getppid()) in str(error)
+        sys.exit(7)
+    sys.exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert client.append(0, b"after") == 1
+print("the parent goes on")
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_a_fork_has_no_client_and_disturbs_none() -> None:
+    ended = run(FORKED)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the parent goes on\n", "")
+
+
+def test_a_program_may_end_without_closing() -> None:
+    ended = run(
+        "from waltz import mock\n"
+        "from waltz.blocking import opened\n"
+        "client = opened(mock.MockCluster(1).connect())\n"
+        "stream = client.stream(0)\n"
+        "client.append(0, b'x')\n"
+        "next(stream)\n"
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_wrong_process_names_the_other() -> None:
+    assert str(os.getpid()) in str(WrongProcess(os.getpid()))
+
+
+async def test_it_may_be_used_from_a_thread_of_an_asyncio_program(
+    cluster: mock.MockCluster,
+) -> None:
+    def work() -> int:
+        with opened(cluster.connect()) as client:
+            return client.append(0, b"x")
+
+    assert await asyncio.to_thread(work) == 0

@@ -1,0 +1,120 @@
+"""An event loop on a thread of its own, for callers that have none. Starts and ends that thread."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from waltz.client import ClientClosed, WaltzError
+
+T = TypeVar("T")
+
+
+class WrongProcess(WaltzError):
+    """The client was opened by another process, of which this one is a fork."""
+
+    def __init__(self, opened_in: int) -> None:
+        super().__init__(
+            f"this client was opened by process {opened_in}, of which this is a fork; its "
+            "connections stay there: open another one here, after the fork"
+        )
+
+
+class WrongThread(WaltzError):
+    """A blocking call was made on the thread that would have to do the work."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a blocking call on the client's own thread would wait for itself for ever: make it "
+            "on another thread, or use the client with asyncio (waltz.connect)"
+        )
+
+
+class EventLoopThread:
+    """Runs coroutines for callers on other threads.
+
+    It is a daemon: it ends with the process, and in good order if that ends in good order.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._handing = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing can be run any more."""
+        return self._stopped
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` to its end and return what it returns.
+
+        An interruption of the caller, such as KeyboardInterrupt, cancels it. Raises what ``work``
+        raises, ClientClosed after `stop`, WrongProcess, WrongThread.
+        """
+        return self.result(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run ``work`` in the background. Raises what `call` raises of its own."""
+        try:
+            if os.getpid() != self._pid:
+                raise WrongProcess(self._pid)
+            if threading.current_thread() is self._thread:
+                raise WrongThread
+            # What the loop was handed before it was told to stop is still begun, and so cancelled.
+            with self._handing:
+                if self._stopped:
+                    raise ClientClosed
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+
+    @staticmethod
+    def result(future: concurrent.futures.Future[T]) -> T:
+        """Return the result of what was started, as `call` does."""
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            # Nobody but `stop` cancels it behind the caller's back.
+            raise ClientClosed from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Cancel what runs and end the thread. May be called again, and in a fork does nothing."""
+        if os.getpid() != self._pid:
+            return
+        with self._handing:
+            if self._stopped:
+                return
+            self._stopped = True
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        atexit.unregister(self.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._cancel_all()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -1,0 +1,162 @@
+"""The logs of a mock cluster, which clients of several threads and event loops share. Threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from waltz.client import PartitionUnknown, Transaction
+from waltz.mock.faults import Draws, Fate, Faults
+from waltz.mock.log import Entry, MockLog, Request
+from waltz.protocol.records import NO_TRANSACTION
+
+
+class SharedLogs:
+    """The partitions of a mock cluster, what is to go wrong with them, and who waits for them."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        *,
+        seed: int = 0,
+        name: str = "mock",
+        faults: Faults | None = None,
+    ) -> None:
+        if partitions < 1:
+            raise ValueError(f"{partitions} partitions: a cluster has at least one")
+        self.num_partitions = partitions
+        self.name = name
+        self.faults = faults or Faults()
+        self._seed = seed
+        self._clients = 0
+        self._lock = threading.RLock()
+        self._logs = [MockLog() for _ in range(partitions)]
+        self._ordered: list[deque[Fate]] = [deque() for _ in range(partitions)]
+        self._ordered_conflicts = [0] * partitions
+        self._suspended: dict[int, int] = {}
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def fail_next_append(self, partition: int, *, committed: bool) -> None:
+        """Have the next append that nothing else was ordered for raise AppendUncertain.
+
+        ``committed`` says whether it is in the log nevertheless.
+        """
+        self._check(partition)
+        with self._lock:
+            fate = Fate.UNCERTAIN_COMMITTED if committed else Fate.UNCERTAIN_ABSENT
+            self._ordered[partition].append(fate)
+
+    def fail_next_lock(self, partition: int) -> None:
+        """Have the next append with write or read locks raise LockFailed."""
+        self._check(partition)
+        with self._lock:
+            self._ordered_conflicts[partition] += 1
+
+    def suspend_feed(self, partition: int) -> None:
+        """Show nobody anything new of the partition: streams stand still, appends wait."""
+        self._check(partition)
+        with self._lock:
+            self._suspended.setdefault(partition, self._logs[partition].mark)
+
+    def resume_feed(self, partition: int) -> None:
+        """Show what has come meanwhile, and everything from now on."""
+        self._check(partition)
+        with self._lock:
+            self._suspended.pop(partition, None)
+            self.changed()
+
+    def transactions(self, partition: int) -> list[Transaction[bytes]]:
+        """Return everything that is in the partition's log, as bytes."""
+        self._check(partition)
+        with self._lock:
+            entries = list(self._logs[partition].entries)
+        return [Transaction(partition, e.id, e.req_id, e.header, e.data) for e in entries]
+
+    # What follows is for clients and streams.
+
+    def mark(self, partition: int) -> int:
+        """Return the last id in the log."""
+        with self._lock:
+            return self._logs[partition].mark
+
+    def fed(self, partition: int) -> int:
+        """Return the last id that feeds show."""
+        with self._lock:
+            return self._suspended.get(partition, self._logs[partition].mark)
+
+    def between(self, partition: int, after: int, until: int, most: int) -> Iterable[Entry]:
+        """Return entries after ``after``, up to ``until`` and ``most`` of them."""
+        with self._lock:
+            return self._logs[partition].between(after, until, most)
+
+    def new_client_id(self) -> int:
+        """Return an id that no client had before."""
+        with self._lock:
+            self._clients += 1
+            return self._clients
+
+    def draws(self, client_id: int, partition: int) -> Draws:
+        """Return a client's chances."""
+        return Draws(self._seed, client_id, partition)
+
+    def take(self, request: Request, draws: Draws) -> tuple[Fate, int]:
+        """Decide about an append, and take it if that is its fate.
+
+        Returns its fate and its id; for CONFLICT the id that must have been seen.
+        """
+        partition = request.req_id.partition
+        with self._lock:
+            log = self._logs[partition]
+            fate = self._fate(
+                partition, draws, checked=bool(request.write_locks + request.read_locks)
+            )
+            if fate is Fate.CONFLICT:
+                return fate, log.mark
+            if fate in (Fate.LOST, Fate.UNCERTAIN_ABSENT):
+                return fate, NO_TRANSACTION
+            conflict = log.conflict(request)
+            if conflict != NO_TRANSACTION:
+                return Fate.CONFLICT, conflict
+            transaction_id = log.append(request)
+            self.changed()
+            return fate, transaction_id
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when ``condition()`` is true; it is asked whenever something has changed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._lock:
+                if condition():
+                    return
+                waiting = (loop, asyncio.Event())
+                self._waiting.append(waiting)
+            try:
+                await waiting[1].wait()
+            finally:
+                with self._lock:
+                    self._waiting = [each for each in self._waiting if each is not waiting]
+
+    def changed(self) -> None:
+        """Have everybody look again who waits."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            for loop, event in waiting:
+                # A loop that was closed has nobody left to tell.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(event.set)
+
+    def _fate(self, partition: int, draws: Draws, *, checked: bool) -> Fate:
+        drawn = draws.fate(self.faults, checked=checked)
+        if checked and self._ordered_conflicts[partition]:
+            self._ordered_conflicts[partition] -= 1
+            return Fate.CONFLICT
+        if self._ordered[partition]:
+            return self._ordered[partition].popleft()
+        return drawn
+
+    def _check(self, partition: int) -> None:
+        if not 0 <= partition < self.num_partitions:
+            raise PartitionUnknown(partition, self.num_partitions)

@@ -1,0 +1,100 @@
+"""A stream of a mock cluster. Waits on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self
+
+from waltz.client import ClientAhead, ClientClosed, Transaction
+from waltz.client.stream import BATCH
+from waltz.client.values import DataT_co
+from waltz.mock.faults import Draws
+from waltz.mock.shared import SharedLogs
+
+
+class MockStream(Generic[DataT_co]):
+    """Transactions of one or several partitions, as `waltz.Stream` gives them.
+
+    ``make_data`` makes of the bytes what is shown as the data.
+    """
+
+    def __init__(
+        self,
+        cluster: SharedLogs,
+        marks: Mapping[int, int],
+        until: Mapping[int, int],
+        make_data: Callable[[bytes], Any],
+        draws: Draws,
+        handed: Callable[[int, int], None],
+    ) -> None:
+        self._cluster = cluster
+        self._until = dict(until)
+        self._marks = {p: mark for p, mark in marks.items() if mark < until.get(p, mark + 1)}
+        self._make_data = make_data
+        self._draws = draws
+        self._handed = handed
+        self._begun = False
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:
+        async for batch in self.batches():
+            for transaction in batch:
+                yield transaction
+
+    async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
+        """See `waltz.Stream.batches`."""
+        if self._begun or self._closed:
+            raise ClientClosed
+        self._begun = True
+        try:
+            while self._marks:
+                await self._cluster.until(self._something)
+                await asyncio.sleep(self._draws.delay(self._cluster.faults))
+                if self._closed:
+                    raise ClientClosed
+                for partition in list(self._marks):
+                    if batch := self._take(partition):
+                        self._handed(partition, len(batch))
+                        yield batch
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the stream. May be called again."""
+        self._closed = True
+        self._cluster.changed()
+
+    def _something(self) -> bool:
+        return self._closed or any(
+            self._cluster.fed(partition) > mark or self._cluster.mark(partition) < mark
+            for partition, mark in self._marks.items()
+        )
+
+    def _take(self, partition: int) -> list[Transaction[DataT_co]]:
+        mark, fed = self._marks[partition], self._cluster.fed(partition)
+        if self._cluster.mark(partition) < mark:
+            raise ClientAhead(partition, mark, self._cluster.mark(partition))
+        until = self._until.get(partition, fed)
+        entries = self._cluster.between(partition, mark, min(fed, until), BATCH)
+        batch = [
+            Transaction(partition, e.id, e.req_id, e.header, self._make_data(e.data))
+            for e in entries
+        ]
+        if batch:
+            self._marks[partition] = batch[-1].id
+            if batch[-1].id == self._until.get(partition):
+                del self._marks[partition]
+        return batch
