@@ -10,7 +10,7 @@ from waltz.protocol import storage
 from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.durability import SegmentDurability
-from waltz_storage.engine import Append, Arrival, Ask, Engine
+from waltz_storage.engine import AppendJob, Arrival, AskJob, Engine
 
 
 class Inline(Executor):
@@ -76,5 +76,5 @@ class InlineEngine:
 def arrival(request: Any, reply: Callable[[Any], None]) -> Arrival:
     """Return the arrival of a request of a server."""
     if isinstance(request, storage.AppendRequest):
-        return Arrival(request.partition, Append(request, reply, 0.0))
-    return Arrival(request.partition, Ask(request, reply))
+        return Arrival(request.partition, AppendJob(request, reply, 0.0))
+    return Arrival(request.partition, AskJob(request, reply))

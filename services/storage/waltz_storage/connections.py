@@ -18,7 +18,7 @@ from waltz.net import FrameConnection
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.admin_desk import AdminDesk
-from waltz_storage.engine import Append, Arrival, Ask
+from waltz_storage.engine import AppendJob, Arrival, AskJob
 from waltz_storage.errors import RequestRefused
 
 log = logging.getLogger(__name__)
@@ -135,10 +135,10 @@ class ServerConnection:
             weight = _WEIGHTS.get(type(request), len(body))
             reply = partial(self._answer, weight)
             if isinstance(request, storage.AppendRequest):
-                job: Append | Ask = Append(request, reply, now)
+                job: AppendJob | AskJob = AppendJob(request, reply, now)
             else:
                 # An answer sent as a request becomes a failure in the engine.
-                job = Ask(cast(storage.Request, request), reply)
+                job = AskJob(cast(storage.Request, request), reply)
             arrivals.append((weight, Arrival(request.partition, job)))
         self._intake.add(arrivals)
 

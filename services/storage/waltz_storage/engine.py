@@ -32,7 +32,7 @@ Task = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendJob:
     """An append, where its answer goes, and when it arrived (in seconds of the engine's clock)."""
 
     request: storage.AppendRequest
@@ -41,14 +41,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskJob:
     """Any other request of a server, and where its answer goes."""
 
     request: storage.Request
     reply: Reply
 
 
-Job = Append | Ask | Task
+Job = AppendJob | AskJob | Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Group:
     """The appends of one lane in a round."""
 
     opened: StoragePartition
-    appends: list[Append]
+    appends: list[AppendJob]
 
 
 class Engine:
@@ -120,7 +120,7 @@ class Engine:
         for lane in touched:
             while lane.jobs and not lane.taken:
                 job = lane.jobs[0]
-                if isinstance(job, Append):
+                if isinstance(job, AppendJob):
                     self._take_group(lane, parts)
                 else:
                     lane.jobs.popleft()
@@ -140,7 +140,7 @@ class Engine:
             lane.taken = False
             return lane
         lane.jobs.append(job)
-        if isinstance(job, Append | Ask):
+        if isinstance(job, AppendJob | AskJob):
             # On arrival, before anything that waits: an older session is fenced off at once.
             opened = self.directory.partitions.get(partition)
             if opened is not None:
@@ -149,11 +149,11 @@ class Engine:
 
     def _take_group(self, lane: _Lane, parts: list[RoundPart[_Group]]) -> None:
         """Take the appends at the head of a lane; those that may not be done are answered."""
-        appends: list[Append] = []
+        appends: list[AppendJob] = []
         size = 0
         while lane.jobs:
             job = lane.jobs[0]
-            if not isinstance(job, Append):
+            if not isinstance(job, AppendJob):
                 break
             size += len(job.request.records.wire)
             if appends and size > GROUP_LIMIT_BYTES:
@@ -181,10 +181,10 @@ class Engine:
         self._deliver(list(zip(replies, answers, strict=True)))
         self._arrive(Arrival(opened.partition, None))
 
-    def _do(self, partition: int, job: Ask | Task) -> None:
+    def _do(self, partition: int, job: AskJob | Task) -> None:
         """Do one task; runs on a thread of the executor."""
         try:
-            if isinstance(job, Ask):
+            if isinstance(job, AskJob):
                 self._deliver([(job.reply, self._response(job.request))])
             else:
                 job()
