@@ -85,13 +85,13 @@ class FrameConnection(asyncio.Protocol):
         """What the peer calls itself in its Hello."""
         return self._decoder.peer_text
 
-    def send(self, frames: bytes) -> None:
-        """Queue whole frames; everything queued in one turn of the loop leaves in one write."""
+    def send(self, *frames: bytes) -> None:
+        """Queue whole frames, perhaps in parts; what is queued in one turn leaves in one write."""
         if self.closed:
             return
         if not self._outgoing:
             self._loop.call_soon(self._flush)
-        self._outgoing.append(frames)
+        self._outgoing += frames
 
     def close(self, reason: str = "closed") -> None:
         """Send what is queued, then close; ``lost`` follows with ``reason``."""
@@ -184,10 +184,9 @@ class FrameConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._outgoing and self._transport is not None and not self.closed:
-            data = b"".join(self._outgoing) if len(self._outgoing) > 1 else self._outgoing[0]
-            self._outgoing.clear()
+            outgoing, self._outgoing = self._outgoing, []
             self._last_write = self._loop.time()
-            self._transport.write(data)
+            self._transport.writelines(outgoing)
 
     def _end(self, reason: str) -> None:
         if self.closed:

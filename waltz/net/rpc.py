@@ -188,9 +188,9 @@ class RpcConnection:
     def _send(self, request: Any, answered: Answered) -> None:
         assert self._connection is not None
         # Encoded first: what the peer's version does not have is never pending.
-        frame = self._port.messages.encode(request, self._connection.version)
+        parts = self._port.messages.encode_parts(request, self._connection.version)
         self._pending[request.seq_num] = answered
-        self._connection.send(frame)
+        self._connection.send(*parts)
 
 
 def _resolver(future: asyncio.Future[Any]) -> Answered:

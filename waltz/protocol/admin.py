@@ -333,6 +333,11 @@ def encode(message: Message, version: int) -> bytes:
     return _TABLE.encode(message, version)
 
 
+def encode_parts(message: Message, version: int) -> list[bytes]:
+    """Return the same in parts, to be sent one after the other: records are not copied."""
+    return _TABLE.encode_parts(message, version)
+
+
 def decode(body: bytes, version: int) -> Message:
     """Return the message in ``body``; raises MalformedMessage."""
     message: Message = _TABLE.decode(body, version)

@@ -7,6 +7,7 @@ both offer (wire.md sections 2 and 3). `FrameDecoder` does both for one directio
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waltz.protocol.fields import TEXT, MalformedMessage, Reader
@@ -16,6 +17,7 @@ HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read."""
+_UNCOPIED_BYTES = 4 << 10
 MAX_HELLO_BYTES = 64 << 10
 """The same for a Hello, which anybody may send."""
 
@@ -50,6 +52,21 @@ STORAGE = ProtocolSpec("storage", ord("S"), (0,), "Waltz Storage Client", "Waltz
 ADMIN = ProtocolSpec(
     "storage admin", ord("A"), (0,), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
 )
+
+
+def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
+    """Return one frame as few byte strings, the long ones of ``body`` uncopied among them."""
+    parts: list[bytes] = []
+    short = [_HEAD.pack(magic, version, sum(map(len, body)))]
+    for part in body:
+        if len(part) < _UNCOPIED_BYTES:
+            short.append(part)
+        else:
+            parts += (b"".join(short), part)
+            short = []
+    if short:
+        parts.append(b"".join(short))
+    return parts
 
 
 def encode_frame(magic: int, version: int, *body: bytes) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.protocol.fields import Codec, MalformedMessage, Reader
-from waltz.protocol.frames import ProtocolSpec, encode_frame
+from waltz.protocol.frames import ProtocolSpec, frame_parts
 
 
 class UnsupportedByPeer(Exception):
@@ -63,6 +63,10 @@ class MessageTable:
 
     def encode(self, message: Any, version: int) -> bytes:
         """Return the whole frame of ``message``; raises UnsupportedByPeer."""
+        return b"".join(self.encode_parts(message, version))
+
+    def encode_parts(self, message: Any, version: int) -> list[bytes]:
+        """Return the frame in parts, to be sent one after the other: nothing long is copied."""
         layout = self._by_class[type(message)]
         if layout.since > version:
             raise UnsupportedByPeer(
@@ -79,7 +83,7 @@ class MessageTable:
                     f"{field.name} needs {self._spec.name} version {field.since}, "
                     f"the peer speaks {version}: upgrade it"
                 )
-        return encode_frame(self._spec.magic, version, *out)
+        return frame_parts(self._spec.magic, version, out)
 
     def decode(self, body: bytes, version: int) -> Any:
         """Return the message in ``body``; raises MalformedMessage."""

@@ -164,7 +164,7 @@ class ServerConnection:
 
     def _send(self, answer: storage.Response) -> None:
         connection = _ready(self._intake.connection)
-        connection.send(storage.encode(answer, connection.version))
+        connection.send(*storage.encode_parts(answer, connection.version))
 
 
 class AdminConnection:
@@ -216,7 +216,7 @@ class AdminConnection:
                 log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
                 connection.close(reason)
             return
-        connection.send(admin.encode(answer, connection.version))
+        connection.send(*admin.encode_parts(answer, connection.version))
         self._intake.done(_LIST_WEIGHT)
 
 
