@@ -20,15 +20,15 @@ class Authority:
         self._folder = folder
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(self._name, self._key, authority=True)
+        certificate = self._sign(self._name, self._key, 365, authority=True)
         self.ca = folder / f"{name}.pem"
         self.ca.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, server_name: str | None = None) -> TlsConfig:
+    def issue(self, name: str, *, server_name: str | None = None, days: int = 30) -> TlsConfig:
         """Return settings that show a certificate for ``name`` and trust this authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._sign(subject, key, authority=False)
+        certificate = self._sign(subject, key, days, authority=False)
         certificate_file = self._folder / f"{name}.pem"
         key_file = self._folder / f"{name}.key"
         certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -44,7 +44,7 @@ class Authority:
         )
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, *, authority: bool
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         name = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
@@ -55,7 +55,7 @@ class Authority:
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=days))
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(str(name))]), critical=False)
             .sign(self._key, hashes.SHA256())

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,15 +111,37 @@ async def test_tls_1_2_is_accepted() -> None:
 
 async def test_mutual_tls(authority: Authority) -> None:
     async with listening(authority.issue("server")) as listener:
-        assert (await ask(listener, authority.issue("client"))).bodies == [FRAME[7:]]
+        client = authority.issue("client", server_name="server")
+        assert (await ask(listener, client)).bodies == [FRAME[7:]]
 
 
-async def test_a_name_is_checked_only_when_asked_for(authority: Authority) -> None:
+@pytest.mark.parametrize(("name", "missed"), [("other", "other"), (None, "127.0.0.1")])
+async def test_another_name_is_refused_in_a_sentence(
+    authority: Authority, name: str | None, missed: str
+) -> None:
     async with listening(authority.issue("server")) as listener:
-        right = authority.issue("client", server_name="server")
-        assert (await ask(listener, right)).bodies == [FRAME[7:]]
-        with pytest.raises(DialFailed, match="CERTIFICATE_VERIFY_FAILED"):
-            await ask(listener, authority.issue("client", server_name="other"))
+        with pytest.raises(DialFailed) as caught:
+            await ask(listener, authority.issue("client", server_name=name))
+        assert str(caught.value) == (
+            f"no TLS with 127.0.0.1:{listener.port}: its certificate is not one for '{missed}': "
+            "set tls.serverName to a name that the certificates of all peers bear"
+        )
+
+
+async def test_names_may_go_unverified_and_that_is_said_once(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(authority.issue("server")) as listener:
+        lenient = replace(authority.issue("client"), verify_server_name=False)
+        for _ in range(2):
+            assert (await ask(listener, lenient)).bodies == [FRAME[7:]]
+    said = [r.levelname for r in caplog.records if "tls.verifyServerName is off" in r.message]
+    assert said == ["WARNING"]
+
+
+async def test_a_listener_that_accepts_anybody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(TlsConfig()):
+        assert "anybody who can connect is accepted" in caplog.text
 
 
 async def test_a_listener_with_a_ca_requires_a_certificate(
@@ -159,7 +182,7 @@ async def test_a_refused_peer_is_not_kept(authority: Authority) -> None:
 
     listener = Listener(CLIENT_SERVER, accept, authority.issue("server"))
     listener.start("127.0.0.1", 0)
-    context = SELF_SIGNED.dialing_context()
+    context = TlsConfig().dialing_context()
     assert context is not None
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with pytest.raises((ssl.SSLError, ConnectionError)):

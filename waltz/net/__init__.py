@@ -4,7 +4,7 @@
 * `listener`: accepts connections, and recognises a peer of the wrong kind
 * `dialer`: opens connections
 * `rpc`: requests and answers matched by sequence number, for the storage and admin ports
-* `tls`: certificates and contexts
+* `tls`: what is shown and trusted, and the contexts made of it; `certificates`: the PEM files
 """
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler

@@ -48,7 +48,8 @@ async def dial(
         hint = ""
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
             hint = " (the peer seems to speak plaintext: turn TLS off here or on there)"
-        raise DialFailed(f"no TLS with {host}:{port}: {error.reason or error}{hint}") from error
+        why = tls.explain(error, host)
+        raise DialFailed(f"no TLS with {host}:{port}: {why}{hint}") from error
     except OSError as error:
         reason = error.strerror or error
         if isinstance(error, ConnectionError) and error.errno is not None:

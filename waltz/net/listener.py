@@ -37,7 +37,9 @@ class Listener:
         self.spec = spec
         self.port = 0
         self._new_handler = new_handler
-        self._context = tls.listening_context()
+        self._tls = tls
+        # What is wrong with the files is to be known at the start.
+        tls.listening_context()
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
         self._entering: set[asyncio.Task[None]] = set()
@@ -111,13 +113,14 @@ class Listener:
 
         try:
             peer = "{}:{}".format(*accepted.getpeername())
-            if self._context is not None:
+            context = self._tls.listening_context()
+            if context is not None:
                 await self._expect_tls(accepted)
             await asyncio.get_running_loop().connect_accepted_socket(
                 new_connection,
                 accepted,
-                ssl=self._context,
-                ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if self._context else None,
+                ssl=context,
+                ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if context else None,
             )
         except (OSError, ssl.SSLError) as error:
             log.warning("refused a %s connection of %s: %s", self.spec.name, peer, error)

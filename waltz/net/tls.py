@@ -1,22 +1,29 @@
 """TLS: which certificates to show and to trust, and the contexts made of them. Touches PEM files.
 
-The rules are those of Waltz 0.13.2 (wire.md section 1): without a certificate a throw-away
-self-signed one is made; without a CA any peer is accepted; with a CA a listener requires a
-certificate of it. Names are checked only if ``server_name`` is set.
+The rules are those of Waltz 0.13.2 (wire.md section 1), but for the names: without a certificate a
+throw-away self-signed one is made; without a CA any peer is accepted; with a CA a listener requires
+a certificate of it, and a dialing side also that the certificate bears the peer's name.
+
+Files that change are read anew for the next handshake. If that fails, those read before stay.
 """
 
 from __future__ import annotations
 
 import datetime
+import logging
 import ssl
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
+from waltz.net.certificates import Stamp, expiry, load_self_signed, stamp_of
+
+log = logging.getLogger(__name__)
+
+_SOON_DAYS = 14.0
+_SECONDS_PER_DAY = 86_400
+_OPENSSL_NAME_MISMATCHES = (62, 64)
 
 
 class TlsConfigError(ValueError):
@@ -24,11 +31,50 @@ class TlsConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A context, and when the certificate that it shows ends (None: it shows none)."""
+
+    context: ssl.SSLContext
+    expires: datetime.datetime | None
+
+
+class _Kept:
+    """What was last loaded from some files, loaded anew when they have changed."""
+
+    __slots__ = ("_loaded", "_stamp")
+
+    def __init__(self) -> None:
+        self._loaded: _Loaded | None = None
+        self._stamp: Stamp = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Contexts cannot be pickled, settings can: the copy begins with nothing loaded.
+        return _Kept, ()
+
+    def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
+        """Return what the files hold; raises TlsConfigError if they never could be loaded."""
+        stamp = stamp_of(files)
+        if self._loaded is None:
+            self._loaded, self._stamp = load(), stamp
+        elif stamp != self._stamp:
+            # Remembered first: a state of the files is tried, and complained of, only once.
+            self._stamp = stamp
+            try:
+                self._loaded = load()
+            except TlsConfigError as error:
+                log.error("going on with the TLS files as they were before: %s", error)
+            else:
+                log.info("the TLS files have changed: new connections use them")
+        return self._loaded
+
+
+@dataclass(frozen=True, slots=True)
 class TlsConfig:
     """How to secure connections. ``certificate`` and ``key`` are PEM files and go together.
 
     ``ca`` is a PEM file of trusted certificates: it turns verification on, in both directions.
-    ``server_name`` is the name that a dialed peer's certificate must bear (None: not checked).
+    ``server_name`` is the name that a dialed peer's certificate must bear (None: the host that is
+    dialed); ``verify_server_name`` may be false for peers of 0.13.2, whose certificates need none.
     """
 
     enabled: bool = True
@@ -37,70 +83,101 @@ class TlsConfig:
     ca: Path | None = None
     server_name: str | None = None
     verify_server_name: bool = True
+    _listening: _Kept = field(default_factory=_Kept, init=False, repr=False, compare=False)
+    _dialing: _Kept = field(default_factory=_Kept, init=False, repr=False, compare=False)
 
     def listening_context(self) -> ssl.SSLContext | None:
-        """Return the context of a listener, None for plaintext; raises TlsConfigError."""
+        """Return the context for an accepted connection, None for plaintext.
+
+        To be asked for anew for each one. Raises TlsConfigError the first time only.
+        """
         if not self.enabled:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._load(context, self_signed_without=True)
-        if self.ca is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
+        return self._listening.current(self._files(), self._load_listening).context
 
     def dialing_context(self) -> ssl.SSLContext | None:
-        """Return the context of a dialing side, None for plaintext; raises TlsConfigError."""
+        """Return the context for dialing one peer, None for plaintext.
+
+        To be asked for anew for each one. Raises TlsConfigError the first time only.
+        """
         if not self.enabled:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.check_hostname = self.server_name is not None and self.ca is not None
-        context.verify_mode = ssl.CERT_NONE if self.ca is None else ssl.CERT_REQUIRED
-        self._load(context, self_signed_without=False)
-        return context
+        return self._dialing.current(self._files(), self._load_dialing).context
 
-    def _load(self, context: ssl.SSLContext, *, self_signed_without: bool) -> None:
+    def certificate_days_left(self) -> float | None:
+        """Return in how many days the certificate of listeners ends; None for plaintext.
+
+        Raises TlsConfigError the first time only.
+        """
+        if not self.enabled:
+            return None
+        expires = self._listening.current(self._files(), self._load_listening).expires
+        return None if expires is None else round(_days_until(expires), 2)
+
+    def explain(self, error: ssl.SSLError, host: str) -> str:
+        """Return why a handshake with ``host`` failed, in words that help."""
+        if not isinstance(error, ssl.SSLCertVerificationError):
+            return error.reason or str(error)
+        if error.verify_code in _OPENSSL_NAME_MISMATCHES:
+            return (
+                f"its certificate is not one for {self.server_name or host!r}: set "
+                "tls.serverName to a name that the certificates of all peers bear"
+            )
+        return f"{error.reason}: {error.verify_message}; peers must show a certificate of {self.ca}"
+
+    def _files(self) -> tuple[Path, ...]:
+        return tuple(file for file in (self.certificate, self.key, self.ca) if file is not None)
+
+    def _load_listening(self) -> _Loaded:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        expires = self._load(context)
+        if expires is None:
+            expires = load_self_signed(context)
+        if self.ca is None:
+            log.warning("TLS has no CA to verify peers with: anybody who can connect is accepted")
+        else:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return _Loaded(context, expires)
+
+    def _load_dialing(self) -> _Loaded:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = self.ca is not None and self.verify_server_name
+        context.verify_mode = ssl.CERT_NONE if self.ca is None else ssl.CERT_REQUIRED
+        if self.ca is not None and not self.verify_server_name:
+            log.warning(
+                "TLS does not verify the names of peers, as tls.verifyServerName is off: whoever "
+                "has a certificate of %s can pass for any of them",
+                self.ca,
+            )
+        return _Loaded(context, self._load(context))
+
+    def _load(self, context: ssl.SSLContext) -> datetime.datetime | None:
+        """Load the files into ``context``; return when the certificate ends, if there is one."""
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         if (self.certificate is None) != (self.key is None):
             raise TlsConfigError("TLS certificate and key go together: set both or neither")
+        expires = None
         try:
             if self.certificate is not None:
                 context.load_cert_chain(self.certificate, self.key)
-            elif self_signed_without:
-                _load_self_signed(context)
+                expires = expiry(self.certificate)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(str(f) for f in (self.certificate, self.key, self.ca) if f)
+        except (OSError, ssl.SSLError, ValueError) as error:
+            files = ", ".join(map(str, self._files()))
             raise TlsConfigError(
                 f"cannot use the TLS files ({files}): {error}. They must be readable PEM files"
             ) from error
+        if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
+            log.warning(
+                "the TLS certificate %s ends in %.1f days: renew it", self.certificate, left
+            )
+        return expires
 
 
 PLAINTEXT = TlsConfig(enabled=False)
 
 
-def _load_self_signed(context: ssl.SSLContext) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=3650))
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    # The ssl module reads certificates only from files.
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
-        file.write(pem)
-        file.flush()
-        context.load_cert_chain(file.name)
+def _days_until(end: datetime.datetime) -> float:
+    left = end - datetime.datetime.now(datetime.UTC)
+    return left.total_seconds() / _SECONDS_PER_DAY

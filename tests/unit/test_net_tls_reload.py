@@ -1,0 +1,225 @@
+"""Certificates that are replaced under a running process, well or badly."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority
+from tests.eventually import eventually
+from waltz.net import (
+    PLAINTEXT,
+    DialFailed,
+    FrameConnection,
+    Listener,
+    TlsConfig,
+    TlsConfigError,
+    dial,
+)
+from waltz.protocol import CLIENT_SERVER
+from waltz.protocol.frames import encode_frame
+
+FRAME = encode_frame(CLIENT_SERVER.magic, 4, b"body")
+
+
+class Peer:
+    """Keeps what it is sent; as a listener's, it sends everything back."""
+
+    def __init__(self, *, echoes: bool = False) -> None:
+        self.connection: FrameConnection | None = None
+        self.bodies: list[bytes] = []
+        self.reason: str | None = None
+        self._echoes = echoes
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        self.bodies += bodies
+        if self._echoes and self.connection is not None:
+            self.connection.send(FRAME * len(bodies))
+
+    def lost(self, reason: str) -> None:
+        self.reason = reason
+
+    def writable(self) -> None:
+        pass
+
+    async def is_served(self) -> bool:
+        """Whether a frame is answered rather than the connection ended."""
+        await eventually(lambda: self.connection or self.reason)
+        if self.connection is not None and self.reason is None:
+            had = len(self.bodies)
+            self.connection.send(FRAME)
+            await eventually(lambda: len(self.bodies) > had or self.reason)
+        return self.reason is None
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Authority:
+    return authority(tmp_path, "old")
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Authority:
+    return authority(tmp_path, "new")
+
+
+@pytest.fixture
+def identity(old: Authority) -> TlsConfig:
+    return old.issue("server")
+
+
+@pytest.fixture
+async def listener(identity: TlsConfig) -> AsyncIterator[Listener]:
+    listener = Listener(CLIENT_SERVER, lambda: Peer(echoes=True), identity)
+    listener.start("127.0.0.1", 0)
+    yield listener
+    await listener.close()
+
+
+def authority(tmp_path: Path, name: str) -> Authority:
+    folder = tmp_path / name
+    folder.mkdir()
+    return Authority(folder, name)
+
+
+def install(source: Path | None, target: Path | None) -> None:
+    """Put a file in another's place at once, as a certificate manager does."""
+    assert source is not None
+    assert target is not None
+    part = target.with_suffix(".part")
+    shutil.copy(source, part)
+    os.replace(part, target)
+
+
+def install_all(source: TlsConfig, target: TlsConfig) -> None:
+    for name in ("certificate", "key", "ca"):
+        install(getattr(source, name), getattr(target, name))
+
+
+async def connect(listener: Listener, tls: TlsConfig) -> Peer:
+    peer = Peer()
+    await dial("127.0.0.1", listener.port, CLIENT_SERVER, peer, tls)
+    return peer
+
+
+async def is_served(listener: Listener, tls: TlsConfig) -> bool:
+    try:
+        peer = await connect(listener, tls)
+    except DialFailed:
+        return False
+    served = await peer.is_served()
+    if peer.connection is not None:
+        peer.connection.close()
+    return served
+
+
+async def test_a_new_authority_takes_over_and_open_connections_live_on(
+    listener: Listener, identity: TlsConfig, old: Authority, new: Authority
+) -> None:
+    old_client = old.issue("client", server_name="server")
+    new_client = new.issue("client", server_name="server")
+    open_connection = await connect(listener, old_client)
+    assert await open_connection.is_served()
+    assert not await is_served(listener, new_client)
+
+    install_all(new.issue("server"), identity)
+
+    assert await is_served(listener, new_client)
+    assert not await is_served(listener, old_client)
+    assert await open_connection.is_served()
+    assert open_connection.connection is not None
+    open_connection.connection.close()
+
+
+async def test_a_dialing_side_follows_its_files(
+    listener: Listener, identity: TlsConfig, old: Authority, new: Authority
+) -> None:
+    client = old.issue("client", server_name="server")
+    assert await is_served(listener, client)
+    install_all(new.issue("server"), identity)
+    assert not await is_served(listener, client)
+    install_all(new.issue("client"), client)
+    assert await is_served(listener, client)
+
+
+async def test_files_that_cannot_be_used_leave_the_old_ones_and_are_told_of_once(
+    listener: Listener, identity: TlsConfig, old: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = old.issue("client", server_name="server")
+    assert identity.certificate is not None
+    identity.certificate.write_text("not a certificate")
+    for _ in range(3):
+        assert await is_served(listener, client)
+    told = [r for r in caplog.records if "going on with the TLS files as they were" in r.message]
+    assert len(told) == 1
+    assert str(identity.certificate) in told[0].message
+
+    identity.certificate.unlink()
+    assert await is_served(listener, client)
+    assert caplog.text.count("going on with the TLS files") == 2
+
+
+async def test_a_change_file_by_file_counts_when_it_is_complete(
+    listener: Listener, identity: TlsConfig, old: Authority
+) -> None:
+    client = old.issue("client", server_name="renamed")
+    assert not await is_served(listener, client)
+    renamed = old.issue("renamed")
+    install(renamed.certificate, identity.certificate)
+    assert not await is_served(listener, client)
+    install(renamed.key, identity.key)
+    assert await is_served(listener, client)
+
+
+def test_files_that_never_could_be_used_are_an_error(tmp_path: Path) -> None:
+    tls = TlsConfig(ca=tmp_path / "ca.pem")
+    for ask in (tls.dialing_context, tls.listening_context, tls.certificate_days_left):
+        with pytest.raises(TlsConfigError, match=r"ca\.pem"):
+            ask()
+
+
+def test_contexts_are_kept_while_the_files_stay(identity: TlsConfig) -> None:
+    assert identity.dialing_context() is identity.dialing_context()
+    assert identity.listening_context() is identity.listening_context()
+    assert identity.dialing_context() is not identity.listening_context()
+
+
+def test_settings_can_be_sent_elsewhere_with_contexts_or_without(identity: TlsConfig) -> None:
+    identity.dialing_context()
+    copy = pickle.loads(pickle.dumps(identity))
+    assert copy == identity
+    assert copy.dialing_context() is not None
+
+
+# ---- when certificates end
+
+
+def test_the_days_of_a_certificate_are_counted(old: Authority, tmp_path: Path) -> None:
+    tls = old.issue("server", days=30)
+    left = tls.certificate_days_left()
+    assert left == pytest.approx(30, abs=0.01)
+    install_all(old.issue("server2", days=90), tls)
+    assert tls.certificate_days_left() == pytest.approx(90, abs=0.01)
+
+
+def test_a_self_signed_certificate_lasts_and_plaintext_has_none() -> None:
+    left = TlsConfig().certificate_days_left()
+    assert left is not None
+    assert left > 3000
+    assert PLAINTEXT.certificate_days_left() is None
+
+
+def test_a_certificate_that_ends_soon_is_warned_of(
+    old: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    old.issue("server", days=30).listening_context()
+    assert not caplog.records
+    old.issue("server", days=3).listening_context()
+    assert "server.pem ends in 3.0 days: renew it" in caplog.text

@@ -1,0 +1,70 @@
+"""Certificates as PEM files: what a change of them looks like, when they expire; one made here.
+
+Touches those files, and the clock for a new certificate.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+_SELF_SIGNED_DAYS = 3650
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""What differs when one of some files has been replaced or written."""
+
+
+def stamp_of(files: Sequence[Path]) -> Stamp:
+    """Return what the files look like now; one that cannot be looked at has None."""
+    return tuple(_look_at(file) for file in files)
+
+
+def expiry(certificate: Path) -> datetime.datetime:
+    """Return when the first certificate in a PEM file ends; raises OSError, ValueError."""
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+
+
+def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
+    """Have ``context`` show a certificate that nobody can verify; return when it ends."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
+    now = datetime.datetime.now(datetime.UTC)
+    end = now + datetime.timedelta(days=_SELF_SIGNED_DAYS)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(end)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM) + key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    # The ssl module reads certificates only from files.
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return end
+
+
+def _look_at(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
