@@ -56,7 +56,7 @@ async def test_a_client_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     async with fake_cluster() as cluster:
         await cluster.start_server(0, tls=authority.issue("server"))
-        client = await cluster.client(tls=authority.issue("client"))
+        client = await cluster.client(tls=authority.issue("client", server_name="server"))
         assert await client.append(0, b"secret") == 0
         assert await client.read(0, 0) == b"secret"
 

@@ -123,11 +123,13 @@ class Listener:
                 ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if context else None,
             )
         except (OSError, ssl.SSLError) as error:
-            log.warning("refused a %s connection of %s: %s", self.spec.name, peer, error)
+            # asyncio says nothing when the peer hangs up instead of going on.
+            why = str(error) or "it ended the TLS handshake"
+            log.warning("refused a %s connection of %s: %s", self.spec.name, peer, why)
             accepted.close()
             if connection is not None:
                 # A failed TLS handshake never reaches the connection itself.
-                connection.abort(str(error))
+                connection.abort(why)
         except asyncio.CancelledError:
             accepted.close()
             raise
