@@ -8,11 +8,13 @@ import pytest
 
 from waltz.metadata.admin import (
     Refused,
+    ReplicaChange,
     StorageMaps,
     add_storage_node,
     assign_everything,
     assign_partitions,
     auto_assign,
+    change_replicas,
     remove_storage_node,
     unassign_partitions,
 )
@@ -68,6 +70,33 @@ def test_assign_everything() -> None:
     after = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 9001, "b:1": 9002}, 2)
     assert after.assignments.partitions == {"a:1": (0, 1), "b:1": (0, 1)}
     assert after.connections.admin_ports == {"a:1": 9001, "b:1": 9002}
+
+
+def test_change_replicas_changes_only_what_is_named() -> None:
+    before = maps({"a:1": 0, "b:1": 1, "c:1": 1}, {"a:1": (0, 1), "b:1": (2, 1, 0)})
+    after = change_replicas(
+        before,
+        [
+            ReplicaChange(1, frozenset({"a:1", "b:1"}), frozenset({"a:1", "c:1"})),
+            ReplicaChange(0, frozenset({"a:1", "b:1"}), frozenset({"a:1", "b:1", "c:1"})),
+        ],
+    )
+    assert after.assignments.partitions == {"a:1": (0, 1), "b:1": (0, 2), "c:1": (0, 1)}
+    assert (after.groups, after.connections) == (before.groups, before.connections)
+
+
+@pytest.mark.parametrize(
+    ("expected", "wanted", "why"),
+    [
+        ({"a:1"}, {"b:1"}, "Partition 0 is on a:1, b:1, not on a:1 any more"),
+        ({"a:1", "b:1"}, set(), "Nobody would hold partition 0"),
+        ({"a:1", "b:1"}, {"a:1", "d:1"}, "Storage d:1 is not in the cluster"),
+    ],
+)
+def test_change_replicas_refuses(expected: set[str], wanted: set[str], why: str) -> None:
+    before = maps({"a:1": 0, "b:1": 1}, {"a:1": (0,), "b:1": (0,)})
+    with pytest.raises(Refused, match=why):
+        change_replicas(before, [ReplicaChange(0, frozenset(expected), frozenset(wanted))])
 
 
 TWO = maps({"a:1": 0, "b:1": 1}, {"a:1": (0, 1), "b:1": (0, 1)})

@@ -38,6 +38,15 @@ class StorageMaps:
         return tuple(s for s, g in self.groups.groups.items() if g == group)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaChange:
+    """Which storages shall hold ``partition``, and which ones do, as far as the asker knows."""
+
+    partition: int
+    expected: frozenset[str]
+    wanted: frozenset[str]
+
+
 def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: int) -> StorageMaps:
     """Add ``storage`` (``host:port``) to ``group``, with no partitions.
 
@@ -126,6 +135,33 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
     return _with_partitions(maps, {storage: tuple(p for p in held if p not in wanted)})
 
 
+def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> StorageMaps:
+    """Give each partition of ``changes`` to exactly the storages that are wanted, all at once.
+
+    Which changes leave a quorum is for the asker to know. Refused if a storage is unknown, nobody
+    would hold a partition, or somebody else has changed its replicas since the asker looked.
+    """
+    held = {storage: set(partitions) for storage, partitions in maps.assignments.partitions.items()}
+    changed: set[str] = set()
+    for change in changes:
+        found = frozenset(s for s, partitions in held.items() if change.partition in partitions)
+        if found != change.expected:
+            raise Refused(
+                f"Partition {change.partition} is on {_listed(found)}, not on "
+                f"{_listed(change.expected)} any more: somebody else has moved it. Look again."
+            )
+        if not change.wanted:
+            raise Refused(f"Nobody would hold partition {change.partition}.")
+        for storage in change.wanted - held.keys():
+            raise _unknown(maps, storage)
+        for storage in change.wanted - found:
+            held[storage].add(change.partition)
+        for storage in found - change.wanted:
+            held[storage].discard(change.partition)
+        changed |= change.wanted ^ found
+    return _with_partitions(maps, {storage: tuple(sorted(held[storage])) for storage in changed})
+
+
 def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMaps:
     """Deal all partitions round-robin to the storages of ``group``.
 
@@ -199,6 +235,10 @@ def _unknown(maps: StorageMaps, storage: str) -> Refused:
 def _partitions(ids: Iterable[int]) -> str:
     listed = sorted(ids)
     return f"partition{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+
+
+def _listed(storages: Iterable[str]) -> str:
+    return ", ".join(sorted(storages)) or "no storage"
 
 
 def _without(entries: Mapping[str, V], storage: str) -> dict[str, V]:

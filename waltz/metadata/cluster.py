@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from waltz.metadata import admin
-from waltz.metadata.admin import StorageMaps
+from waltz.metadata.admin import ReplicaChange, StorageMaps
 from waltz.metadata.admin_lock import AdminLock
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.formats import (
@@ -189,6 +189,11 @@ class Cluster:
         """See admin.unassign_partitions. Raises admin.Refused."""
         wanted = tuple(partitions)
         await self._change_maps(lambda maps, _: admin.unassign_partitions(maps, storage, wanted))
+
+    async def change_replicas(self, changes: Iterable[ReplicaChange]) -> None:
+        """See admin.change_replicas; one write for all of them. Raises admin.Refused."""
+        wanted = tuple(changes)
+        await self._change_maps(lambda maps, _: admin.change_replicas(maps, wanted))
 
     async def auto_assign(self, group: int) -> None:
         """See admin.auto_assign. Raises admin.Refused."""
