@@ -1,0 +1,262 @@
+"""``waltz disk``: changes nothing, sees damage, and knows what a start of the storage would do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from waltz.cli.app import app
+from waltz.cli.disk_rows import hex_dump
+from waltz.cli.stopped_storage import read_control, try_start
+from waltz.protocol import Record, RecordBatch, ReqId, checksum
+from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.disk import RealDisk
+from waltz_storage.log import LogOptions
+
+KEY = uuid.UUID(int=99)
+RECORDS = 14
+FIRST, LAST = "0000000000000000000", "0000000000000000012"
+
+
+def options() -> LogOptions:
+    return LogOptions(lambda: 1_700_000_000_000, segment_threshold=300, allocate_bytes=0)
+
+
+def record(n: int) -> Record:
+    data = f"record {n} ".encode() * (n % 4)
+    return Record(n, ReqId(7, 3, 1, n), n, data, checksum(data))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("storage")
+    directory = StorageDirectory(RealDisk(path), KEY, 3, options())
+    directory.assign(1)
+    directory.assign(2)
+    directory.partition(1).log.append(RecordBatch.of(map(record, range(RECORDS))))
+    directory.close()
+    return path
+
+
+@pytest.fixture
+def storage(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original, tmp_path / "storage")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["disk", *arguments])
+
+
+def value(*arguments: str, status: int = 0) -> Any:
+    result = run(*arguments, "-o", "json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def hashes(path: Path) -> dict[str, str]:
+    files = (each for each in path.rglob("*") if each.is_file())
+    return {str(f.relative_to(path)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+@pytest.fixture
+def only_readable(storage: Path) -> Iterator[Path]:
+    modes = {each: each.stat().st_mode for each in (storage, *storage.rglob("*"))}
+    for each in modes:
+        each.chmod(0o555 if each.is_dir() else 0o444)
+    yield storage
+    for each, mode in modes.items():
+        each.chmod(mode)
+
+
+def test_nothing_is_changed_by_looking(only_readable: Path) -> None:
+    path, segment = str(only_readable), only_readable / "1" / f"{LAST}.seg"
+    before, times = hashes(only_readable), only_readable.stat().st_mtime_ns
+    for arguments in (
+        ("verify", path),
+        ("stat", path),
+        ("control", path),
+        ("verify", str(segment)),
+        ("dump", str(segment)),
+    ):
+        assert run(*arguments).exit_code == 0
+    assert hashes(only_readable) == before
+    assert only_readable.stat().st_mtime_ns == times
+
+
+def test_a_torn_tail_is_left_as_it_is(storage: Path) -> None:
+    segment = storage / "1" / f"{LAST}.seg"
+    os.truncate(segment, segment.stat().st_size - 3)
+    before = hashes(storage)
+    # The entry in the index vouches for it up to the last checkpoint only.
+    shown = value("verify", str(storage), status=1)
+    assert hashes(storage) == before
+    last = shown["segments"][-2]
+    assert (last["records"], last["last_id"], last["tail"]) == (
+        1,
+        12,
+        "an incomplete or invalid record",
+    )
+    start = next(each for each in shown["start"] if each["partition"] == 1)
+    assert start["next_id"] == 13
+    (cut,) = (each for each in start["changes"] if each["file"].endswith(".seg"))
+    assert cut["size_after"] == last["end"]
+    table = run("verify", str(storage / "1"))
+    assert f"cut off {last['tail_bytes']} bytes, at byte {last['end']}" in table.stdout
+
+
+def test_one_flipped_bit_is_no_end_of_the_log(storage: Path) -> None:
+    segment = storage / "1" / f"{FIRST}.seg"
+    content = bytearray(segment.read_bytes())
+    at = content.index(b"record 2 ")
+    content[at] ^= 1
+    segment.write_bytes(content)
+    shown = value("verify", str(segment), status=1)
+    (report,) = shown["segments"]
+    assert (report["records"], report["last_id"], report["tail"]) == (3, 3, "nothing")
+    (flaw,) = shown["flaws"]
+    assert (flaw["transaction"], flaw["segment"]) == (2, 0)
+    assert "fails its checksum" in flaw["problem"]
+    assert value("verify", str(segment), "-t", "3", status=1)["flaws"] == []
+
+
+def test_zeros_after_the_end_are_sound(storage: Path) -> None:
+    segment = storage / "1" / f"{LAST}.seg"
+    end = segment.stat().st_size
+    os.truncate(segment, end + 5000)
+    shown = value("verify", str(segment))
+    assert (shown["segments"][0]["tail"], shown["flaws"]) == ("zeros, allocated ahead", [])
+    assert shown["start"][0]["changes"][0]["size_after"] == end
+
+
+def test_a_missing_index_is_a_flaw(storage: Path) -> None:
+    (storage / "1" / f"{LAST}.idx").unlink()
+    shown = value("verify", str(storage / "1"), status=1)
+    assert shown["flaws"][0]["problem"] == f"there is no {LAST}.idx"
+    assert "cannot be opened" in shown["start"][0]["refused"]
+
+
+def test_sizes_and_content(storage: Path) -> None:
+    total = value("stat", str(storage))[-1]
+    lengths = [len(record(n).data) for n in range(RECORDS)]
+    assert (total["records"], total["sum"]) == (RECORDS, sum(lengths))
+    assert (total["max"], total["min"]) == (max(lengths), min(lengths))
+    segment = str(storage / "1" / f"{FIRST}.seg")
+    dumped = value("dump", segment, "--transaction", "1-2")
+    assert dumped["header"]["key"] == str(KEY)
+    assert [(r["id"], r["client_id"], r["seq"]) for r in dumped["records"]] == [
+        (1, 7, 1),
+        (2, 7, 2),
+    ]
+    assert "records" not in value("dump", segment, "--metadata")
+    assert "header" not in value("dump", segment, "--records")
+    assert "record 2 record" in run("dump", segment).stdout
+    assert "record 2 record 2 " in run("dump", segment, "--data", "text").stdout
+
+
+def test_the_control_file(storage: Path) -> None:
+    shown = value("control", str(storage))
+    assert (shown["key"], shown["num_partitions"]) == (str(KEY), 3)
+    assert [entry["assigned"] for entry in shown["entries"]] == [False, True, True]
+    held = value("control", str(storage / CONTROL_FILE), "--assigned", "-p", "0-1")
+    assert [entry["partition"] for entry in held["entries"]] == [1]
+    control = storage / CONTROL_FILE
+    os.truncate(control, control.stat().st_size - ENTRY_BYTES)
+    cut = value("control", str(storage), status=1)
+    assert "cut off" in cut["entries"][2]["problem"]
+    assert "cut off" in run("verify", str(storage)).stdout
+
+
+HOLD = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); "
+WAIT = "print('held', flush=True); sys.stdin.read()"
+
+
+def test_a_running_storage_is_left_alone(storage: Path) -> None:
+    # Locks are a process's own: only another one finds them taken.
+    command = [sys.executable, "-c", HOLD + WAIT, str(storage / CONTROL_FILE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        result = run("verify", str(storage))
+        holder.communicate()
+    assert result.exit_code == 1
+    assert "a storage is running on" in result.stderr
+    assert run("verify", str(storage)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("nothing", "there is no storage directory"), ("empty", "has no waltz-storage.ctl")],
+)
+def test_other_places_are_refused(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run("verify", str(tmp_path / name))
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert reason in line
+
+
+@given(
+    segment=st.sampled_from(["0000000000000000000", "0000000000000000008", LAST]),
+    suffix=st.sampled_from([".seg", ".idx"]),
+    cut=st.integers(0, 400),
+    flip=st.one_of(st.none(), st.tuples(st.integers(0, 400), st.integers(0, 7))),
+    add=st.binary(max_size=60),
+    new=st.booleans(),
+)
+def test_a_start_does_what_was_foretold(
+    original: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    segment: str,
+    suffix: str,
+    cut: int,
+    flip: tuple[int, int] | None,
+    add: bytes,
+    new: bool,
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / "storage"
+    shutil.copytree(original, path)
+    file = path / "1" / f"{segment}{suffix}"
+    content = bytearray(file.read_bytes()[: -cut or None])
+    if flip is not None and flip[0] < len(content):
+        content[flip[0]] ^= 1 << flip[1]
+    file.write_bytes(content + add)
+    if new:
+        (path / "1" / "0000000000000000015.seg.new").write_bytes(b"x")
+    before = hashes(path)
+    sizes = {str(f.relative_to(path)): f.stat().st_size for f in (path / "1").iterdir()}
+    foretold = try_start(path, 1, read_control(path))
+    assert hashes(path) == before
+    directory = StorageDirectory(RealDisk(path), KEY, 3, options())
+    try:
+        refused = directory.refused.get(1)
+        assert (refused is None) == (foretold.refused is None), (refused, foretold)
+        if refused is None:
+            assert directory.partition(1).log.next_id == foretold.next_id
+            for change in foretold.changes:
+                assert sizes.pop(change.path) == change.size_before
+                real = path / change.path
+                size = real.stat().st_size if real.exists() else None
+                assert size == change.size_after
+            assert {name: (path / name).stat().st_size for name in sizes} == sizes
+    finally:
+        directory.close()
+    shutil.rmtree(path)
+
+
+def test_hex() -> None:
+    assert hex_dump(b"") == ""
+    assert hex_dump(bytes(range(60, 77))).splitlines()[1] == f"00000010  4c{' ' * 45}  L"

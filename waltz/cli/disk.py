@@ -1,0 +1,216 @@
+"""``waltz disk``: the files of a storage that does not run. Reads them, and changes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli import disk_rows
+from waltz.cli.dry_disk import ReadOnlyFile
+from waltz.cli.options import examples, parsed, partitions_of
+from waltz.cli.output import Format, Output, show
+from waltz.cli.running import Failed, failing_clearly
+from waltz.cli.segment_check import Stored, Windowed, whole_records
+from waltz.cli.stopped_storage import (
+    CannotInspect,
+    Place,
+    StartOutcome,
+    check,
+    check_stopped,
+    is_sound,
+    locate,
+    read_control,
+    read_header,
+    segment_path,
+    segments,
+    try_start,
+)
+from waltz.ranges import parse_ids
+
+app = typer.Typer(
+    no_args_is_help=True, help="Look at the files of a stopped storage, without changing them."
+)
+
+Where = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", help="A storage's directory, one of a partition in it, or a .seg file."
+    ),
+]
+Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's data file.")]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        "--transaction", "-t", metavar="FIRST[-[LAST]]", help="These ids only. Without it: all."
+    ),
+]
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "waltz disk verify /var/lib/waltz",
+        "waltz disk verify /var/lib/waltz/3 -o json",
+        "waltz disk verify /var/lib/waltz/3/0000000000000000000.seg -t 17",
+    ),
+)
+def verify_command(
+    path: Where,
+    transaction: Ids = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many flaws at most.")] = 100,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check every record and its index entry, and say what a start would do.
+
+    The exit status is 1 if anything is damaged, or a start would refuse a partition.
+    """
+    ids = None if transaction is None else parsed(parse_ids, transaction)
+    with _inspecting(path) as place:
+        reports = {
+            (partition, first_id): check(place.root, partition, first_id)
+            for partition, first_id in _segments_at(place)
+        }
+        outcomes = _outcomes(place)
+    show(output, disk_rows.verified(reports, outcomes, ids, limit))
+    if not is_sound(reports.values()) or any(o.refused for o in outcomes.values()):
+        raise typer.Exit(1)
+
+
+@app.command(
+    "stat",
+    epilog=examples(
+        "waltz disk stat /var/lib/waltz",
+        "waltz disk stat /var/lib/waltz/3/0000000000000000000.seg -o json",
+    ),
+)
+def stat_command(path: Where, output: Output = Format.TABLE) -> None:
+    """Count the records of segments, and show how large their data are."""
+    with _inspecting(path) as place:
+        sizes = {
+            (partition, first_id): [
+                len(stored.record.data) for stored in _stored(place, partition, first_id)
+            ]
+            for partition, first_id in _segments_at(place)
+        }
+    show(output, disk_rows.statistics_of(sizes))
+
+
+@app.command(
+    "dump",
+    epilog=examples(
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --metadata",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -t 17-19",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --data text -o json",
+    ),
+)
+def dump_command(
+    path: Segment,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", "-m", help="Show the header of the file.")
+    ] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Show the records.")] = False,
+    transaction: Ids = None,
+    data: Annotated[
+        disk_rows.Data, typer.Option(help="How to show what records hold.")
+    ] = disk_rows.Data.HEX,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Show so many records at most.")
+    ] = 1000,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what is in a segment: its header, its records, or, without either option, both."""
+    both = metadata == records
+    first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
+    with _inspecting(path) as place:
+        if place.first_id is None:
+            raise Failed(f"{path} is not a segment; name a file that ends in .seg")
+        (partition,) = place.partitions
+        header = read_header(place.root, partition, place.first_id)
+        found: list[Stored] | None = None
+        if both or records:
+            wanted = (
+                stored
+                for stored in _stored(place, partition, place.first_id)
+                if stored.record.transaction_id >= first
+                and (last is None or stored.record.transaction_id <= last)
+            )
+            found = list(islice(wanted, limit))
+    show(output, disk_rows.dumped(header if both or metadata else None, found, data))
+
+
+@app.command(
+    "control",
+    epilog=examples(
+        "waltz disk control /var/lib/waltz",
+        "waltz disk control /var/lib/waltz/waltz-storage.ctl --partition 0-6 --assigned",
+    ),
+)
+def control_command(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A storage's directory, or its control file.")
+    ],
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Without it: all."),
+    ] = None,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", "-a", help="Only partitions that the storage holds.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what the control file says: whose it is, and every partition's session and marks.
+
+    The exit status is 1 if the entry of a partition cannot be trusted.
+    """
+    wanted = partitions_of(partition)
+    with _inspecting(path) as place:
+        control = read_control(place.root)
+    shown = disk_rows.control(control, wanted, only_assigned=assigned)
+    show(output, shown)
+    if any(entry["problem"] for entry in shown.value["entries"]):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _inspecting(path: Path) -> Iterator[Place]:
+    """Find what ``path`` names, and have it untouched by a storage when it is looked at."""
+    with failing_clearly():
+        try:
+            place = locate(path)
+            check_stopped(place.root)
+            yield place
+        except CannotInspect as problem:
+            raise Failed(str(problem)) from problem
+        except OSError as problem:
+            raise Failed(f"cannot read {problem.filename}: {problem.strerror}") from problem
+
+
+def _segments_at(place: Place) -> Iterator[tuple[int, int]]:
+    for partition in place.partitions:
+        if place.first_id is not None:
+            yield partition, place.first_id
+        else:
+            yield from ((partition, first_id) for first_id in segments(place.root, partition))
+
+
+def _stored(place: Place, partition: int, first_id: int) -> Iterator[Stored]:
+    with ReadOnlyFile(segment_path(place.root, partition, first_id)) as file:
+        yield from whole_records(Windowed(file), first_id)
+
+
+def _outcomes(place: Place) -> dict[int, StartOutcome]:
+    """Return what a start would do, to partitions that the control file has as assigned."""
+    try:
+        control = read_control(place.root)
+    except CannotInspect as problem:
+        return {p: StartOutcome(str(problem), None) for p in place.partitions}
+    return {
+        partition: try_start(place.root, partition, control)
+        for partition, entry in control.entries.items()
+        if place.covers(partition) and (isinstance(entry, str) or entry.info.assigned)
+    }

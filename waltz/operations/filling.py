@@ -1,0 +1,56 @@
+"""How a replica that is switched off gets what its peers hold, before servers use it. Pure.
+
+Only a replica that no vote counts may be filled this way, because filling begins by cutting it to
+its own low-water mark, and what it has acknowledged above that would be forgotten in silence.
+"""
+
+from __future__ import annotations
+
+from waltz.operations.replicas import (
+    LAG_ALLOWED,
+    HeldPartition,
+    Observed,
+    PartitionView,
+    ailment,
+)
+from waltz.operations.steps import Fill, Hold, Step, SwitchOff, Wait
+
+
+def fill(
+    observed: Observed, view: PartitionView, destination: str, *, source: str | None = None
+) -> Step | Wait | None:
+    """Return what is next to fill the replica on ``destination``, None once it is filled.
+
+    It is filled when nothing is above its mark, and it reaches to where the source's present
+    session began, or almost. Without ``source`` the replica that has got furthest is copied.
+    """
+    if problem := observed.storage_problem(destination):
+        return Wait(f"storage {destination} does not answer: {problem}")
+    held = observed.held(destination, view.partition)
+    if held is None:
+        return Hold(destination, view.partition)
+    chosen = source or _best_source(observed, view, destination)
+    giver = None if chosen is None else observed.held(chosen, view.partition)
+    if chosen is None or giver is None:
+        return Wait(f"no healthy replica of partition {view.partition} can be copied")
+    if held.max_transaction_id is None:
+        return Wait(f"storage {destination} does not say where partition {view.partition} ends")
+    if _is_filled(held, held.max_transaction_id, giver.local_low_water_mark):
+        return None
+    if held.readable or held.writable:
+        return SwitchOff(destination, view.partition)
+    return Fill(chosen, destination, view.partition)
+
+
+def _is_filled(held: HeldPartition, end: int, target: int) -> bool:
+    return end <= held.low_water_mark and target - end <= LAG_ALLOWED
+
+
+def _best_source(observed: Observed, view: PartitionView, destination: str) -> str | None:
+    marks = {
+        storage: held.local_low_water_mark
+        for storage in sorted(view.replicas - {destination})
+        if (held := observed.held(storage, view.partition)) is not None
+        and ailment(observed, view, storage) is None
+    }
+    return max(marks, key=lambda storage: marks[storage], default=None)

@@ -1,0 +1,129 @@
+"""Moves a partition from one storage to another of its group: what is next. Pure.
+
+The replica at the destination is made, filled and switched on, then ZooKeeper is told that there is
+one more; when it takes part in the store session, the source's is taken out, and dropped when a
+session has begun without it. With *n* replicas, the *n* healthy ones must be a quorum of *n* + 1
+both times, so a partition with a single replica cannot be moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.metadata.admin import ReplicaChange
+from waltz.operations.filling import fill
+from waltz.operations.replicas import (
+    Observed,
+    PartitionView,
+    absence,
+    first_ailment,
+    objection,
+    opens,
+    shortage,
+)
+from waltz.operations.steps import Done, Drop, Hold, Next, Reassign, Refuse, SwitchOn, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The replica of ``partition`` on ``source`` shall be on ``destination`` instead."""
+
+    partition: int
+    source: str
+    destination: str
+    delete_files: bool = False
+
+
+def next_step(observed: Observed, order: Move) -> Next:
+    """Return what is next; from any state in which an earlier attempt was broken off, too."""
+    view = observed.partitions.get(order.partition)
+    if view is None:
+        return Refuse(f"partition {order.partition} does not exist")
+    if order.source == order.destination:
+        return Refuse(f"partition {order.partition} cannot be moved to where it is")
+    match order.source in view.replicas, order.destination in view.replicas:
+        case True, False:
+            return _stranger(observed, order) or _prepare(observed, view, order)
+        case True, True:
+            return _hand_over(observed, view, order)
+        case False, True:
+            return _let_go(observed, view, order)
+        case _:
+            return Refuse(
+                f"partition {order.partition} is neither on {order.source} nor on "
+                f"{order.destination}; it is on {', '.join(sorted(view.replicas)) or 'no storage'}"
+            )
+
+
+def take_back(observed: Observed, view: PartitionView, left: frozenset[str]) -> Reassign | None:
+    """Return how to assign a partition to those again who have just ``left``, if that helps.
+
+    Until a session without them has recovered they belong to those who know what was committed. If
+    too many others have failed meanwhile, the partition cannot open without them.
+    """
+    here = frozenset(s for s in view.replicas | left if absence(observed, view, s) is None)
+    helping = here & left & view.last
+    wanted = view.replicas | helping
+    if opens(here, view.replicas, view.last) or not opens(here, wanted, view.last):
+        return None
+    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+
+
+def _stranger(observed: Observed, order: Move) -> Refuse | None:
+    groups = observed.groups
+    for storage in (order.source, order.destination):
+        if storage not in groups:
+            return Refuse(f"storage {storage} is in no group of the cluster")
+    if groups[order.source] != groups[order.destination]:
+        return Refuse(
+            f"storage {order.source} is in group {groups[order.source]}, {order.destination} in "
+            f"group {groups[order.destination]}: each group keeps its own copy of a partition"
+        )
+    return None
+
+
+def _prepare(observed: Observed, view: PartitionView, order: Move) -> Next:
+    wanted = view.replicas | {order.destination}
+    for change in (wanted, wanted - {order.source}):
+        after = PartitionView(view.partition, change | view.replicas, view.metadata)
+        if problem := shortage(after if order.source not in change else view, change):
+            return Refuse(problem)
+    if problem := objection(observed, view, wanted):
+        return Wait(problem)
+    if step := fill(observed, view, order.destination):
+        return step
+    if absence(observed, view, order.destination):
+        return SwitchOn(order.destination, view.partition)
+    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+
+
+def _hand_over(observed: Observed, view: PartitionView, order: Move) -> Next:
+    if problem := observed.storage_problem(order.destination):
+        return Wait(f"storage {order.destination} does not answer: {problem}")
+    held = observed.held(order.destination, view.partition)
+    if held is None:
+        return Hold(order.destination, view.partition)
+    if not held.available:
+        return SwitchOn(order.destination, view.partition)
+    wanted = view.replicas - {order.source}
+    if problem := objection(observed, view, wanted):
+        return Wait(problem)
+    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+
+
+def _let_go(observed: Observed, view: PartitionView, order: Move) -> Next:
+    if order.source in view.last:
+        back = take_back(observed, view, frozenset({order.source}))
+        return back or Wait(
+            f"no session of partition {view.partition} without storage {order.source} has "
+            "recovered yet"
+        )
+    if problem := first_ailment(observed, view, view.replicas):
+        return Wait(problem)
+    if order.source not in observed.groups and order.source not in observed.storages:
+        return Done()
+    if problem := observed.storage_problem(order.source):
+        return Wait(f"storage {order.source} does not answer: {problem}")
+    if observed.held(order.source, view.partition) is not None:
+        return Drop(order.source, (view.partition,), order.delete_files)
+    return Done()
