@@ -96,9 +96,24 @@ class ControlFile:
 def open_control(disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int) -> ControlFile:
     """Open the control file of this cluster, or make one in an empty directory.
 
-    Raises DirectoryRefused: in use, another cluster's, or cut off while there are partitions (Waltz
-    0.13.2 would forget all assignments then).
+    Raises DirectoryRefused: in use, another cluster's, cut off while there are partitions (Waltz
+    0.13.2 would forget all assignments then), or out of reach. Raises DiskFailed.
     """
+    try:
+        return _open(disk, key, num_partitions, now_ms)
+    except OSError as error:
+        raise DirectoryRefused(
+            f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; check the disk, "
+            "and that this process may read and write the storage directory"
+        ) from error
+
+
+def partition_directories(disk: Disk) -> list[int]:
+    """Return the partitions that have a directory, assigned or not."""
+    return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
+
+
+def _open(disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int) -> ControlFile:
     file = _open_file(disk)
     if file is None:
         file = _create(disk, ControlHeader(now_ms, key, num_partitions))
@@ -121,11 +136,6 @@ def open_control(disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int) -
     except BaseException:
         file.close()
         raise
-
-
-def partition_directories(disk: Disk) -> list[int]:
-    """Return the partitions that have a directory, assigned or not."""
-    return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
 
 
 def _open_file(disk: Disk) -> DiskFile | None:

@@ -18,6 +18,7 @@ from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
 
 _ZEROS = bytes(1 << 20)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOCKED = (errno.EACCES, errno.EAGAIN)
 _CLOSED = -1
 
 
@@ -48,7 +49,7 @@ class DiskFile(Protocol):
     def lock(self, length: int) -> bool:
         """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
 
-        Released when the file is closed.
+        Released when the file is closed. Raises OSError if locking itself fails.
         """
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ class Disk(Protocol):
     """A storage directory."""
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return whether there is a file or directory of this name; raises OSError if unknown."""
 
     def names(self, directory: str) -> list[str]:
         """Return what is in a directory, in no particular order."""
@@ -102,7 +103,14 @@ class RealDisk:
     """A directory of the operating system's file system."""
 
     def __init__(self, root: Path) -> None:
-        if not root.is_dir():
+        try:
+            found = root.is_dir()
+        except OSError as error:
+            raise DirectoryRefused(
+                f"the storage directory {root} cannot be looked at: {error.strerror}; check its "
+                "volume, and that this process may use it"
+            ) from error
+        if not found:
             raise DirectoryRefused(
                 f"the storage directory {root} does not exist: create it, or mount its volume"
             )
@@ -110,7 +118,11 @@ class RealDisk:
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""
-        return os.path.exists(self._at(path))
+        try:
+            os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def names(self, directory: str) -> list[str]:
         """Return what is in a directory."""
@@ -214,7 +226,9 @@ class RealFile:
         """Lock the first ``length`` bytes against other processes."""
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                raise
             return False
         return True
 

@@ -63,6 +63,19 @@ class PartitionDamaged(RequestRefused):
         self.what = what
 
 
+class PartitionUnopened(RequestRefused):
+    """This process may not open the files of a partition, or not now; nothing is wrong with them.
+
+    ``file`` is relative to the storage directory.
+    """
+
+    def __init__(self, partition: int, file: str, why: str, advice: str) -> None:
+        super().__init__(
+            f"partition {partition} cannot be opened: {why} ({file}); its files are as they were: "
+            f"{advice}, then assign it again or restart this storage node"
+        )
+
+
 class UnknownPartition(Exception):
     """The id is outside the cluster's partitions; the admin port closes the connection."""
 

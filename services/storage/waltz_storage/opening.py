@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
+
 from waltz_storage.disk import Disk, changing
-from waltz_storage.errors import PartitionDamaged
+from waltz_storage.errors import PartitionDamaged, PartitionUnopened
 from waltz_storage.log import LogOptions, PartitionLog
 from waltz_storage.recovery import SegmentPlan, check_header, find_hole, recover_segment
 from waltz_storage.segment import (
@@ -21,13 +23,24 @@ from waltz_storage.segment import (
 )
 from waltz_storage.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
 
+_RIGHTS = "give this process the right to read and write them"
+_NOT_DAMAGE = {
+    errno.EMFILE: "raise this process's limit of open files (ulimit -n)",
+    errno.ENFILE: "raise this machine's limit of open files (fs.file-max)",
+    errno.ENOMEM: "free memory",
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: "mount the volume for writing",
+}
+"""Why files may not open although they are whole, and what to do: to restore them helps nobody."""
+
 
 def open_log(
     disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
 ) -> PartitionLog:
     """Open the log in ``identity.directory``, recovering its end; make an empty one if it has none.
 
-    Raises PartitionDamaged, with all files as they were, NoSpace, DiskFailed.
+    Raises PartitionDamaged or PartitionUnopened, with all files as they were, NoSpace, DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         if not disk.exists(identity.directory):
@@ -88,6 +101,10 @@ def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> 
         files = open_files(disk, identity, first_id)
     except OSError as error:
         path = identity.path(first_id, INDEX_SUFFIX)
+        advice = _NOT_DAMAGE.get(error.errno or 0)
+        if advice is not None:
+            why = error.strerror or str(error)
+            raise PartitionUnopened(identity.partition, path, why, advice) from error
         raise PartitionDamaged(
             identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
         ) from error
