@@ -31,6 +31,16 @@ class BlockingClient(Generic[DataT]):
         self._closing = threading.Lock()
 
     @property
+    def thread(self) -> EventLoopThread:
+        """The thread that does the work, for what is built upon this."""
+        return self._thread
+
+    @property
+    def asyncio_client(self) -> LogClient[DataT]:
+        """The client underneath; it belongs to the event loop of `thread`."""
+        return self._client
+
+    @property
     def num_partitions(self) -> int:
         """How many partitions the cluster has; they are numbered from 0."""
         return self._client.num_partitions

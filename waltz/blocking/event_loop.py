@@ -66,10 +66,7 @@ class EventLoopThread:
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run ``work`` in the background. Raises what `call` raises of its own."""
         try:
-            if os.getpid() != self._pid:
-                raise WrongProcess(self._pid)
-            if threading.current_thread() is self._thread:
-                raise WrongThread
+            self.check()
             # What the loop was handed before it was told to stop is still begun, and so cancelled.
             with self._handing:
                 if self._stopped:
@@ -78,6 +75,15 @@ class EventLoopThread:
         except BaseException:
             work.close()
             raise
+
+    def check(self) -> None:
+        """Raises WrongProcess, WrongThread, ClientClosed if nothing can be run from here."""
+        if os.getpid() != self._pid:
+            raise WrongProcess(self._pid)
+        if threading.current_thread() is self._thread:
+            raise WrongThread
+        if self._stopped:
+            raise ClientClosed
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:

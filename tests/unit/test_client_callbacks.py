@@ -1,0 +1,447 @@
+"""Contexts and callbacks, on a mock cluster: what is told, in which order, and how often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import waltz
+from tests.recording import Recording, Say, until
+from waltz import mock
+from waltz.blocking import BlockingClient, opened
+from waltz.callbacks import (
+    CallbackClient,
+    DataMissing,
+    InCallback,
+    PartitionInactive,
+    TimedOut,
+    TransactionBuilder,
+    TransactionContext,
+)
+
+Open = Callable[..., CallbackClient[bytes]]
+
+
+@pytest.fixture
+def cluster() -> mock.MockCluster:
+    return mock.MockCluster(partitions=2)
+
+
+@pytest.fixture
+def open_client(cluster: mock.MockCluster) -> Iterator[Open]:
+    """Opens clients of the cluster for an application; closed at the end."""
+    clients: list[CallbackClient[bytes]] = []
+
+    def open_one(application: Recording, **options: object) -> CallbackClient[bytes]:
+        client = CallbackClient(opened(cluster.connect()), application, **options)  # type: ignore[arg-type]
+        clients.append(client)
+        return client
+
+    yield open_one
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def other(cluster: mock.MockCluster) -> Iterator[BlockingClient[bytes]]:
+    """Another client of the same cluster."""
+    with opened(cluster.connect()) as client:
+        yield client
+
+
+def test_a_context_is_told_all_in_order(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "one"))
+    client.flush(10)
+    assert app.record.events == [
+        ("one", "completion", True),
+        ("one", "applied", 0),
+        ("one", "application"),
+    ]
+    assert not client.has_pending
+    assert client.mark(0) == 0
+
+
+def test_nothing_to_do_is_completed_with_false(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "none", willing=False))
+    assert app.record.events == [("none", "completion", False)]
+    assert not client.has_pending
+
+
+def test_what_others_append_is_applied_too(open_client: Open, other: BlockingClient[bytes]) -> None:
+    app = Recording()
+    client = open_client(app)
+    for number in range(30):
+        other.append(number % 2, b"theirs")
+        client.submit(Say(app.record, "mine", partition=number % 2))
+    client.flush(10)
+    until(lambda: len(app.applied) == 60)
+    for partition in range(2):
+        ids = [each.id for each in app.applied if each.partition == partition]
+        assert ids == list(range(30))
+
+
+def test_the_application_says_where_to_begin(
+    open_client: Open, other: BlockingClient[bytes]
+) -> None:
+    for number in range(5):
+        other.append(0, b"%d" % number)
+    app = Recording(marks={0: 2})
+    open_client(app)
+    until(lambda: len(app.applied) == 2)
+    assert [each.data for each in app.applied] == [b"3", b"4"]
+
+
+def test_execute_that_raises_is_told_and_raised(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.submit(Say(app.record, "bad", during=fail))
+    assert app.record.events == [("bad", "exception", "ZeroDivisionError")]
+    assert not client.has_pending
+
+
+def test_data_must_be_given(open_client: Open) -> None:
+    class Empty(TransactionContext[bytes]):
+        def execute(self, builder: TransactionBuilder[bytes]) -> bool:
+            return True
+
+    with pytest.raises(DataMissing, match=r"set builder\.data"):
+        open_client(Recording()).submit(Empty())
+
+
+def test_after_a_lock_failure_it_decides_again_by_the_newer_state(
+    open_client: Open, other: BlockingClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    seen: list[int] = []
+
+    def intrude() -> None:
+        seen.append(len(app.applied))
+        if len(seen) == 1:
+            other.append(0, b"in between", write_locks=[waltz.Lock("row", 1)])
+
+    context = Say(app.record, "locked", lock="row", during=intrude)
+    client.submit(context)
+    client.flush(10)
+    assert seen == [0, 1]
+    assert app.record.of("in between") == [("applied", 0)]
+    assert app.record.of("locked") == [
+        ("lock failure",),
+        ("completion", True),
+        ("applied", 1),
+        ("application",),
+    ]
+
+
+def test_a_retry_that_has_nothing_left_to_do(
+    open_client: Open, other: BlockingClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "once", lock="row")
+
+    def intrude() -> None:
+        context.willing = context.executed == 1
+        if context.willing:
+            other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+
+    context.during = intrude
+    client.submit(context)
+    client.flush(10)
+    assert app.record.of("once") == [("lock failure",), ("completion", False)]
+
+
+def test_a_retry_that_raises_is_told_once(open_client: Open, other: BlockingClient[bytes]) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "broken", lock="row")
+
+    def intrude() -> None:
+        if context.executed == 2:
+            raise ZeroDivisionError
+        other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+
+    context.during = intrude
+    client.submit(context)
+    client.flush(10)
+    assert app.record.of("broken") == [("lock failure",), ("exception", "ZeroDivisionError")]
+    assert not client.has_pending
+
+
+def test_apply_that_raises_is_repeated_and_completion_is_not(open_client: Open) -> None:
+    failures = iter(range(3))
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if transaction.data == b"hard" and next(failures, None) is not None:
+            raise OSError("the disk is full")
+
+    app = Recording(before=before)
+    client = open_client(app)
+    for name in ("easy", "hard", "after"):
+        client.submit(Say(app.record, name))
+    client.flush(20)
+    assert [(partition, i) for partition, i, _ in app.errors] == [(0, 1)] * 3
+    assert all(isinstance(error, OSError) for _, _, error in app.errors)
+    assert [each.id for each in app.applied] == [0, 1, 2]
+    for name, number in (("easy", 0), ("hard", 1), ("after", 2)):
+        assert app.record.of(name) == [("completion", True), ("applied", number), ("application",)]
+
+
+def test_a_partition_that_fails_holds_up_no_other(open_client: Open) -> None:
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if transaction.partition == 0:
+            raise SystemExit
+
+    app = Recording(before=before)
+    client = open_client(app)
+    client.submit(Say(app.record, "stuck", partition=0))
+    client.submit(Say(app.record, "free", partition=1))
+    until(lambda: app.record.of("free")[-1:] == [("application",)] and len(app.errors) >= 2)
+    assert app.record.of("stuck") == [("completion", True)]
+    assert client.has_pending
+    with pytest.raises(TimedOut, match="1 transactions are still under way in partition 0"):
+        client.flush(0.01)
+
+
+def test_a_context_that_raises_changes_nothing(open_client: Open) -> None:
+    class Rude(Say):
+        def on_completion(self, result: bool) -> None:
+            raise ValueError("completion")
+
+        def on_application(self) -> None:
+            raise ValueError("application")
+
+    app = Recording()
+    client = open_client(app)
+    client.submit(Rude(app.record, "rude"))
+    client.flush(10)
+    assert [str(error) for _, _, error in app.errors] == ["completion", "application"]
+    assert [each.id for each in app.applied] == [0]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_append_whose_fate_is_unknown_is_told_and_the_log_goes_on(
+    cluster: mock.MockCluster, open_client: Open, committed: bool
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    cluster.fail_next_append(0, committed=committed)
+    client.submit(Say(app.record, "lost"))
+    client.flush(10)
+    client.submit(Say(app.record, "next"))
+    client.flush(10)
+    until(lambda: len(app.applied) == 1 + committed)
+    told = [event for event in app.record.of("lost") if event[0] != "applied"]
+    assert told == [("exception", "AppendUncertain")]
+    assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
+
+
+def test_too_many_in_flight_wait_for_room(cluster: mock.MockCluster, open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=2, submit_timeout=0.05)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "a"))
+    client.submit(Say(app.record, "b"))
+    with pytest.raises(TimedOut, match="2 transactions are under way"):
+        client.submit(Say(app.record, "c"))
+    client.submit(Say(app.record, "elsewhere", partition=1))
+    cluster.resume_feed(0)
+    client.flush(10)
+    client.submit(Say(app.record, "c"))
+    client.flush(10)
+    assert {each.data for each in app.applied} == {b"a", b"b", b"c", b"elsewhere"}
+
+
+def test_a_callback_may_submit_but_not_wait(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=1)
+    refused: list[str] = []
+    second = Say(app.record, "second")
+
+    class First(Say):
+        def on_application(self) -> None:
+            for call in (client.flush, client.close, lambda: client.set_partitions([])):
+                try:
+                    call()
+                except (InCallback, ValueError) as error:
+                    refused.append(type(error).__name__)
+            client.submit(second)
+
+    client.submit(First(app.record, "first"))
+    assert second.ended.wait(10)
+    assert refused == ["InCallback", "InCallback", "ValueError"]
+
+
+def test_partitions_are_chosen(open_client: Open, other: BlockingClient[bytes]) -> None:
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    with pytest.raises(PartitionInactive, match="set_partitions"):
+        client.submit(Say(app.record, "x"))
+    client.set_partitions([1])
+    assert client.active_partitions == {1}
+    other.append(0, b"unseen")
+    client.submit(Say(app.record, "x", partition=1))
+    client.flush(10)
+    with pytest.raises(waltz.PartitionUnknown):
+        client.set_partitions([2])
+    app.marks[1] = 0
+    client.set_partitions([0, 1])
+    until(lambda: len(app.applied) == 2)
+    client.set_partitions([0])
+    with pytest.raises(PartitionInactive):
+        client.mark(1)
+    client.set_partitions([0, 1])
+    client.submit(Say(app.record, "y", partition=1))
+    client.flush(10)
+    assert [each.data for each in app.applied] == [b"x", b"unseen", b"y"]
+    with pytest.raises(ValueError, match="auto_mount=False"):
+        open_client(Recording()).set_partitions([0])
+
+
+def test_what_is_under_way_when_a_partition_goes_is_told(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "late"))
+    client.set_partitions([])
+    assert client.has_pending
+    cluster.resume_feed(0)
+    client.flush(10)
+    assert app.record.of("late") == [("completion", True)]
+    assert app.applied == []
+
+
+def test_a_retry_in_a_partition_that_goes_ends(
+    cluster: mock.MockCluster, open_client: Open, other: BlockingClient[bytes]
+) -> None:
+    stuck = threading.Event()
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        stuck.set()
+        raise OSError
+
+    app = Recording(before=before)
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+    assert stuck.wait(10)
+    client.submit(Say(app.record, "refused", lock="row"))
+    until(lambda: app.record.of("refused") == [("lock failure",)])
+    client.set_partitions([])
+    client.flush(10)
+    assert app.record.of("refused")[1:] == [("exception", "PartitionInactive")]
+
+
+def test_closing_tells_everybody(cluster: mock.MockCluster, open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "unknown"))
+    until(lambda: cluster.transactions(0))
+    client.close()
+    client.close()
+    assert app.record.of("unknown") == [("exception", "AppendUncertain")]
+    with pytest.raises(waltz.ClientClosed):
+        client.submit(Say(app.record, "late"))
+
+
+def test_closing_wakes_whoever_waits_for_room(cluster: mock.MockCluster, open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=1, submit_timeout=60)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "first"))
+    ended: list[BaseException] = []
+
+    def submit() -> None:
+        try:
+            client.submit(Say(app.record, "second"))
+        except waltz.ClientClosed as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=submit)
+    waiting.start()
+    client.close()
+    waiting.join(10)
+    assert len(ended) == 1
+
+
+def test_marks_of_another_log_are_said(open_client: Open, other: BlockingClient[bytes]) -> None:
+    app = Recording(marks={0: 5})
+    client = open_client(app)
+    until(lambda: app.errors)
+    assert app.errors[0][:2] == (0, 6)
+    with pytest.raises(waltz.ClientAhead):
+        client.submit(Say(app.record, "x"))
+    client.submit(Say(app.record, "x", partition=1))
+    client.flush(10)
+
+
+def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockCluster) -> None:
+    class Broken(Recording):
+        def get_client_high_water_mark(self, partition: int) -> int:
+            raise OSError("no database")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="no database"):
+        CallbackClient(opened(cluster.connect()), Broken())
+    assert threading.active_count() == before
+
+
+def test_what_it_measures(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "x"))
+    client.flush(10)
+    form = client.log.metrics()
+    group = "waltz-client-stream.partition-0"
+    assert form["timers"][f"{group}.on-completion-latency"]["count"] == 1
+    assert form["timers"][f"{group}.on-application-latency"]["count"] == 1
+    assert form["gauges"][f"{group}.is-partition-active"]["value"] is True
+
+
+def test_chaos_from_a_seed_loses_and_repeats_nothing() -> None:
+    faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, conflict=0.1)
+    cluster = mock.MockCluster(2, seed=5, faults=faults)
+    flaky = iter(range(10_000))
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if next(flaky) % 37 == 0:
+            raise OSError
+
+    apps = [Recording(before=before) for _ in range(2)]
+    clients = [CallbackClient(opened(cluster.connect()), app, retry_threads=3) for app in apps]
+    names = [f"{number}/{index}" for index in range(2) for number in range(60)]
+    for index, (app, client) in enumerate(zip(apps, clients, strict=True)):
+        for number in range(60):
+            context = Say(app.record, f"{number}/{index}", partition=number % 2, lock="row")
+            client.submit(context)
+    for client in clients:
+        client.flush(60)
+    logs = [[each.id for each in cluster.transactions(partition)] for partition in range(2)]
+    until(lambda: all(len(app.applied) == 120 for app in apps))
+    for client in clients:
+        client.close()
+    for app in apps:
+        for partition in range(2):
+            assert [each.id for each in app.applied if each.partition == partition] == logs[
+                partition
+            ]
+        assert sorted(each.data.decode() for each in app.applied) == sorted(names)
+    for index, app in enumerate(apps):
+        for name in (name for name in names if name.endswith(f"/{index}")):
+            told = [event[0] for event in app.record.of(name) if event[0] != "lock failure"]
+            assert told == ["completion", "applied", "application"]

@@ -1,0 +1,83 @@
+"""How far one partition was applied, and whose context each transaction is. Pure.
+
+A transaction of this client can be fed before its append has told its id, so that it is not known
+yet whose it is: then it has to wait. Completion is told once, also if the application has to be
+given the transaction several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from waltz.client import Transaction
+from waltz.protocol.records import ReqId
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[C]):
+    """What to do with a transaction: apply it, with its context's callbacks around that.
+
+    ``tell_completion`` is false if that was told already.
+    """
+
+    context: C | None
+    tell_completion: bool
+
+
+class PartitionProgress(Generic[C]):
+    """One partition of one client: ``mark`` is the last transaction applied.
+
+    One thread may apply while another tells of appends: no step needs more than one of either.
+    """
+
+    def __init__(self, client_id: int, mark: int) -> None:
+        self.mark = mark
+        self._client_id = client_id
+        self._committed: dict[int, C] = {}
+        self._orphaned: set[ReqId] = set()
+        self._told = mark
+
+    def committed(self, transaction_id: int, context: C) -> None:
+        """The append of ``context`` is in the log."""
+        self._committed[transaction_id] = context
+
+    def orphaned(self, req_id: ReqId) -> None:
+        """Nobody will ask any more what became of the append ``req_id``."""
+        self._orphaned.add(req_id)
+
+    def unclear(self, transactions: Iterable[Transaction[object]]) -> bool:
+        """Whether one of these is of this client, and its append has yet to say which one."""
+        return any(
+            each.req_id.client_id == self._client_id
+            and each.id > self.mark
+            and each.id not in self._committed
+            and each.req_id not in self._orphaned
+            for each in transactions
+        )
+
+    def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
+        """Return what to do with a transaction, None if it is not the next in turn."""
+        if transaction.id != self.mark + 1:
+            return None
+        tell = self._told < transaction.id
+        self._told = transaction.id
+        return Delivery(self._committed.get(transaction.id), tell)
+
+    def applied(self, transaction: Transaction[object]) -> None:
+        """The application has applied the transaction, which was the next."""
+        assert transaction.id == self.mark + 1
+        self.mark = transaction.id
+        self._committed.pop(transaction.id, None)
+        self._orphaned.discard(transaction.req_id)
+
+    def abandon(self) -> list[Delivery[C]]:
+        """Return what was committed and will not be applied by this client, in order."""
+        committed, self._committed = self._committed, {}
+        return [
+            Delivery(context, tell_completion=transaction_id > self._told)
+            for transaction_id, context in sorted(committed.items())
+        ]
