@@ -14,6 +14,7 @@ import pytest
 
 from tests.faultdisk import FaultDisk
 from waltz.metrics import Registry, Timer
+from waltz.net import PLAINTEXT
 from waltz_server.data_cache import DataCache
 from waltz_server.http import start_http
 from waltz_server.node import ServerNode
@@ -43,7 +44,9 @@ class _Node:
     cluster_name = "a cluster"
     server_id = 1
     endpoint = ("localhost", 55180)
-    config = SimpleNamespace(bind_host="127.0.0.1", http_port=0, session_timeout_ms=1000)
+    config = SimpleNamespace(
+        bind_host="127.0.0.1", http_port=0, session_timeout_ms=1000, tls=PLAINTEXT
+    )
     store = SimpleNamespace(health=SimpleNamespace(unhealthy_since=None))
 
     def __init__(self, num_partitions: int) -> None:

@@ -41,6 +41,7 @@ def _register_node(registry: Registry, node: ServerNode) -> None:
     gauge(_GROUP, "waltz-server-num-partitions", lambda: len(node.partitions()))
     gauge(_GROUP, "waltz-version-id", build_version)
     gauge(_GROUP, "replica-info", node.replicas)
+    gauge(_GROUP, "tls-certificate-days-left", node.config.tls.certificate_days_left)
     registry.meter(
         _GROUP,
         "feed-cache-miss",

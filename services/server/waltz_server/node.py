@@ -27,7 +27,8 @@ from waltz_server.storage_links import ClusterIdentity, StorageLinks
 log = logging.getLogger(__name__)
 
 _OVERLOAD_CHECK_SECONDS = 0.01
-
+_FINISH_SECONDS = 3.0
+_FINISH_CHECK_SECONDS = 0.005
 
 OnHosted = Callable[[HostedPartition], None]
 OnGone = Callable[[int], None]
@@ -51,6 +52,7 @@ class ServerNode:
         self._paused: list[FrameConnection] = []
         self._preferred: set[int] = set()
         self._following: asyncio.Task[None] | None = None
+        self._leaving = False
         self._on_hosted: OnHosted = lambda hosted: None
         self._on_gone: OnGone = lambda partition: None
         self._data = DataCache(config.data_cache_bytes)
@@ -96,9 +98,13 @@ class ServerNode:
         await self._membership.join()
 
     async def stop(self) -> None:
-        """Leave the cluster at once, so that others take over, then close everything."""
+        """Leave the cluster at once, so that others take over; finish what is here; close all."""
+        self._leaving = True
+        for connection in self._connections.values():
+            connection.pause_reading()
         if self._membership is not None:
             await self._membership.leave()
+        await self._finish_appends()
         if self._following is not None:
             self._following.cancel()
         await self.listener.close()
@@ -141,6 +147,8 @@ class ServerNode:
     def connected(self, peer: Peer, connection: FrameConnection) -> None:
         """A client's handshake is done."""
         self._connections[peer] = connection
+        if self._leaving:
+            connection.pause_reading()
 
     def disconnected(self, peer: Peer) -> None:
         """A client's connection is gone."""
@@ -216,7 +224,29 @@ class ServerNode:
             log.warning("closing the connection of %s: %s", connection.peer, reason)
             connection.close(reason)
 
+    async def _finish_appends(self) -> None:
+        """Wait for the appends that were taken: their clients need not look for them then.
+
+        One whose store session has ended is given up: another server resolves it, and to begin a
+        session here would end that server's.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FINISH_SECONDS
+        while unfinished := sum(
+            h.core.open_appends for h in self.partitions() if h.core.store.is_open
+        ):
+            if loop.time() > deadline:
+                log.warning(
+                    "%d appends were not done within %g s: their clients will look them up",
+                    unfinished,
+                    _FINISH_SECONDS,
+                )
+                return
+            await asyncio.sleep(_FINISH_CHECK_SECONDS)
+
     def _check_overload(self) -> None:
+        if self._leaving:
+            return
         if any(hosted.core.overloaded for hosted in self._hosted.values()):
             loop = asyncio.get_running_loop()
             loop.call_later(_OVERLOAD_CHECK_SECONDS, self._check_overload)

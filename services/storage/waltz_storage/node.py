@@ -60,6 +60,9 @@ class StorageNode:
         engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
         registry = self._registry = StorageRegistry(directory, engine.engine.queued, time.monotonic)
         registry.gauge("waltz-storage", "flushes", lambda: engine.flushes)
+        registry.gauge(
+            "waltz-storage", "tls-certificate-days-left", config.tls.certificate_days_left
+        )
         desk = AdminDesk(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(

@@ -1,0 +1,114 @@
+"""A cluster with mutual TLS: a storage and a server as processes, on whatever ports are free."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from waltz.local.child import ChildProcess
+from waltz.local.ports import choose_ports
+from waltz.metadata.admin import assign_everything
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.lifecycle import create_cluster
+from waltz.net import TlsConfig
+from waltz.operations import StorageAdmin, sync_storage
+
+HOST = "127.0.0.1"
+_PARTITIONS = 1
+_SECONDS = 60.0
+
+
+class SecuredCluster:
+    """One partition on one storage; ``tls`` names the files of both processes."""
+
+    def __init__(self, folder: Path, zookeeper: str, root: str, tls: TlsConfig) -> None:
+        self.zookeeper = zookeeper
+        self.root = root
+        self._folder = folder
+        self._tls = tls
+        self.storage = self._child("storage")
+        self.server = self._child("server")
+
+    @property
+    def server_ports(self) -> dict[str, int]:
+        """The ports that the server says it got."""
+        ports: dict[str, int] = json.loads((self._folder / "server.json").read_text())
+        return ports
+
+    async def start(self) -> None:
+        """Make the cluster and start both processes."""
+        # The storage's are chosen here, because ZooKeeper has to know them before it starts.
+        port, admin_port = choose_ports(2)
+        address = f"{HOST}:{port}"
+        store = await KazooStore.connect(self.zookeeper, 6000)
+        maps = assign_everything({address: 0}, {address: admin_port}, _PARTITIONS)
+        await create_cluster(
+            store, self.root, "secured", _PARTITIONS, key=uuid.uuid4(), storages=maps
+        )
+        params = await Cluster(store, self.root).store_params()
+        await store.close()
+        (self._folder / "data").mkdir()
+        self._write(
+            "storage",
+            {"port": port, "admin.port": admin_port, "directory": str(self._folder / "data")},
+        )
+        self._write("server", {"port": 0, "advertised.host": HOST})
+        await self._start(self.storage)
+        async with await StorageAdmin.open(address, admin_port, self._tls, params) as admin:
+            await sync_storage(admin, range(_PARTITIONS))
+        await self._start(self.server)
+
+    async def stop(self) -> None:
+        """Stop what runs."""
+        await self.server.stop()
+        await self.storage.stop()
+
+    def log_of(self, name: str) -> str:
+        """Return what a process has said."""
+        return (self._folder / f"{name}.log").read_text()
+
+    async def _start(self, child: ChildProcess) -> None:
+        child.start()
+        await child.ready(_SECONDS)
+
+    def _child(self, name: str) -> ChildProcess:
+        at = self._folder / name
+        return ChildProcess(
+            name,
+            f"waltz-{name}",
+            at.with_suffix(".yml"),
+            at.with_suffix(".json"),
+            at.with_suffix(".log"),
+        )
+
+    def _write(self, name: str, own: dict[str, Any]) -> None:
+        tls = {
+            "certificate": str(self._tls.certificate),
+            "key": str(self._tls.key),
+            "ca": str(self._tls.ca),
+            "serverName": self._tls.server_name,
+        }
+        settings = {
+            "zookeeper": {"connectString": self.zookeeper, "sessionTimeout": 6000},
+            "cluster.root": self.root,
+            name: own
+            | {
+                "bind.host": HOST,
+                "jetty.port": 0,
+                "ports.file": str(self._folder / f"{name}.json"),
+                "tls": tls,
+            },
+        }
+        (self._folder / f"{name}.yml").write_text(yaml.safe_dump(settings))
+
+
+async def exit_status(child: ChildProcess) -> int | None:
+    """Stop a process in good order and return how it ended."""
+    await asyncio.wait_for(child.stop(), _SECONDS)
+    return child.exit_status

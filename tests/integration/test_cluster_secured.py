@@ -1,0 +1,141 @@
+"""Mutual TLS with real processes: names, certificates replaced while all runs, a stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+import waltz
+from tests.certificates import Authority
+from tests.eventually import eventually
+from tests.integration.secured import HOST, SecuredCluster, exit_status
+from waltz.client.opening import Opening
+from waltz.net import TlsConfig
+from waltz.operations import ServerUnreachable
+from waltz.operations.server_query import ServerQuery
+
+NAME = "waltz"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Authority:
+    return authority(tmp_path, "old")
+
+
+@pytest.fixture
+async def cluster(
+    tmp_path: Path, zookeeper: str, zk_root: str, old: Authority
+) -> AsyncIterator[SecuredCluster]:
+    cluster = SecuredCluster(tmp_path, zookeeper, zk_root, old.issue(NAME, server_name=NAME))
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def authority(tmp_path: Path, name: str) -> Authority:
+    folder = tmp_path / name
+    folder.mkdir()
+    return Authority(folder, name)
+
+
+def connect(cluster: SecuredCluster, tls: TlsConfig) -> Opening[waltz.Client]:
+    return waltz.connect(cluster.zookeeper, root=cluster.root, tls=tls)
+
+
+async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
+    """Return why the server cannot be asked."""
+    try:
+        async with await ServerQuery.open((HOST, cluster.server_ports["port"]), tls) as query:
+            await query.partitions()
+    except ServerUnreachable as refused:
+        return str(refused)
+    return ""
+
+
+def install(source: TlsConfig, folder: Path) -> None:
+    """Put new files in the place of those that the processes use, each at once."""
+    for file, name in (
+        (source.certificate, f"{NAME}.pem"),
+        (source.key, f"{NAME}.key"),
+        (source.ca, "old.pem"),
+    ):
+        assert file is not None
+        shutil.copy(file, folder / "part")
+        os.replace(folder / "part", folder / name)
+
+
+async def test_certificates_are_replaced_while_all_runs(
+    cluster: SecuredCluster, old: Authority, tmp_path: Path
+) -> None:
+    new = authority(tmp_path, "new")
+    # Copies, because the old authority's files are those that are replaced.
+    shutil.copy(old.ca, tmp_path / "kept.pem")
+    old_tls = replace(old.issue("client", server_name=NAME), ca=tmp_path / "kept.pem")
+    new_tls = new.issue("client", server_name=NAME)
+
+    async with connect(cluster, old_tls) as early:
+        assert await early.append(0, b"before") == 0
+        assert "CERTIFICATE_VERIFY_FAILED" in await refusal(cluster, new_tls)
+
+        install(new.issue(NAME), tmp_path / "old")
+
+        assert await refusal(cluster, new_tls) == ""
+        assert "CERTIFICATE_VERIFY_FAILED" in await refusal(cluster, old_tls)
+        assert await early.append(0, b"on the open connection") == 1
+        async with connect(cluster, new_tls) as late:
+            assert await late.append(0, b"after") == 2
+            assert await late.read(0, 0) == b"before"
+    assert "the TLS files have changed" in cluster.log_of("server")
+
+
+async def test_who_is_not_as_expected_is_refused_in_a_sentence(
+    cluster: SecuredCluster, old: Authority
+) -> None:
+    other = await refusal(cluster, old.issue("client", server_name="other"))
+    assert other.endswith(
+        "its certificate is not one for 'other': set tls.serverName to a name that the "
+        "certificates of all peers bear"
+    )
+    without = TlsConfig(ca=old.ca, server_name=NAME)
+    assert await refusal(cluster, without)
+    await eventually(lambda: "refused a client/server connection" in cluster.log_of("server"))
+
+
+async def test_the_process_says_which_ports_it_got_and_when_its_certificate_ends(
+    cluster: SecuredCluster,
+) -> None:
+    ports = cluster.server_ports
+    assert f"server ready: port={ports['port']} http={ports['http']}" in cluster.log_of("server")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{HOST}:{ports['http']}/metrics") as answer,
+    ):
+        gauges = (await answer.json())["gauges"]
+    left = gauges["waltz-server.tls-certificate-days-left"]["value"]
+    assert left == pytest.approx(30, abs=0.5)
+
+
+async def test_a_server_that_is_told_to_stop_finishes_what_it_has(
+    cluster: SecuredCluster, old: Authority
+) -> None:
+    async with connect(cluster, old.issue("client", server_name=NAME)) as client:
+        await client.append(0, b"first")
+        appends = [asyncio.create_task(client.append(0, b"%d" % n)) for n in range(500)]
+        await eventually(lambda: any(task.done() for task in appends))
+        assert await exit_status(cluster.server) == 0
+        assert "were not done" not in cluster.log_of("server")
+        cluster.server.start()
+        ids = await asyncio.wait_for(asyncio.gather(*appends), 60)
+        assert sorted(ids) == list(range(1, 501))
+        assert await client.high_water_mark(0) == 500
+    assert await exit_status(cluster.server) == 0
+    assert await exit_status(cluster.storage) == 0
