@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz.cli import cluster, disk, local, log, server, storage
+from waltz.cli import client, cluster, disk, local, log, perf, server, storage
 from waltz.cli.options import examples
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(server.app, name="server")
 app.add_typer(storage.app, name="storage")
 app.add_typer(log.app, name="log")
+app.add_typer(client.app, name="client")
+app.add_typer(perf.app, name="perf")
 app.add_typer(disk.app, name="disk")
 
 

@@ -52,8 +52,8 @@ async def without_silence(
                 batch = await anext(batches, None)
         except TimeoutError:
             raise Failed(
-                f"nothing more came within {seconds:g} s although the log goes on; find out why "
-                "with: waltz cluster verify, or wait longer with --timeout"
+                f"nothing came for {seconds:g} s, and there must be more; find out why with: "
+                "waltz cluster verify, or wait longer with --timeout"
             ) from None
         if batch is None:
             return

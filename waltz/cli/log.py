@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from waltz.cli import cluster_rows
 from waltz.cli.client_access import (
@@ -21,6 +19,7 @@ from waltz.cli.client_access import (
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import AnyPartitions, Partition, examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show, show_line
+from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import as_line, as_value
 from waltz.client import Stream
@@ -208,14 +207,12 @@ def high_water_mark_command(
 async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
     """Append every line of standard input; print the ids in the order of the lines."""
     under_way: list[asyncio.Task[int]] = []
-    columns = SpinnerColumn(), TextColumn("{task.completed} lines appended"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("appended", total=None)
+    with progress("lines appended", None) as advance:
 
         async def settle(most: int) -> None:
             while len(under_way) > most:
                 _print_id(partition, await under_way.pop(0), output)
-                progress.advance(bar)
+                advance(1)
 
         try:
             async for line in _lines():

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 from waltz.cli.admin_access import open_admin
 from waltz.cli.cluster_options import ClusterCommand, target, tls_named
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
+from waltz.cli.progress import progress_towards
 from waltz.cli.running import opened, run
 from waltz.cli.storage_rows import max_id
 from waltz.net import RpcConnection
@@ -84,7 +83,7 @@ def recover_partition_command(
     """Fill a replica that is switched off from another storage.
 
     It is copied up to where the source's present store session began; servers copy the rest once
-    the replica is switched on. Broken off, it can be done again.
+    the replica is switched on. Broken off, it must be done again before that.
     """
     where = target(context)
     from_tls = tls_named(source_tls, default=where.tls)
@@ -103,32 +102,19 @@ def recover_partition_command(
                 cluster = params.key, params.num_partitions
                 address = storage_address(destination)
                 port = await RpcConnection.open_storage(address, to_tls, cluster)
-                with _progress() as bar:
-                    task = bar.add_task("", total=None)
-                    try:
+                try:
+                    with progress_towards("copied") as tell:
                         return await copy_offline(
-                            giver,
-                            taker,
-                            port,
-                            partition,
-                            batch_size=batch_size,
-                            progress=lambda at, last: bar.update(
-                                task, completed=at + 1, total=last + 1
-                            ),
+                            giver, taker, port, partition, batch_size=batch_size, progress=tell
                         )
-                    finally:
-                        port.close()
+                finally:
+                    port.close()
 
     copied = run(copy(), seconds=None)
     if copied is None:
         say(f"partition {partition} would be copied from {source} to {destination}")
         return
     say(
-        f"{copied.count} transactions copied, up to {copied.last_id}; switch the replica on with: "
-        f"waltz storage availability {destination} {partition} on"
+        f"{copied.count} transactions copied, and the replica goes up to {copied.last_id}; switch "
+        f"it on with: waltz storage availability {destination} {partition} on"
     )
-
-
-def _progress() -> Progress:
-    columns = TextColumn("copied"), BarColumn(), MofNCompleteColumn(), TaskProgressColumn()
-    return Progress(*columns, console=Console(stderr=True), transient=True)

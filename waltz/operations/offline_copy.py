@@ -2,7 +2,7 @@
 
 The copy ends where the source's present store session began: what is below was a quorum's then.
 The rest is copied by the servers, as soon as the replica is switched on. Broken off, it can be done
-again: what has been copied is cut back to the destination's mark, and fetched anew.
+again, and must be before the replica is switched on: it goes on at the destination's mark.
 """
 
 from __future__ import annotations
@@ -63,11 +63,17 @@ async def copy_offline(
 ) -> Copied:
     """Copy what the source held when its session began to the destination, which must be off.
 
+    A destination that holds as much already is left as it is: what it has beyond may be committed,
+    and only the servers' recovery can tell. (Waltz 0.13.2 cuts it off.)
+
     Raises CopyFailed, and RemoteFailure, ConnectionLost as the ports do.
     """
     await check_offline(destination, partition)
     writer = await _Writer.open(destination, destination_port, partition)
     last_id = (await source.session_info(partition)).local_low_water_mark
+    held = await writer.max_id()
+    if held >= last_id:
+        return Copied(held + 1, held)
     position = first = await writer.cut()
     progress(position, last_id)
     while position < last_id:
@@ -99,6 +105,16 @@ class _Writer:
         info = await admin.session_info(partition)
         return cls(port, partition, info.last_session_id, info.low_water_mark)
 
+    async def max_id(self) -> int:
+        """Return the last id that is there."""
+        answer = await self._port.call(
+            lambda seq: messages.MaxTransactionIdRequest(
+                self._session, seq, self._partition, offline=True
+            )
+        )
+        found: int = answer.transaction_id
+        return found
+
     async def cut(self) -> int:
         """Drop what is above the mark; return the last id that is left."""
         answer = await self._call(messages.TruncateRequest, self._mark)
@@ -106,9 +122,9 @@ class _Writer:
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``, and remember ``mark``."""
+        """Write ``records``, and remember ``mark``; a mark that was ahead already stays."""
         await self._call(messages.AppendRequest, records)
-        await self._call(messages.SetLowWaterMarkRequest, mark)
+        await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
 
     async def _call(self, request: Callable[..., Any], content: Any) -> Any:
         return await self._port.call(

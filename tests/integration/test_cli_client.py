@@ -1,0 +1,113 @@
+"""The verbs that use the log as a client does, against a running cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner, Result
+
+from waltz.cli.app import app
+from waltz.local import LocalCluster
+
+
+def invoke(cluster: LocalCluster, *arguments: str) -> Result:
+    where = ["--cluster", str(cluster.layout.description)]
+    return CliRunner().invoke(app, [*arguments, *where])
+
+
+def value(cluster: LocalCluster, *arguments: str) -> Any:
+    result = invoke(cluster, *arguments, "--output", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_clients_under_one_lock(cluster: LocalCluster) -> None:
+    options = ["--clients", "3", "-n", "20", "--interval", "1", "--partitions", "0-2"]
+    validated = value(cluster, "client", "validate", *options)
+    assert validated["passed"]
+    assert validated["transactions"] == 60
+
+
+def test_a_producer_and_a_consumer(cluster: LocalCluster) -> None:
+    produced = value(cluster, "client", "produce", "-n", "15", "-i", "0", "-p", "2")
+    assert produced["transactions"] == 15
+    consumed = value(cluster, "client", "consume", "-n", "15", "-p", "2", "--from-start")
+    assert consumed["passed"]
+    assert consumed["transactions"] >= 15
+
+
+def test_a_silent_log_ends_the_wait(cluster: LocalCluster) -> None:
+    result = invoke(cluster, "client", "consume", "-p", "1", "--timeout", "0.2")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert "nothing came for 0.2 s" in line
+
+
+def test_what_is_foreign_is_no_witness(cluster: LocalCluster) -> None:
+    assert invoke(cluster, "log", "append", "1", "not eight").exit_code == 0
+    assert value(cluster, "client", "validate", "-n", "3", "-p", "1", "-i", "0")["passed"]
+    consumed = value(cluster, "client", "consume", "-n", "9", "-p", "1", "--from-start")
+    assert consumed["others"] >= 1
+
+
+def test_marks_as_yaml(cluster: LocalCluster) -> None:
+    shown = invoke(cluster, "client", "high-water-mark", "-o", "yaml")
+    assert [each["partition"] for each in yaml.safe_load(shown.stdout)] == [0, 1, 2]
+    lines = invoke(cluster, "log", "tail", "0-2", "-n", "1", "-o", "yaml")
+    assert all({"id", "data"} <= each.keys() for each in yaml.safe_load_all(lines.stdout))
+
+
+def test_speed(cluster: LocalCluster) -> None:
+    load = ["--clients", "2", "--in-flight", "5", "-n", "40", "--size", "100", "-p", "0-1"]
+    produced = value(cluster, "perf", "producers", *load)
+    assert (produced["transactions"], produced["megabytes"]) == (80, 0.008)
+    assert produced["retries_per_transaction"] == 0
+    locked = value(cluster, "perf", "producers", "-n", "20", "--clients", "2", "--locks", "2")
+    assert locked["transactions"] == 40
+    consumed = value(cluster, "perf", "consumers", "-n", "200", "--size", "50", "-p", "0-1")
+    assert (consumed["transactions"], consumed["megabytes"]) == (200, 0.01)
+    existing = value(cluster, "perf", "consumers", "-n", "100", "--existing", "-p", "0-1")
+    assert existing["transactions"] == 100
+
+
+def test_the_rest_of_servers_and_clusters(cluster: LocalCluster) -> None:
+    reached = value(cluster, "cluster", "check-connectivity")
+    assert len(reached) == 2 * 3
+    assert all(each["reached"] for each in reached)
+    key = value(cluster, "cluster", "key")["key"]
+    assert key == value(cluster, "cluster", "show")["key"]
+    ports = value(cluster, "storage", "validate")
+    assert [each["admin_problem"] for each in ports] == [None] * 3
+    servers = value(cluster, "server", "list")
+    owned = sorted(p["partition"] for server in servers for p in server["partitions"])
+    assert owned == [0, 1, 2]
+    assert all(len(p["storages"]) == 3 for server in servers for p in server["partitions"])
+    (alone,) = value(cluster, "server", "list", servers[0]["endpoint"])
+    assert alone["id"] == servers[0]["id"]
+    missing = invoke(cluster, "server", "list", "127.0.0.1:1")
+    assert missing.exit_code == 1
+    assert "servers are: 127.0.0.1" in missing.stderr
+
+
+def test_what_would_be_done_is_not_done(cluster: LocalCluster) -> None:
+    storage = value(cluster, "storage", "list")[0]["storage"]
+    before = value(cluster, "cluster", "show")
+    server = before["servers"][0]["endpoint"]
+    for arguments in (
+        ["storage", "add", "127.0.0.1:9", "-a", "8", "-g", "0"],
+        ["storage", "availability", storage, "0-1", "off"],
+        ["storage", "sync"],
+        ["server", "prefer", server, "0-1"],
+        ["server", "unprefer", server, "0-1"],
+    ):
+        result = invoke(cluster, *arguments, "--dry-run")
+        assert result.exit_code == 0, (arguments, result.output)
+    refused = invoke(cluster, "storage", "unassign", storage, "0", "--dry-run")
+    assert "the only replica of partition 0" in refused.stderr
+    running = invoke(cluster, "cluster", "delete", "local", "--dry-run")
+    assert running.exit_code == 1
+    assert "are running; stop them first" in running.stderr
+    assert value(cluster, "cluster", "show") == before
+    assert value(cluster, "cluster", "verify")["passed"]

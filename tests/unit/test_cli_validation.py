@@ -1,0 +1,70 @@
+"""Witnesses of order and locks: the validation finds what the log must never do."""
+
+from __future__ import annotations
+
+from waltz.cli import load_rows
+from waltz.cli.validation import LOCK, Validation, witness
+from waltz.client import Attempt, Transaction
+from waltz.protocol import ReqId
+
+
+def seen(*transactions: tuple[int, bytes | int]) -> Validation:
+    validation = Validation()
+    for number, content in transactions:
+        data = content if isinstance(content, bytes) else content.to_bytes(8, "big", signed=True)
+        validation.see(Transaction(0, number, ReqId(1, 1, 0, number), 0, data))
+    return validation
+
+
+def test_a_witness_says_what_its_producer_has_seen() -> None:
+    draft = witness(Attempt(0, 1, 41))
+    assert (draft.data, list(draft.write_locks)) == ((42).to_bytes(8, "big"), [LOCK])
+
+
+def test_the_log_of_one_producer_after_the_other() -> None:
+    validation = seen((5, 5), (6, 6), (7, 7))
+    assert (validation.witnesses, validation.others, validation.problems) == (3, 0, [])
+
+
+def test_what_others_append_in_between_does_no_harm() -> None:
+    validation = seen((5, 5), (6, b"other"), (7, 6), (8, 8))
+    assert (validation.witnesses, validation.others, validation.problems) == (3, 1, [])
+
+
+def test_a_lock_granted_twice_is_found() -> None:
+    (problem,) = seen((5, 5), (6, 5)).problems
+    assert problem == ("0/6 was appended by who had seen 4, though 5 took the same lock since")
+
+
+def test_a_producer_that_was_ahead_is_found() -> None:
+    (problem,) = seen((5, 7)).problems
+    assert problem == "0/5 was appended by who had seen 6"
+
+
+def test_a_gap_is_found() -> None:
+    (problem,) = seen((5, 5), (7, 7)).problems
+    assert problem == "0/7 came where 6 was due"
+
+
+def test_what_is_shown() -> None:
+    shown = load_rows.validated({0: seen((0, 0), (1, 1)), 1: seen((0, 3))}, 2.0)
+    assert not shown.value["passed"]
+    assert (shown.value["transactions"], len(shown.value["problems"])) == (3, 1)
+    assert shown.tables[1].cells == [["0/0", "was appended by who had seen 2"]]
+
+
+def test_rates() -> None:
+    shown = load_rows.produced(4_000_000, 2.0, [0.001, 0.002, 0.004, 0.001], 6)
+    assert shown.value == {
+        "transactions": 4,
+        "megabytes": 4.0,
+        "seconds": 2.0,
+        "transactions_per_second": 2.0,
+        "megabytes_per_second": 2.0,
+        "retries_per_transaction": 0.5,
+        "mean_ms": 2.0,
+        "p50_ms": 2.0,
+        "p99_ms": 4.0,
+        "max_ms": 4.0,
+    }
+    assert load_rows.produced(0, 0.0, [], 0).value["transactions_per_second"] == 0.0
