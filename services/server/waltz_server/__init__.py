@@ -6,9 +6,11 @@ Pure, from the inside out; each takes values and returns values or effects:
 * `log_tail`, `replication`: a store session: quorum appends and catching up
 * `standby`, `carried`, `store_reads`, `store`: a partition's store: one session after another, over
   ZooKeeper's metadata; what outlives a session; reads from replicas
-* `append_queue`, `lock_table`: which appends may go, in which order
-* `data_cache`, `reads`: data of transactions; `feed_cache`, `feeds`, `feeding`: feeds
-* `partition`: one partition: appends, mounts, feeds, reads
+* `append_queue`, `lock_table`, `append_batches`: which appends may go, in which order; what becomes
+  of a batch
+* `data_cache`, `reads`: data of single transactions; `recent_records`, `range_reads`: ranges
+* `feed_cache`, `feeds`, `feeding`: feeds
+* `clients`, `partition`: one partition: appends, mounts, feeds, reads
 
 Shells: `client_connection`, `storage_links`, `node`, `http`, `main`; settings: `config`.
 """

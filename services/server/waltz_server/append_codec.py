@@ -1,7 +1,8 @@
-"""Reads AppendRequests into what the server moves on, without taking the record apart. Pure.
+"""Reads appends and batches of them into what the server moves on, records left whole. Pure.
 
-The end of an AppendRequest is the end of a record (wire.md sections 2 and 4), so it is kept as
-bytes from the client's connection to the storages' and into the cache.
+The end of an AppendRequest is the end of a record (wire.md sections 2 and 4), and so is that of
+each append in a batch: it is kept as bytes from the client's connection to the storages' and into
+the cache.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from waltz.protocol import MalformedMessage
+from waltz.protocol import MalformedMessage, ReqId
 from waltz_server.effects import Append
 
 APPEND_TYPE = 2
+APPEND_BATCH_TYPE = 27
+APPEND_BATCH_SINCE = 5
 
 # client id, generation, partition, sequence number, client high-water mark
 _HEAD = struct.Struct(">iiiiq")
 _LOCKS_OFFSET = 1 + _HEAD.size
+_REQ_ID = struct.Struct(">iiii")
 _COUNT = struct.Struct(">i")
 _REST_OVERHEAD_BYTES = 12  # header, data length, checksum
 _READ_LOCKS_SINCE = 1
@@ -52,6 +56,42 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
     if crc32(body[at + 8 : -4]) != int.from_bytes(body[-4:], "big"):
         raise MalformedMessage("data does not match its checksum")
     return partition, Append(client, generation, body[1:17], body[at:], mark, write, read, append)
+
+
+def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
+    """Return the request id and the appends of a batch; raises MalformedMessage."""
+    try:
+        client, generation, partition, first_seq, mark = _HEAD.unpack_from(body, 1)
+        (count,) = _COUNT.unpack_from(body, _LOCKS_OFFSET)
+        at = _LOCKS_OFFSET + _COUNT.size
+        if count <= 0:
+            raise MalformedMessage(f"a batch of {count} appends")
+        appends = []
+        for seq in range(first_seq, first_seq + count):
+            write, at = _locks(body, at)
+            read, at = _locks(body, at)
+            append, at = _locks(body, at)
+            end = _end_of_record(body, at)
+            req_id = _REQ_ID.pack(client, generation, partition, seq)
+            tail = body[at:end]
+            appends.append(Append(client, generation, req_id, tail, mark, write, read, append))
+            at = end
+    except struct.error:
+        raise MalformedMessage("batch cut off, or sequence numbers beyond 32 bits") from None
+    if at != len(body):
+        raise MalformedMessage(f"{len(body) - at} bytes behind a batch")
+    return ReqId(client, generation, partition, first_seq), appends
+
+
+def _end_of_record(body: bytes, at: int) -> int:
+    """Return where the record's end that begins at ``at`` is over; raises MalformedMessage."""
+    length: int = _COUNT.unpack_from(body, at + 4)[0]
+    end = at + _REST_OVERHEAD_BYTES + length
+    if length < 0 or end > len(body):
+        raise MalformedMessage(f"append with a data length of {length} does not fit its batch")
+    if crc32(body[at + 8 : end - 4]) != int.from_bytes(body[end - 4 : end], "big"):
+        raise MalformedMessage("data does not match its checksum")
+    return end
 
 
 def _locks(body: bytes, at: int) -> tuple[Locks, int]:

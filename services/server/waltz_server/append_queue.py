@@ -3,15 +3,18 @@
 Appends of one client are never reordered, because the client takes a later one's commit as the
 failure of every earlier one that is still open (behaviour.md section 8). An append that wants a
 lock which an open one holds waits for it, first come first served, and holds up nothing but its
-own client and those who want the same locks.
+own client and those who want the same locks. A batch is decided and waits as one append does that
+wants all its locks; only what others hold counts, never what its own appends take.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from waltz.protocol import client_server as cs
+from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import Append, Peer
 from waltz_server.lock_table import LockTable
 
@@ -27,7 +30,8 @@ class Barrier:
     request: cs.FlushRequest | cs.MountRequest
 
 
-_Waiter = tuple[Peer, Append]
+_Single = tuple[Peer, Append]
+_Waiter = _Single | AppendBatch
 
 
 class AppendQueue:
@@ -42,6 +46,7 @@ class AppendQueue:
         self._wanted: Counter[int] = Counter()
         """Locks that waiters want, and how many of them."""
         self._waiting_clients: Counter[int] = Counter()
+        self._renounced: list[Append] = []
         self._submitted = 0
         self._resolved = 0
         self.open_count = 0
@@ -63,25 +68,40 @@ class AppendQueue:
 
     def renounce(self, generation: int) -> None:
         """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
+        dropped: list[Append] = []
         for item in self._take_waiting():
             if isinstance(item, Barrier):
                 self._waiting.append(item)
-            elif item[1].generation == generation:
+            elif _appends_of(item)[0].generation == generation:
                 self._wait(item)
             else:
-                self._close(item[1])
+                dropped += _appends_of(item)
         arrived, self._arrived = self._arrived, []
         for entry in arrived:
-            if isinstance(entry, Barrier) or entry[1].generation == generation:
+            if isinstance(entry, Barrier) or _appends_of(entry)[0].generation == generation:
                 self._arrived.append(entry)
             else:
-                self._close(entry[1])
+                dropped += _appends_of(entry)
+        for append in dropped:
+            self._close(append)
+        self._renounced += dropped
+
+    def take_renounced(self) -> list[Append]:
+        """Take what was dropped: it will never be in the log."""
+        renounced, self._renounced = self._renounced, []
+        return renounced
 
     def add(self, peer: Peer, append: Append) -> None:
         """Accept one append; `take` decides what becomes of it."""
         self._arrived.append((peer, append))
         self.open_count += 1
         self.open_bytes += len(append.record_tail)
+
+    def add_batch(self, batch: AppendBatch) -> None:
+        """Accept a batch; `take` decides it as one."""
+        self._arrived.append(batch)
+        self.open_count += len(batch.appends)
+        self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
 
     def add_barrier(self, barrier: Barrier) -> None:
         """Accept a barrier, behind everything accepted before it."""
@@ -114,6 +134,8 @@ class AppendQueue:
                 self._submitted += len(granted)
                 self._place_barrier(item)
                 self._submitted -= len(granted)
+            elif isinstance(item, AppendBatch):
+                self._decide_batch(self._locks, item, granted, refused)
             else:
                 self._decide(self._locks, item, granted, refused)
         self._submitted += len(granted)
@@ -141,22 +163,20 @@ class AppendQueue:
     def _decide(
         self,
         locks: LockTable,
-        waiter: _Waiter,
+        waiter: _Single,
         granted: list[Append],
         refused: list[Refused],
     ) -> None:
         append = waiter[1]
         if append.write_locks or append.read_locks or append.append_locks:
-            write = locks.slots(append.write_locks)
-            append.taken = write + locks.slots(append.append_locks)
-            append.checked = write + locks.slots(append.read_locks)
+            _find_slots(locks, append)
         if self._must_queue(append) or not self._try(locks, waiter, granted, refused):
             self._wait(waiter)
 
     def _try(
         self,
         locks: LockTable,
-        waiter: _Waiter,
+        waiter: _Single,
         granted: list[Append],
         refused: list[Refused],
     ) -> bool:
@@ -167,14 +187,54 @@ class AppendQueue:
                 append.read_locks and locks.any_open(append.checked)
             ):
                 return False
-            latest = locks.last_taken(append.checked)
-            if latest > append.client_mark:
-                refused.append((*waiter, latest))
-                self._close(append)
-                return True
-            locks.begin(append.taken)
-        granted.append(append)
+            self._compare(locks, waiter, granted, refused)
+        else:
+            granted.append(append)
         return True
+
+    def _decide_batch(
+        self,
+        locks: LockTable,
+        batch: AppendBatch,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> None:
+        for append in batch.appends:
+            _find_slots(locks, append)
+        if not self._try_batch(locks, batch, granted, refused):
+            self._wait(batch)
+
+    def _try_batch(
+        self,
+        locks: LockTable,
+        batch: AppendBatch,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> bool:
+        """Grant or refuse each append of the batch; returns False if the batch must wait."""
+        if any(self._must_queue(each) or _meets_open(locks, each) for each in batch.appends):
+            return False
+        for append in batch.appends:
+            # Marks in the table change when something is committed: its own appends do not show.
+            self._compare(locks, (batch.peer, append), granted, refused)
+        return True
+
+    def _compare(
+        self,
+        locks: LockTable,
+        waiter: _Single,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> None:
+        """Grant the append, or refuse it if its client has not seen who took a lock last."""
+        append = waiter[1]
+        latest = locks.last_taken(append.checked)
+        if latest > append.client_mark:
+            refused.append((*waiter, latest))
+            self._close(append)
+        else:
+            locks.begin(append.taken)
+            granted.append(append)
 
     def _retry_waiting(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
@@ -184,6 +244,9 @@ class AppendQueue:
                 self._submitted += len(granted)
                 self._place_barrier(item)
                 self._submitted -= len(granted)
+            elif isinstance(item, AppendBatch):
+                if not self._try_batch(locks, item, granted, refused):
+                    self._wait(item)
             elif self._must_queue(item[1]) or not self._try(locks, item, granted, refused):
                 self._wait(item)
 
@@ -205,8 +268,9 @@ class AppendQueue:
     def _wait(self, waiter: _Waiter) -> None:
         self._waiting.append(waiter)
         self._num_waiting += 1
-        self._waiting_clients[waiter[1].client_id] += 1
-        self._wanted.update(_all_locks(waiter[1]))
+        for append in _appends_of(waiter):
+            self._waiting_clients[append.client_id] += 1
+            self._wanted.update(_all_locks(append))
 
     def _close(self, append: Append) -> None:
         self.open_count -= 1
@@ -217,6 +281,21 @@ class AppendQueue:
             self._waiting.append(barrier)
         else:
             self._barriers.append((self._submitted, barrier))
+
+
+def _appends_of(waiter: _Waiter) -> Sequence[Append]:
+    return waiter.appends if isinstance(waiter, AppendBatch) else (waiter[1],)
+
+
+def _find_slots(locks: LockTable, append: Append) -> None:
+    write = locks.slots(append.write_locks)
+    append.taken = write + locks.slots(append.append_locks)
+    append.checked = write + locks.slots(append.read_locks)
+
+
+def _meets_open(locks: LockTable, append: Append) -> bool:
+    """Whether an open append may hold a lock that this one takes or reads."""
+    return locks.any_open(append.taken) or locks.any_open(append.checked)
 
 
 def _all_locks(append: Append) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from waltz_server.effects import Append, Committed, Failed, Unresolved
+from waltz_server.log_tail import records_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ def fates(carried: Carried, mark: int) -> list[Committed | Failed]:
     assert done <= len(carried.appends), "the log grew by what this server never sent"
     known: list[Committed | Failed] = []
     if done:
-        known.append(Committed(carried.first_id, carried.appends[:done]))
+        appends = carried.appends[:done]
+        known.append(Committed(carried.first_id, appends, records_of(carried.first_id, appends)))
     if carried.appends[done:]:
         known.append(Failed(carried.appends[done:]))
     return known

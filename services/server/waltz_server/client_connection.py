@@ -5,18 +5,41 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
+from waltz.metadata.formats import UNRESOLVED
 from waltz.metadata.policy import PolicyError
 from waltz.net import FrameConnection
 from waltz.process import watched
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz_server.append_batches import AppendBatch, absent
+from waltz_server.append_codec import (
+    APPEND_BATCH_SINCE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+    decode_append,
+    decode_batch,
+)
 from waltz_server.effects import Append, Peer
 from waltz_server.hosting import HostedPartition
+from waltz_server.partition import Partition
+from waltz_server.range_reads import NOT_HERE, refusal
 
 log = logging.getLogger(__name__)
+
+_ALWAYS_ANSWERED_SINCE = 5
+
+_OfPartition = (
+    cs.MountRequest
+    | cs.FeedRequest
+    | cs.FlushRequest
+    | cs.HighWaterMarkRequest
+    | cs.TransactionDataRequest
+    | cs.RecordsRequest
+    | cs.HeadersRequest
+)
+"""What is asked of one partition; appends are decoded apart."""
 
 
 class Host(Protocol):
@@ -70,9 +93,12 @@ class ClientConnection:
             if body[0] == APPEND_TYPE:
                 partition, append = decode_append(body, version)
                 appends.setdefault(partition, []).append(append)
+                continue
+            self._append(appends)
+            appends = {}
+            if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+                self._append_batch(body)
             else:
-                self._append(appends)
-                appends = {}
                 self._dispatch(cs.decode(body, version))
         self._append(appends)
 
@@ -94,48 +120,52 @@ class ClientConnection:
 
     def _append(self, appends: dict[int, list[Append]]) -> None:
         assert self._peer is not None
-        assert self._connection is not None
         for partition, batch in appends.items():
             hosted = self._host.partition(partition)
             if hosted is not None:
                 hosted.append(self._peer, batch)
                 if hosted.core.overloaded:
-                    self._host.overloaded(self._connection)
+                    self._host.overloaded(self._connected())
+
+    def _append_batch(self, body: bytes) -> None:
+        assert self._peer is not None
+        req_id, appends = decode_batch(body)
+        hosted = self._host.partition(req_id.partition)
+        if hosted is None:
+            self._connected().send(absent(self._peer, req_id, len(appends)).frames)
+            return
+        hosted.append_batch(AppendBatch(self._peer, req_id, appends))
+        if hosted.core.overloaded:
+            self._host.overloaded(self._connected())
 
     def _dispatch(self, message: cs.Message) -> None:
         assert self._peer is not None
-        peer = self._peer
+        if not isinstance(message, _OfPartition):
+            self._answer_about_server(message)
+            return
         hosted = self._host.partition(message.req_id.partition)
-        match message:
-            case cs.MountRequest():
-                if hosted is None:
-                    self._send(cs.MountResponse(message.req_id, cs.MountState.NOT_READY))
-                else:
-                    hosted.core.mount(peer, message)
-            case cs.FeedRequest():
-                if hosted is not None:
-                    hosted.core.feed(peer, message)
-            case cs.FlushRequest():
-                if hosted is not None:
-                    hosted.core.flush(peer, message)
-            case cs.HighWaterMarkRequest():
-                if hosted is not None:
-                    hosted.core.read_mark(peer, message)
-            case cs.TransactionDataRequest():
-                if hosted is None:
-                    error = "partition not ready"
-                    self._send(
-                        cs.TransactionDataResponse(
-                            message.req_id, message.transaction_id, None, error=error
-                        )
-                    )
-                else:
-                    hosted.core.read_data(peer, message)
-            case _:
-                self._answer_about_server(message)
-                return
-        if hosted is not None:
+        if hosted is None:
+            self._answer_without_partition(self._peer, message)
+        else:
+            _hand_over(hosted.core, self._peer, message)
             hosted.settle()
+
+    def _answer_without_partition(self, peer: Peer, message: _OfPartition) -> None:
+        match message:
+            case cs.MountRequest(req_id):
+                self._send(cs.MountResponse(req_id, cs.MountState.NOT_READY))
+            case cs.TransactionDataRequest(req_id, transaction_id):
+                error = "partition not ready"
+                self._send(cs.TransactionDataResponse(req_id, transaction_id, None, error=error))
+            case cs.HighWaterMarkRequest(req_id):
+                if peer.version >= _ALWAYS_ANSWERED_SINCE:
+                    self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
+            case cs.RecordsRequest() | cs.HeadersRequest():
+                self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
+            case cs.FeedRequest() | cs.FlushRequest():
+                pass
+            case _:
+                assert_never(message)
 
     def _answer_about_server(self, message: cs.Message) -> None:
         match message:
@@ -180,10 +210,31 @@ class ClientConnection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _connected(self) -> FrameConnection:
+        assert self._connection is not None
+        return self._connection
+
     def _send(self, message: cs.Message) -> None:
         assert self._peer is not None
-        assert self._connection is not None
-        self._connection.send(cs.encode(message, self._peer.version))
+        self._connected().send(cs.encode(message, self._peer.version))
+
+
+def _hand_over(core: Partition, peer: Peer, message: _OfPartition) -> None:
+    match message:
+        case cs.MountRequest():
+            core.mount(peer, message)
+        case cs.FeedRequest():
+            core.feed(peer, message)
+        case cs.FlushRequest():
+            core.flush(peer, message)
+        case cs.HighWaterMarkRequest():
+            core.read_mark(peer, message)
+        case cs.TransactionDataRequest():
+            core.read_data(peer, message)
+        case cs.RecordsRequest() | cs.HeadersRequest():
+            core.read_range(peer, message)
+        case _:
+            assert_never(message)
 
 
 def _preference_answer(

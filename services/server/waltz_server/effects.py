@@ -110,8 +110,13 @@ class FeedsAgain:
     """Purpose: feeds whose headers could not be read try again."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadsTick:
+    """Purpose: reads that wait for transactions to come are a little older."""
+
+
 StorePurpose = NextTry | PatienceOver | Rested | Forgiven
-Purpose = StorePurpose | FeedsAgain
+Purpose = StorePurpose | FeedsAgain | ReadsTick
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class Committed:
 
     first_id: int
     appends: list[Append]
+    records: RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +170,12 @@ class Fetched:
 class Peer:
     """A client's connection as a partition sees it; peers differ by identity."""
 
-    __slots__ = ("_is_congested", "version")
+    __slots__ = ("_is_congested", "reads", "version")
 
     def __init__(self, version: int, is_congested: Callable[[], bool] = lambda: False) -> None:
         self.version = version
+        self.reads = 0
+        """Reads of replicas under way for it, of all partitions: each may bring a large answer."""
         self._is_congested = is_congested
 
     @property

@@ -15,11 +15,15 @@ from waltz.protocol.frames import CLIENT_SERVER
 
 _FEED_DATA = 4
 _BODY_BYTES = 1 + 16 + 8 + 4
-_PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, 4, _BODY_BYTES, _FEED_DATA)
+_CACHED_VERSION = 5
+_PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, _FEED_DATA)
 _ID = struct.Struct(">q")
 FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1
 _VERSION_OFFSET = 2
-_CACHED_VERSION = 4
+_REQ_ID_BYTES = 16
+_ID_BYTES = 8
+HEADER_BYTES = 28
+"""Of a RecordHeader: the fields of a FeedData in another order."""
 
 BLOCK_TRANSACTIONS = 64
 
@@ -49,6 +53,21 @@ def in_version(frames: bytes, version: int) -> bytes:
     other = bytearray(frames)
     other[_VERSION_OFFSET::FRAME_BYTES] = bytes((version,)) * (len(frames) // FRAME_BYTES)
     return bytes(other)
+
+
+def headers_of_frames(frames: bytes) -> bytes:
+    """Return cached frames as consecutive RecordHeaders: bytes are moved column by column."""
+    headers = bytearray(len(frames) // FRAME_BYTES * HEADER_BYTES)
+    req_id = len(_PREFIX)
+    transaction_id = req_id + _REQ_ID_BYTES
+    moved = (
+        *range(transaction_id, transaction_id + _ID_BYTES),
+        *range(req_id, transaction_id),
+        *range(transaction_id + _ID_BYTES, FRAME_BYTES),
+    )
+    for column, source in enumerate(moved):
+        headers[column::HEADER_BYTES] = frames[source::FRAME_BYTES]
+    return bytes(headers)
 
 
 class FeedCache:

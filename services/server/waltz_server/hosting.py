@@ -17,6 +17,7 @@ from waltz.metadata.store import StoreError
 from waltz.metrics import Timer
 from waltz.process import watched
 from waltz.protocol import storage as st
+from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import (
     Again,
     Append,
@@ -79,6 +80,12 @@ class HostedPartition:
     def append(self, peer: Peer, appends: list[Append]) -> None:
         """Hand over the appends of one chunk."""
         self.core.append(peer, appends)
+        self._arrivals.append((self.core.counters.transactions, self._loop.time()))
+        self.settle()
+
+    def append_batch(self, batch: AppendBatch) -> None:
+        """Hand over a batch."""
+        self.core.append_batch(batch)
         self._arrivals.append((self.core.counters.transactions, self._loop.time()))
         self.settle()
 

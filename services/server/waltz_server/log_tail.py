@@ -31,17 +31,24 @@ class Batch:
         return self.first_id + self.records.count - 1
 
 
+def records_of(first_id: int, appends: list[Append]) -> RecordBatch:
+    """Return the records that ``appends`` become with ids from ``first_id`` on."""
+    parts: list[bytes] = []
+    pack = _ID.pack
+    for position, append in enumerate(appends):
+        parts += (pack(first_id + position), append.req_id, append.record_tail)
+    return RecordBatch(len(appends), b"".join(parts))
+
+
 def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> Batch:
     """Take appends out of ``queue``, as many as one batch may have."""
     appends: list[Append] = []
-    parts: list[bytes] = []
-    size, pack = 0, _ID.pack
+    size = 0
     while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
         append = queue.popleft()
-        parts += (pack(first_id + len(appends)), append.req_id, append.record_tail)
         size += len(append.record_tail)
         appends.append(append)
-    return Batch(first_id, appends, RecordBatch(len(appends), b"".join(parts)))
+    return Batch(first_id, appends, records_of(first_id, appends))
 
 
 class LogTail:

@@ -14,7 +14,10 @@ from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
+from waltz.protocol.batches import Fate
+from waltz_server.append_batches import AppendBatch, AppendBatches, absent
 from waltz_server.append_queue import AppendQueue, Barrier
+from waltz_server.clients import Clients
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import (
     Append,
@@ -31,6 +34,7 @@ from waltz_server.effects import (
     PatienceOver,
     Peer,
     Purpose,
+    ReadsTick,
     Rested,
     Send,
     Unresolved,
@@ -39,7 +43,9 @@ from waltz_server.feed_cache import FeedCache, feed_frames
 from waltz_server.feeding import HEADERS, Feeding
 from waltz_server.feeds import Feed, Feeds
 from waltz_server.limits import ReplicationLimits, RetryLimits
+from waltz_server.range_reads import Question, RangeReads, RangeRequest
 from waltz_server.reads import Reads
+from waltz_server.recent_records import RecentRecords
 from waltz_server.store import StorePartition
 
 _MAX_OPEN_APPENDS = 10_000
@@ -54,6 +60,8 @@ class PartitionSettings:
     min_fetch: int = 100
     realtime_threshold: int = 1000
     feed_cache_bytes: int = 4 << 20
+    recent_bytes: int = 4 << 20
+    """Of the log's end, kept to answer reads of ranges."""
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
     retry: RetryLimits = field(default_factory=RetryLimits)
 
@@ -67,13 +75,6 @@ class PartitionCounters:
     rejected: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Registration:
-    peer: Peer
-    generation: int
-    seq_num: int
-
-
 class Partition:
     """The state machine of one partition."""
 
@@ -85,19 +86,17 @@ class Partition:
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
         self._reads = Reads(partition, data, self.store.reads)
-        self._clients: dict[int, _Registration] = {}
+        self._clients = Clients()
         self._mark: int | None = None
         self._confirmed = False
         """Whether a store session of this generation has opened: only then is the mark the log's,
         and what an earlier owner had under way can no longer get in."""
         self._out: list[PartitionEffect] = []
-        self._feeding = Feeding(
-            partition,
-            Feeds(settings.realtime_threshold),
-            FeedCache(settings.feed_cache_bytes),
-            self.store.reads,
-            self._out,
-        )
+        reads, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
+        feeds, recent = Feeds(settings.realtime_threshold), RecentRecords(settings.recent_bytes)
+        self._feeding = Feeding(partition, feeds, headers, reads, self._out)
+        self._ranges = RangeReads(headers, recent, reads, self._out)
+        self._batches = AppendBatches(self._out)
 
     # ---- questions
 
@@ -147,6 +146,7 @@ class Partition:
             self.generation = generation
             self._confirmed = False
             self._queue.renounce(generation)
+            self._batches.ended(self._queue.take_renounced(), Fate.ABSENT)
             self.store.set_generation(generation)
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
@@ -156,6 +156,8 @@ class Partition:
     def close(self) -> None:
         """The partition is no longer this server's: feeds end, appends stay unresolved."""
         self.store.close()
+        self._batches.close()
+        self._ranges.close()
         for peer in self.feeds.peers:
             self.feeds.close(peer)
 
@@ -168,36 +170,35 @@ class Partition:
             # The client has heard of a change that has not reached this server yet.
             self._send(peer, cs.MountResponse(req_id, cs.MountState.NOT_READY))
             return
-        known = self._clients.get(req_id.client_id)
-        if (
-            known is None
-            or known.peer is peer
-            or req_id.generation > known.generation
-            or (req_id.generation == known.generation and request.seq_num > known.seq_num)
-        ):
-            self._clients[req_id.client_id] = _Registration(
-                peer, req_id.generation, request.seq_num
-            )
+        if self._clients.register(peer, request):
             self._queue.add_barrier(Barrier(peer, request))
             self._release_barriers()
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
         """Take the appends of one received chunk."""
+        speaks = self._clients.speaks
         for append in appends:
-            registered = self._clients.get(append.client_id)
-            if (
-                registered is None
-                or registered.peer is not peer
-                or append.generation != self.generation
-            ):
-                continue
-            self.counters.transactions += 1
-            self._queue.add(peer, append)
+            if append.generation == self.generation and speaks(peer, append.client_id):
+                self.counters.transactions += 1
+                self._queue.add(peer, append)
+        self._submit()
+
+    def append_batch(self, batch: AppendBatch) -> None:
+        """Take a batch: its appends are decided at one instant and answered together."""
+        req_id = batch.req_id
+        if req_id.generation != self.generation or not self._clients.speaks(
+            batch.peer, req_id.client_id
+        ):
+            self._out.append(absent(batch.peer, req_id, len(batch.appends)))
+            return
+        self.counters.transactions += len(batch.appends)
+        self._batches.open(batch)
+        self._queue.add_batch(batch)
         self._submit()
 
     def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
         """Feed on from the client's mark."""
-        if not self._is_current(peer, request.req_id.client_id):
+        if not self._clients.speaks(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
         if mark is None or position > mark or position < NO_TRANSACTION:
@@ -223,13 +224,19 @@ class Partition:
         """Answer with a transaction's data, from the cache or from a replica."""
         self._out += self._reads.read(peer, request, self._mark)
 
+    def read_range(self, peer: Peer, request: RangeRequest) -> None:
+        """Answer with records or headers, at once or when there are some."""
+        self._ranges.ask(peer, request)
+
     def writable(self, peer: Peer) -> None:
         """A congested connection drains again."""
         self._feeding.writable(peer)
+        self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
         """A client's connection is gone."""
-        self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}
+        self._clients.lost(peer)
+        self._ranges.lost(peer)
         self.feeds.close(peer)
         self._queue.forget(peer)
 
@@ -268,6 +275,8 @@ class Partition:
         match purpose:
             case FeedsAgain():
                 self._feeding.resume()
+            case ReadsTick():
+                self._ranges.tick()
             case NextTry() | PatienceOver() | Rested() | Forgiven():
                 self.store.woken(purpose)
             case _:
@@ -279,11 +288,13 @@ class Partition:
         while effects := self.store.drain_effects():
             for effect in effects:
                 match effect:
-                    case Committed(first_id, appends):
-                        self._committed(first_id, appends)
+                    case Committed():
+                        self._committed(effect)
                     case Failed(appends):
+                        self._batches.ended(appends, Fate.ABSENT)
                         self._resolved(appends, None)
                     case Unresolved(appends):
+                        self._batches.ended(appends, Fate.UNKNOWN)
                         self._resolved(appends, None)
                     case Opened(mark):
                         self._opened(mark)
@@ -302,15 +313,19 @@ class Partition:
         self._queue.open(mark)
         self._submit()
         self._feeding.serve()
+        self._ranges.opened(mark)
 
-    def _committed(self, first_id: int, appends: list[Append]) -> None:
+    def _committed(self, committed: Committed) -> None:
+        first_id, appends = committed.first_id, committed.appends
         frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
         self._reads.remember(first_id, appends)
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
         self._feeding.committed(self._mark, first_id, frames)
+        self._batches.committed(appends, first_id)
         self._resolved(appends, first_id)
         self._feeding.serve({first_id: frames})
+        self._ranges.committed(self._mark, first_id, committed.records)
 
     def _resolved(self, appends: list[Append], first_id: int | None) -> None:
         self._queue.resolved(appends, first_id)
@@ -326,8 +341,8 @@ class Partition:
         granted, refused = self._queue.take()
         for peer, append, taken in refused:
             self.counters.rejected += 1
-            req_id = ReqId.decode(append.req_id)
-            self._send(peer, cs.LockFailure(req_id, taken))
+            if not self._batches.refused(append, taken):
+                self._send(peer, cs.LockFailure(ReqId.decode(append.req_id), taken))
         for append in granted:
             self.store.append(append)
         if granted:
@@ -346,7 +361,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
-        if not self._is_current(peer, request.req_id.client_id):
+        if not self._clients.speaks(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark
         if position > mark:
@@ -362,14 +377,12 @@ class Partition:
             self._feeding.open(Feed(peer, position, mark - position, ready))
 
     def _fetched(self, fetched: Fetched) -> None:
-        if fetched.token == HEADERS:
+        if isinstance(fetched.token, Question):
+            self._ranges.fetched(fetched.token, fetched)
+        elif fetched.token == HEADERS:
             self._feeding.fetched(fetched)
         else:
             self._out += self._reads.records_fetched(fetched)
-
-    def _is_current(self, peer: Peer, client_id: int) -> bool:
-        registered = self._clients.get(client_id)
-        return registered is not None and registered.peer is peer
 
     def _send(self, peer: Peer, message: Any) -> None:
         self._out.append(Send(peer, cs.encode(message, peer.version)))

@@ -369,7 +369,7 @@ class StoreSession:
         committed = marks[self._quorum - 1]
         for batch in self._tail.commit(committed):
             self.high_water_mark = batch.last_id
-            self.out.append(Committed(batch.first_id, batch.appends))
+            self.out.append(Committed(batch.first_id, batch.appends, batch.records))
         active = (x.acknowledged for x in self._replicas.values() if x.state is _State.ACTIVE)
         self._tail.trim(min(active, default=-1))
         self._close_if_drained()

@@ -14,13 +14,16 @@ from waltz_server.replication import StoreSession
 
 _NO_SEQ = -2
 
+_ReadRequest = st.RecordListRequest | st.BoundedRecordListRequest | st.RecordHeaderListRequest
+
 
 @dataclass(eq=False, slots=True)
 class _Fetch:
     token: Any
     first_id: int
     count: int
-    headers: bool
+    headers: bool = False
+    max_bytes: int | None = None
     tried: frozenset[str] = frozenset()
     request: st.Request | None = None
     """What was asked; None while no session is open."""
@@ -49,7 +52,14 @@ class StoreReads:
 
     def records(self, first_id: int, count: int, token: Any) -> None:
         """Read up to ``count`` committed records; `Fetched` follows with ``token``."""
-        self._begin(_Fetch(token, first_id, count, headers=False))
+        self._begin(_Fetch(token, first_id, count))
+
+    def bounded_records(self, first_id: int, count: int, max_bytes: int, token: Any) -> None:
+        """Read up to ``count`` committed records of about ``max_bytes``, but at least one.
+
+        `Fetched` follows with ``token``; it may hold more, if the storage cannot be told.
+        """
+        self._begin(_Fetch(token, first_id, count, max_bytes=max_bytes))
 
     def headers(self, first_id: int, count: int, token: Any) -> None:
         """Read up to ``count`` headers of committed records; `Fetched` follows with ``token``."""
@@ -57,7 +67,7 @@ class StoreReads:
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
         """A storage answered, or its connection was lost (None); returns False if not to a read."""
-        if not isinstance(request, st.RecordListRequest | st.RecordHeaderListRequest):
+        if not isinstance(request, _ReadRequest):
             return False
         fetch = next((f for f in self._fetches if f.request is request), None)
         if fetch is None:
@@ -94,10 +104,16 @@ class StoreReads:
             error = f"{tried} could deliver from {fetch.first_id} on"
             self._end(fetch, Fetched(fetch.token, error=error))
             return
-        kind = st.RecordHeaderListRequest if fetch.headers else st.RecordListRequest
-        count = last_id - fetch.first_id + 1
-        fetch.request = kind(session.session_id, _NO_SEQ, self._partition, fetch.first_id, count)
+        fetch.request = self._request(fetch, session.session_id, last_id - fetch.first_id + 1)
         self._out.append(Ask(storage, fetch.request))
+
+    def _request(self, fetch: _Fetch, session_id: int, count: int) -> _ReadRequest:
+        what = (session_id, _NO_SEQ, self._partition, fetch.first_id, count)
+        if fetch.headers:
+            return st.RecordHeaderListRequest(*what)
+        if fetch.max_bytes is not None:
+            return st.BoundedRecordListRequest(*what, fetch.max_bytes)
+        return st.RecordListRequest(*what)
 
     def _end(self, fetch: _Fetch, fetched: Fetched) -> None:
         self._fetches.remove(fetch)

@@ -1,0 +1,104 @@
+"""The end of one partition's log as records in wire form, bounded in bytes. Pure.
+
+What is kept are the batches that went to the replicas, so that one batch answers every reader that
+follows the log, and nothing is done for a single record.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from waltz.protocol import RecordBatch
+from waltz.protocol.records import EMPTY_BATCH, WIRE_OVERHEAD_BYTES
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_OFFSET = 28
+_COMPACT_AT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one answer may hold; a record that alone exceeds the bytes is still given."""
+
+    max_records: int
+    max_bytes: int
+
+    def less(self, batch: RecordBatch) -> Bounds:
+        """Return what is left when ``batch`` has been taken."""
+        return Bounds(self.max_records - batch.count, self.max_bytes - len(batch.wire))
+
+    @property
+    def used_up(self) -> bool:
+        """Whether nothing more fits."""
+        return self.max_records <= 0 or self.max_bytes <= 0
+
+
+def within(batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool) -> RecordBatch:
+    """Return as many of ``batch``'s records behind the first ``skip`` as ``bounds`` allow."""
+    if not skip and batch.count <= bounds.max_records and len(batch.wire) <= bounds.max_bytes:
+        return batch
+    wire, position, length_at = batch.wire, 0, _LENGTH.unpack_from
+    for _ in range(skip):
+        position += WIRE_OVERHEAD_BYTES + length_at(wire, position + _LENGTH_OFFSET)[0]
+    start, taken = position, 0
+    for _ in range(min(batch.count - skip, bounds.max_records)):
+        end = position + WIRE_OVERHEAD_BYTES + length_at(wire, position + _LENGTH_OFFSET)[0]
+        if end - start > bounds.max_bytes and (taken or not at_least_one):
+            break
+        position, taken = end, taken + 1
+    return RecordBatch(taken, wire[start:position])
+
+
+class RecentRecords:
+    """Batches without a gap; the oldest goes first."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity = capacity_bytes
+        self._bytes = 0
+        self._first_ids: list[int] = []
+        self._batches: list[RecordBatch] = []
+        self._gone = 0
+        """Number of entries at the lists' beginning that are kept no more."""
+        self._next_id: int | None = None
+
+    def put(self, first_id: int, batch: RecordBatch) -> None:
+        """Remember a batch; if it does not follow the last one, everything else is forgotten."""
+        if first_id != self._next_id:
+            self._first_ids, self._batches = [], []
+            self._gone = self._bytes = 0
+        self._next_id = first_id + batch.count
+        self._first_ids.append(first_id)
+        self._batches.append(batch)
+        self._bytes += len(batch.wire)
+        while self._bytes > self._capacity:
+            self._bytes -= len(self._batches[self._gone].wire)
+            self._batches[self._gone] = EMPTY_BATCH
+            self._gone += 1
+        if self._gone >= _COMPACT_AT:
+            del self._first_ids[: self._gone], self._batches[: self._gone]
+            self._gone = 0
+
+    def get(self, first_id: int, bounds: Bounds) -> RecordBatch | None:
+        """Return records from ``first_id`` on, at least one; None if that one is not here."""
+        at = bisect_right(self._first_ids, first_id, self._gone) - 1
+        if at < self._gone or self._next_id is None or first_id >= self._next_id:
+            return None
+        skip = first_id - self._first_ids[at]
+        found = [within(self._batches[at], skip, bounds, at_least_one=True)]
+        complete = found[0].count == self._batches[at].count - skip
+        bounds = bounds.less(found[0])
+        while complete and not bounds.used_up and (at := at + 1) < len(self._batches):
+            part = within(self._batches[at], 0, bounds, at_least_one=False)
+            complete = part.count == self._batches[at].count
+            bounds = bounds.less(part)
+            found.append(part)
+        if len(found) == 1:
+            return found[0]
+        return RecordBatch(sum(p.count for p in found), b"".join(p.wire for p in found))
+
+    @property
+    def used_bytes(self) -> int:
+        """How much is kept now."""
+        return self._bytes
