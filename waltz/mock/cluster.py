@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class MockOptions(TypedDict, total=False):
-    """The arguments of `MockCluster.connect` beside the serializer; see `waltz.ClientOptions`."""
+    """The arguments of `MockCluster.connect` beside the serializer, as in `waltz.connect`."""
 
-    append_timeout_seconds: float | None
-    answer_timeout_seconds: float | None
+    append_timeout: float | None
+    answer_timeout: float | None
     max_in_flight: int
 
 
@@ -43,7 +43,12 @@ class MockCluster(SharedLogs):
         """Open a client, to be awaited or entered as what `waltz.connect` returns."""
 
         async def open_it() -> MockClient[Any]:
-            chosen = ClientOptions(serializer=serializer, **options)
+            chosen = ClientOptions(
+                serializer=serializer,
+                append_timeout_seconds=options.get("append_timeout"),
+                answer_timeout_seconds=options.get("answer_timeout"),
+                max_in_flight=options.get("max_in_flight", 1000),
+            )
             return MockClient(self, self.new_client_id(), chosen)
 
         return Opening(open_it)
