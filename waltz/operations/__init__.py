@@ -8,8 +8,9 @@ admin ports and makes them hold what ZooKeeper says, `storage_ports` to their ot
 
 from waltz.operations.inspection import ask_servers, inspect, read_partitions
 from waltz.operations.offline_copy import Copied, CopyFailed, check_offline, copy_offline
+from waltz.operations.replicas import HeldPartition
 from waltz.operations.server_query import ServerQuery, ServerUnreachable
-from waltz.operations.storage_admin import HeldPartition, StorageAdmin, SyncStep, sync_storage
+from waltz.operations.storage_admin import StorageAdmin, SyncStep, sync_storage
 from waltz.operations.storage_ports import Ports, check_ports, max_transaction_id, storage_address
 from waltz.operations.verification import (
     Check,

@@ -11,9 +11,10 @@ from waltz.operations.replicas import (
     HeldPartition,
     Observed,
     PartitionView,
+    absence,
     ailment,
 )
-from waltz.operations.steps import Fill, Hold, Step, SwitchOff, Wait
+from waltz.operations.steps import Fill, Hold, Step, SwitchOff, SwitchOn, Wait
 
 
 def fill(
@@ -21,8 +22,9 @@ def fill(
 ) -> Step | Wait | None:
     """Return what is next to fill the replica on ``destination``, None once it is filled.
 
-    It is filled when nothing is above its mark, and it reaches to where the source's present
-    session began, or almost. Without ``source`` the replica that has got furthest is copied.
+    It is filled when it reaches to where the source's present session began, or almost, and, if it
+    is not assigned yet, has nothing above its own mark. Without ``source`` the replica that has got
+    furthest is copied.
     """
     if problem := observed.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")
@@ -30,20 +32,41 @@ def fill(
     if held is None:
         return Hold(destination, view.partition)
     chosen = source or _best_source(observed, view, destination)
-    giver = None if chosen is None else observed.held(chosen, view.partition)
-    if chosen is None or giver is None:
+    if chosen is None:
         return Wait(f"no healthy replica of partition {view.partition} can be copied")
+    giver = observed.held(chosen, view.partition)
+    if giver is None:
+        why = observed.storage_problem(chosen) or "it does not hold it"
+        return Wait(f"partition {view.partition} cannot be copied from storage {chosen}: {why}")
     if held.max_transaction_id is None:
         return Wait(f"storage {destination} does not say where partition {view.partition} ends")
-    if _is_filled(held, held.max_transaction_id, giver.local_low_water_mark):
+    target, assigned = giver.local_low_water_mark, destination in view.replicas
+    if _is_filled(held, held.max_transaction_id, target, assigned=assigned):
         return None
     if held.readable or held.writable:
         return SwitchOff(destination, view.partition)
     return Fill(chosen, destination, view.partition)
 
 
-def _is_filled(held: HeldPartition, end: int, target: int) -> bool:
-    return end <= held.low_water_mark and target - end <= LAG_ALLOWED
+def switch_on(
+    observed: Observed, view: PartitionView, storage: str
+) -> Hold | SwitchOn | Wait | None:
+    """Return what is next to let servers use the replica on ``storage``, None if they can."""
+    problem = absence(observed, view, storage)
+    if problem is None:
+        return None
+    if observed.storage_problem(storage) is not None:
+        return Wait(problem)
+    held = observed.held(storage, view.partition)
+    if held is None:
+        return Hold(storage, view.partition)
+    return Wait(problem) if held.available else SwitchOn(storage, view.partition)
+
+
+def _is_filled(held: HeldPartition, end: int, target: int, *, assigned: bool) -> bool:
+    # Servers of Waltz 0.13.2 trust what a new replica brings along, even above its mark.
+    clean = assigned or end <= held.low_water_mark
+    return clean and target - end <= LAG_ALLOWED
 
 
 def _best_source(observed: Observed, view: PartitionView, destination: str) -> str | None:

@@ -61,15 +61,17 @@ async def ask_servers(
 
 async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:
     """Return the metadata of those partitions that a server has opened at least once."""
-
-    async def read(partition: int) -> PartitionMetadata | None:
-        node = await cluster.store.get(cluster.paths.partition(partition))
-        if node is None or node.data is None:
-            return None
-        return PartitionMetadata.decode(node.data, partition)
-
-    read_all = await asyncio.gather(*(read(partition) for partition in range(num_partitions)))
+    partitions = range(num_partitions)
+    read_all = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
     return {p: metadata for p, metadata in enumerate(read_all) if metadata is not None}
+
+
+async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata | None:
+    """Return a partition's metadata, None if no server has ever opened it."""
+    node = await cluster.store.get(cluster.paths.partition(partition))
+    if node is None or node.data is None:
+        return None
+    return PartitionMetadata.decode(node.data, partition)
 
 
 async def _ask_server(

@@ -11,17 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.metadata.admin import ReplicaChange
-from waltz.operations.filling import fill
-from waltz.operations.replicas import (
-    Observed,
-    PartitionView,
-    absence,
-    first_ailment,
-    objection,
-    opens,
-    shortage,
-)
-from waltz.operations.steps import Done, Drop, Hold, Next, Reassign, Refuse, SwitchOn, Wait
+from waltz.operations.filling import fill, switch_on
+from waltz.operations.leaving import settle
+from waltz.operations.replicas import Observed, PartitionView, objection, shortage
+from waltz.operations.steps import Done, Drop, Next, Reassign, Refuse, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +48,6 @@ def next_step(observed: Observed, order: Move) -> Next:
             )
 
 
-def take_back(observed: Observed, view: PartitionView, left: frozenset[str]) -> Reassign | None:
-    """Return how to assign a partition to those again who have just ``left``, if that helps.
-
-    Until a session without them has recovered they belong to those who know what was committed. If
-    too many others have failed meanwhile, the partition cannot open without them.
-    """
-    here = frozenset(s for s in view.replicas | left if absence(observed, view, s) is None)
-    helping = here & left & view.last
-    wanted = view.replicas | helping
-    if opens(here, view.replicas, view.last) or not opens(here, wanted, view.last):
-        return None
-    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
-
-
 def _stranger(observed: Observed, order: Move) -> Refuse | None:
     groups = observed.groups
     for storage in (order.source, order.destination):
@@ -84,27 +63,21 @@ def _stranger(observed: Observed, order: Move) -> Refuse | None:
 
 def _prepare(observed: Observed, view: PartitionView, order: Move) -> Next:
     wanted = view.replicas | {order.destination}
-    for change in (wanted, wanted - {order.source}):
-        after = PartitionView(view.partition, change | view.replicas, view.metadata)
-        if problem := shortage(after if order.source not in change else view, change):
-            return Refuse(problem)
+    # Taking the source out afterwards needs the same quorum, of as many replicas.
+    if problem := shortage(view, wanted):
+        return Refuse(problem)
     if problem := objection(observed, view, wanted):
         return Wait(problem)
-    if step := fill(observed, view, order.destination):
-        return step
-    if absence(observed, view, order.destination):
-        return SwitchOn(order.destination, view.partition)
-    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+    return (
+        fill(observed, view, order.destination)
+        or switch_on(observed, view, order.destination)
+        or Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+    )
 
 
 def _hand_over(observed: Observed, view: PartitionView, order: Move) -> Next:
-    if problem := observed.storage_problem(order.destination):
-        return Wait(f"storage {order.destination} does not answer: {problem}")
-    held = observed.held(order.destination, view.partition)
-    if held is None:
-        return Hold(order.destination, view.partition)
-    if not held.available:
-        return SwitchOn(order.destination, view.partition)
+    if step := switch_on(observed, view, order.destination):
+        return step
     wanted = view.replicas - {order.source}
     if problem := objection(observed, view, wanted):
         return Wait(problem)
@@ -112,15 +85,9 @@ def _hand_over(observed: Observed, view: PartitionView, order: Move) -> Next:
 
 
 def _let_go(observed: Observed, view: PartitionView, order: Move) -> Next:
-    if order.source in view.last:
-        back = take_back(observed, view, frozenset({order.source}))
-        return back or Wait(
-            f"no session of partition {view.partition} without storage {order.source} has "
-            "recovered yet"
-        )
-    if problem := first_ailment(observed, view, view.replicas):
-        return Wait(problem)
-    if order.source not in observed.groups and order.source not in observed.storages:
+    if step := settle(observed, (view,), frozenset({order.source})):
+        return step
+    if order.source not in observed.groups:
         return Done()
     if problem := observed.storage_problem(order.source):
         return Wait(f"storage {order.source} does not answer: {problem}")

@@ -60,11 +60,13 @@ async def copy_offline(
     *,
     batch_size: int,
     progress: Progress,
+    overwrite: bool = False,
 ) -> Copied:
     """Copy what the source held when its session began to the destination, which must be off.
 
     A destination that holds as much already is left as it is: what it has beyond may be committed,
-    and only the servers' recovery can tell. (Waltz 0.13.2 cuts it off.)
+    and only the servers' recovery can tell. (Waltz 0.13.2 cuts it off.) With ``overwrite`` it is
+    cut to its mark all the same: for a replica that no vote counts.
 
     Raises CopyFailed, and RemoteFailure, ConnectionLost as the ports do.
     """
@@ -72,7 +74,7 @@ async def copy_offline(
     writer = await _Writer.open(destination, destination_port, partition)
     last_id = (await source.session_info(partition)).local_low_water_mark
     held = await writer.max_id()
-    if held >= last_id:
+    if held >= last_id and not overwrite:
         return Copied(held + 1, held)
     position = first = await writer.cut()
     progress(position, last_id)

@@ -15,6 +15,7 @@ from typing import Any
 
 from waltz.metadata.formats import StoreParams
 from waltz.net import RpcConnection, TlsConfig
+from waltz.operations.replicas import HeldPartition
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.records import RecordBatch
 
@@ -22,25 +23,6 @@ from waltz.protocol.records import RecordBatch
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
     """Return where the admin port of ``storage`` (``host:port``) is."""
     return storage.rpartition(":")[0], admin_port
-
-
-@dataclass(frozen=True, slots=True)
-class HeldPartition:
-    """What a storage says of one of its partitions; None is what it does not tell."""
-
-    partition: int
-    session_id: int
-    low_water_mark: int
-    local_low_water_mark: int
-    max_transaction_id: int | None
-    size_bytes: int | None
-    readable: bool
-    writable: bool
-
-    @property
-    def available(self) -> bool:
-        """Whether servers may read and write it."""
-        return self.readable and self.writable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,214 @@
+"""A cluster as plans for replicas see it, in a few values: storages, one server, the metadata.
+
+The server does what recovery does, all at once: it opens a session if it can, and cuts, copies and
+marks. It asserts that what was committed is still known to those whose quorum it asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from waltz.metadata.admin import StorageMaps, change_replicas
+from waltz.metadata.formats import (
+    UNRESOLVED,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+)
+from waltz.operations.replicas import HeldPartition, Observed, PartitionView, StorageView, quorum
+from waltz.operations.steps import Drop, Fill, Hold, Reassign, Step, SwitchOff, SwitchOn
+
+
+@dataclass
+class Model:
+    """Storages by name, with their groups; every partition is assigned as said, and opened."""
+
+    groups: dict[str, int]
+    assigned: dict[int, frozenset[str]]
+    down: set[str] = field(default_factory=set)
+    metadata: dict[int, PartitionMetadata] = field(default_factory=dict)
+    disks: dict[str, dict[int, HeldPartition]] = field(default_factory=dict)
+    committed: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.disks = {storage: {} for storage in self.groups}
+        for partition, replicas in self.assigned.items():
+            self.committed[partition] = -1
+            self.metadata[partition] = PartitionMetadata(1, -1, {})
+            for storage in replicas:
+                self._hold(storage, partition)
+        self.serve()
+
+    # ---- what plans see and do
+
+    def observed(self) -> Observed:
+        return Observed(
+            self.groups,
+            {p: PartitionView(p, r, self.metadata[p]) for p, r in self.assigned.items()},
+            {
+                s: StorageView(problem="it is down") if s in self.down else StorageView(dict(held))
+                for s, held in self.disks.items()
+            },
+        )
+
+    def perform(self, step: Step) -> None:
+        match step:
+            case Hold(storage, partition):
+                self._hold(storage, partition)
+            case SwitchOn(storage, partition):
+                self._update(storage, partition, readable=True, writable=True)
+            case SwitchOff(storage, partition):
+                self._update(storage, partition, readable=False, writable=False)
+            case Fill(source, destination, partition):
+                self._fill(source, destination, partition)
+            case Drop(storage, partitions, _):
+                for partition in partitions:
+                    assert storage not in self.assigned[partition]
+                    del self._disk(storage)[partition]
+            case Reassign():
+                self._reassign(step)
+
+    def _hold(self, storage: str, partition: int) -> None:
+        held = HeldPartition(partition, -1, -1, -1, -1, None, True, True)
+        self._disk(storage).setdefault(partition, held)
+
+    def _fill(self, source: str, destination: str, partition: int) -> None:
+        mark = self._disk(source)[partition].local_low_water_mark
+        to = self._disk(destination)[partition]
+        assert not to.readable
+        assert not to.writable
+        end = max(min(self._end(to), to.low_water_mark), mark)
+        low = max(to.low_water_mark, end)
+        self.update(
+            destination,
+            partition,
+            max_transaction_id=end,
+            local_low_water_mark=end,
+            low_water_mark=low,
+        )
+
+    def _reassign(self, step: Reassign) -> None:
+        held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
+        before = self._maps(held)
+        after = change_replicas(before, step.changes).assignments
+        self.assigned = {p: frozenset(after.storages_of(p)) for p in self.assigned}
+
+    def _maps(self, held: dict[str, tuple[int, ...]]) -> StorageMaps:
+        return StorageMaps(
+            GroupDescriptor(self.groups), ConnectionMetadata({}), ReplicaAssignments(held)
+        )
+
+    # ---- what happens by itself
+
+    def serve(self) -> None:
+        """Let the server open what it can, and take in whoever is there."""
+        for partition in self.assigned:
+            if self.is_open(partition) and self._unsettled(partition):
+                self._begin_session(partition)
+
+    def append(self, count: int) -> None:
+        """Commit so many transactions to every partition that is open."""
+        self.serve()
+        for partition, replicas in self.assigned.items():
+            if self.is_open(partition):
+                self.committed[partition] += count
+                for storage in self._present(partition) & replicas:
+                    self.update(storage, partition, max_transaction_id=self.committed[partition])
+
+    def is_open(self, partition: int) -> bool:
+        """Whether the server can open it: quorums of the assigned, and of those who know."""
+        metadata, replicas = self.metadata[partition], self.assigned[partition]
+        here = self._present(partition) & replicas
+        if len(here) < quorum(len(replicas)):
+            return False
+        return not metadata.replicas or len(self._witnesses(partition)) >= quorum(
+            len(metadata.replicas)
+        )
+
+    def update(self, storage: str, partition: int, **changes: int | bool) -> None:
+        """Change what is on a disk."""
+        disk = self.disks[storage]
+        disk[partition] = replace(disk[partition], **changes)  # type: ignore[arg-type]
+
+    def wipe(self, storage: str) -> None:
+        """Replace a disk by an empty one on which the partitions have been made anew."""
+        held = tuple(self.disks[storage])
+        self.disks[storage] = {}
+        for partition in held:
+            self._hold(storage, partition)
+
+    def _present(self, partition: int) -> frozenset[str]:
+        return frozenset(
+            storage
+            for storage, disk in self.disks.items()
+            if storage not in self.down and partition in disk and disk[partition].available
+        )
+
+    def _witnesses(self, partition: int) -> frozenset[str]:
+        here = self._present(partition) & self.assigned[partition]
+        states = self.metadata[partition].replicas
+        return frozenset(
+            s
+            for s in here
+            if s in states and self.disks[s][partition].session_id >= states[s].session_id
+        )
+
+    def _unsettled(self, partition: int) -> bool:
+        metadata = self.metadata[partition]
+        current = {s for s, state in metadata.replicas.items() if _is_in(state, metadata)}
+        here = self._present(partition) & self.assigned[partition]
+        return (
+            metadata.replicas.keys() != self.assigned[partition]
+            or not here <= current
+            or any(self.disks[s][partition].session_id != metadata.session_id for s in here)
+        )
+
+    def _begin_session(self, partition: int) -> None:
+        last, replicas = self.metadata[partition], self.assigned[partition]
+        mark = self.committed[partition]
+        if last.replicas:
+            voters = [
+                s for s in self._witnesses(partition) if last.replicas[s].closing_mark == UNRESOLVED
+            ]
+            ends = [self._end(self.disks[s][partition]) for s in voters]
+            assert max(ends, default=-1) >= mark, (
+                f"partition {partition} forgets what was committed"
+            )
+        session = last.session_id + 1
+        states = {}
+        for storage in replicas:
+            if storage in self._present(partition):
+                states[storage] = ReplicaState(session, UNRESOLVED)
+                marks = {"low_water_mark": mark, "local_low_water_mark": mark}
+                self.update(
+                    storage, partition, session_id=session, max_transaction_id=mark, **marks
+                )
+            else:
+                state = last.replicas.get(storage, ReplicaState(-1, mark))
+                resolved = mark if state.closing_mark == UNRESOLVED else state.closing_mark
+                states[storage] = ReplicaState(state.session_id, resolved)
+        self.metadata[partition] = PartitionMetadata(1, session, states)
+
+    def _update(self, storage: str, partition: int, **changes: bool) -> None:
+        self._disk(storage)
+        self.update(storage, partition, **changes)
+
+    def _disk(self, storage: str) -> dict[int, HeldPartition]:
+        if storage in self.down:
+            raise Down(storage)
+        return self.disks[storage]
+
+    @staticmethod
+    def _end(held: HeldPartition) -> int:
+        assert held.max_transaction_id is not None
+        return held.max_transaction_id
+
+
+class Down(Exception):
+    """The storage that a step is about is down."""
+
+
+def _is_in(state: ReplicaState, metadata: PartitionMetadata) -> bool:
+    return state.session_id == metadata.session_id and state.closing_mark == UNRESOLVED

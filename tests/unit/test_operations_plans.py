@@ -1,0 +1,290 @@
+"""Plans for moving, retiring and recovering replicas: they arrive, and never without a quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.replica_model import Down, Model
+from waltz.operations import move, recovery, retirement
+from waltz.operations.move import Move
+from waltz.operations.recovery import ReplicaRecovery
+from waltz.operations.replicas import LAG_ALLOWED, HeldPartition
+from waltz.operations.retirement import Retirement
+from waltz.operations.steps import Done, Fill, Next, Plan, Reassign, Refuse, SwitchOff, Wait
+
+MANY_STEPS = 20
+"""More than any plan needs: each has at most six steps, of which a change may repeat some."""
+
+S, D = "s:1", "d:1"
+MOVE = Move(0, S, D)
+
+
+def model(others: int, partitions: int = 1) -> Model:
+    """Return a cluster with the source, an empty destination in its group, and other groups."""
+    groups = {S: 0, D: 0} | {f"other{i}:1": i for i in range(1, others + 1)}
+    holding = frozenset(groups) - {D}
+    cluster = Model(groups, dict.fromkeys(range(partitions), holding))
+    cluster.append(100)
+    return cluster
+
+
+def arrive(
+    cluster: Model,
+    plan: Plan,
+    disturb: Callable[[int], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> list[Next]:
+    """Follow the plan to its end; returns the steps."""
+    taken: list[Next] = []
+    for round_number in range(MANY_STEPS):
+        disturb(round_number)
+        found = plan(cluster.observed())
+        match found:
+            case Done():
+                return taken
+            case Refuse(reason):
+                raise AssertionError(reason)
+            case Wait():
+                pass
+            case step:
+                taken.append(step)
+                try:
+                    cluster.perform(step)
+                except Down:
+                    taken.pop()
+        cluster.append(1)
+        check()
+    raise AssertionError(f"it does not arrive: {taken}, {found}")
+
+
+def stays_open(cluster: Model) -> None:
+    for partition in cluster.assigned:
+        assert cluster.is_open(partition), f"partition {partition} is without a quorum"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What an earlier life or an attempt that was broken off left at the destination."""
+
+    end: int
+    mark: int
+    on: bool
+
+
+leftovers = st.none() | st.builds(
+    Leftover, st.integers(-1, 120), st.integers(-1, 90), st.booleans()
+)
+
+
+def leave(cluster: Model, left: Leftover | None) -> None:
+    if left is not None:
+        end = max(left.end, left.mark)
+        cluster.disks[D][0] = HeldPartition(
+            0, -1, left.mark, left.mark, end, None, left.on, left.on
+        )
+
+
+@given(st.integers(1, 5), leftovers, st.integers(0, 3 * LAG_ALLOWED))
+def test_a_move_arrives_and_the_partition_stays_open(
+    others: int, left: Leftover | None, more: int
+) -> None:
+    cluster = model(others)
+    cluster.append(more)
+    leave(cluster, left)
+    arrive(cluster, partial(move.next_step, order=MOVE), check=partial(stays_open, cluster))
+    assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
+    assert 0 not in cluster.disks[S]
+
+
+@given(st.integers(2, 4), leftovers, st.integers(0, 12), st.integers(1, 6), st.data())
+def test_a_move_bears_any_one_failure_at_any_time(
+    others: int, left: Leftover | None, when: int, rounds: int, data: st.DataObject
+) -> None:
+    cluster = model(others)
+    leave(cluster, left)
+    victim = data.draw(st.sampled_from(sorted(cluster.groups)))
+    late = data.draw(st.booleans(), "the server is slower than the failure")
+
+    def disturb(round_number: int) -> None:
+        cluster.down = {victim} if when <= round_number < when + rounds else set()
+        if not late:
+            cluster.serve()
+
+    # One round after the failure the plan has taken back whoever was needed.
+    arrive(cluster, partial(move.next_step, order=MOVE), disturb)
+    assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
+
+
+@given(st.integers(2, 4), st.integers(0, 12), st.booleans(), st.data())
+def test_a_partition_opens_though_a_storage_is_lost_for_good_while_it_moves(
+    others: int, when: int, late: bool, data: st.DataObject
+) -> None:
+    cluster = model(others)
+    victim = data.draw(st.sampled_from(sorted(cluster.groups)))
+    plan = partial(move.next_step, order=MOVE)
+    for round_number in range(MANY_STEPS):
+        if round_number == when:
+            cluster.down = {victim}
+        if not late:
+            cluster.serve()
+        step = plan(cluster.observed())
+        if not isinstance(step, Wait | Done | Refuse):
+            try:
+                cluster.perform(step)
+            except Down:
+                continue
+        if round_number > when:
+            cluster.append(1)
+            stays_open(cluster)
+        elif not late:
+            cluster.append(1)
+
+
+def test_what_a_move_does() -> None:
+    cluster = model(2)
+    cluster.append(2 * LAG_ALLOWED)
+    cluster.wipe("other1:1")
+    cluster.serve()
+    taken = arrive(cluster, partial(move.next_step, order=MOVE))
+    kinds = [type(step).__name__ for step in taken]
+    assert kinds == ["Hold", "SwitchOff", "Fill", "SwitchOn", "Reassign", "Reassign", "Drop"]
+
+
+def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None:
+    cluster = model(2)
+    plan = partial(move.next_step, order=MOVE)
+    while S in cluster.assigned[0]:
+        cluster.serve()
+        step = plan(cluster.observed())
+        assert not isinstance(step, Wait | Done | Refuse)
+        cluster.perform(step)
+    cluster.down = {"other1:1"}
+    assert not cluster.is_open(0)
+    back = plan(cluster.observed())
+    assert isinstance(back, Reassign)
+    cluster.perform(back)
+    assert cluster.is_open(0)
+    cluster.serve()
+    assert isinstance(plan(cluster.observed()), Wait)
+    cluster.down = set()
+    arrive(cluster, plan, check=partial(stays_open, cluster))
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (Move(9, S, D), "partition 9 does not exist"),
+        (Move(0, S, S), "cannot be moved to where it is"),
+        (Move(0, S, "other1:1"), "is in group 0, other1:1 in group 1|neither"),
+        (Move(0, S, "nobody:1"), "storage nobody:1 is in no group"),
+        (Move(0, D, "nobody:1"), "neither on d:1 nor on nobody:1; it is on other1:1, s:1"),
+    ],
+)
+def test_what_a_move_refuses(order: Move, why: str) -> None:
+    cluster = model(1)
+    if order.destination == "other1:1":
+        cluster.assigned[0] -= {"other1:1"}
+    found = move.next_step(cluster.observed(), order)
+    assert isinstance(found, Refuse)
+    assert any(part in found.reason for part in why.split("|"))
+
+
+def test_a_partition_with_one_replica_cannot_be_moved() -> None:
+    found = move.next_step(model(0).observed(), MOVE)
+    assert isinstance(found, Refuse)
+    assert "only 1 would stay" in found.reason
+
+
+def test_a_move_waits_while_another_replica_is_not_healthy_and_says_which() -> None:
+    cluster = model(2)
+    cluster.down = {"other2:1"}
+    found = move.next_step(cluster.observed(), MOVE)
+    assert found == Wait("storage other2:1 does not answer: it is down")
+
+
+@given(st.integers(3, 5), st.integers(1, 3), st.integers(0, 8), st.integers(0, 5), st.data())
+def test_a_retirement_arrives_and_bears_any_one_failure(
+    copies: int, partitions: int, when: int, rounds: int, data: st.DataObject
+) -> None:
+    cluster = model(copies - 1, partitions)
+    victim = data.draw(st.sampled_from(sorted(cluster.groups)))
+
+    def disturb(round_number: int) -> None:
+        cluster.down = {victim} if when <= round_number < when + rounds else set()
+
+    group = data.draw(st.integers(0, copies - 1))
+    check = (lambda: None) if rounds else partial(stays_open, cluster)
+    arrive(cluster, partial(retirement.next_step, order=Retirement(group)), disturb, check)
+    retired = {storage for storage, g in cluster.groups.items() if g == group}
+    assert not any(replicas & retired for replicas in cluster.assigned.values())
+    assert not any(cluster.disks[storage] for storage in retired)
+
+
+def test_a_retirement_is_one_change_of_all_partitions() -> None:
+    cluster = model(2, 3)
+    taken = arrive(cluster, partial(retirement.next_step, order=Retirement(1)))
+    assert [type(step).__name__ for step in taken] == ["Reassign", "Drop"]
+    assert isinstance(taken[0], Reassign)
+    assert [change.partition for change in taken[0].changes] == [0, 1, 2]
+
+
+def test_a_group_without_which_there_is_no_quorum_is_not_retired() -> None:
+    found = retirement.next_step(model(1).observed(), Retirement(1))
+    assert isinstance(found, Refuse)
+    assert "no quorum of the 2" in found.reason
+    assert isinstance(retirement.next_step(model(1).observed(), Retirement(7)), Refuse)
+
+
+@given(st.integers(2, 4), st.integers(0, 3 * LAG_ALLOWED), st.booleans(), st.booleans())
+def test_a_wiped_replica_is_recovered(
+    others: int, more: int, switched_off: bool, served: bool
+) -> None:
+    cluster = model(others)
+    cluster.append(more)
+    cluster.wipe(S)
+    if switched_off:
+        cluster.update(S, 0, readable=False, writable=False)
+    if served:
+        cluster.append(1)
+    plan = partial(recovery.next_step, order=ReplicaRecovery(0, S))
+    arrive(cluster, plan, check=partial(stays_open, cluster))
+    assert cluster.disks[S][0].max_transaction_id == cluster.committed[0]
+
+
+@given(st.integers(2, 4), st.booleans())
+def test_a_replica_that_forgot_nothing_is_never_cut(others: int, behind: bool) -> None:
+    cluster = model(others)
+    cluster.append(3 * LAG_ALLOWED)
+    cluster.update(S, 0, readable=False, writable=False)
+    if behind:
+        cluster.append(3 * LAG_ALLOWED)
+    taken = arrive(cluster, partial(recovery.next_step, order=ReplicaRecovery(0, S)))
+    assert not any(isinstance(step, Fill) for step in taken)
+
+
+def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
+    cluster = model(2)
+    cluster.append(3 * LAG_ALLOWED)
+    cluster.metadata[0] = replace(cluster.metadata[0])
+    cluster.update("other1:1", 0, local_low_water_mark=3 * LAG_ALLOWED)
+    taken = arrive(cluster, partial(recovery.next_step, order=ReplicaRecovery(0, D, "other1:1")))
+    assert [type(step).__name__ for step in taken] == ["Hold", "SwitchOff", "Fill", "SwitchOn"]
+    assert cluster.disks[D][0].max_transaction_id == 3 * LAG_ALLOWED
+
+
+def test_a_replica_is_not_switched_off_when_the_others_are_no_quorum() -> None:
+    cluster = model(2)
+    cluster.append(3 * LAG_ALLOWED)
+    cluster.wipe("other1:1")
+    cluster.serve()
+    cluster.wipe(S)
+    cluster.down = {"other2:1"}
+    found = recovery.next_step(cluster.observed(), ReplicaRecovery(0, S, "other1:1"))
+    assert not isinstance(found, SwitchOff)
+    assert isinstance(found, Wait)

@@ -1,0 +1,184 @@
+"""Carries out plans: observes, performs the next step, observes again. ZooKeeper and the network.
+
+Nothing is remembered from step to step, so whoever carries a plan out may be killed at any moment,
+and another one may go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from waltz.metadata.admin import Refused
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.store import StoreError
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.operations.observation import Observer, Scope
+from waltz.operations.offline_copy import CopyFailed, Progress, copy_offline
+from waltz.operations.replicas import Observed
+from waltz.operations.steps import (
+    Done,
+    Drop,
+    Fill,
+    Hold,
+    Plan,
+    Reassign,
+    Refuse,
+    Step,
+    SwitchOff,
+    SwitchOn,
+    Wait,
+)
+from waltz.operations.storage_admin import StorageAdmin
+from waltz.operations.storage_ports import storage_address
+
+_POLL_SECONDS = 0.2
+_COPIED_AT_ONCE = 1000
+
+_TRANSIENT = (
+    ConnectionLost,
+    CopyFailed,
+    DialFailed,
+    Refused,
+    RemoteFailure,
+    StoreError,
+    TimeoutError,
+)
+"""What may be otherwise when one looks again."""
+
+OnStep = Callable[[Step | Wait], None]
+
+
+class NotPossible(Exception):
+    """The goal cannot be reached; the text says why. What has been done by then is harmless."""
+
+
+class Stalled(Exception):
+    """Nothing went on for too long; the text says what was waited for. Calling again goes on."""
+
+
+class ReplicaOperator:
+    """Sees and does to a cluster what plans need.
+
+    ``answer_seconds`` is how long a storage or a server may be silent, or away, before it counts as
+    failed. ``on_copied`` is told how far a copy is.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tls: TlsConfig,
+        *,
+        answer_seconds: float = 10.0,
+        on_copied: Progress = lambda _at, _last: None,
+    ) -> None:
+        self._cluster = cluster
+        self._tls = tls
+        self._answer_seconds = answer_seconds
+        self._on_copied = on_copied
+        self._observer = Observer(cluster, tls, answer_seconds=answer_seconds)
+
+    async def observe(self, scope: Scope) -> Observed:
+        """Return what is. Raises NoCluster, MalformedMetadata."""
+        return await self._observer.observe(scope)
+
+    async def perform(self, step: Step) -> None:
+        """Do one step. Raises what the ports and the metadata do, and TimeoutError."""
+        match step:
+            case Fill():
+                await self._fill(step)
+            case Reassign(changes):
+                async with asyncio.timeout(self._answer_seconds):
+                    await self._cluster.change_replicas(changes)
+            case Hold() | SwitchOff() | SwitchOn() | Drop():
+                async with asyncio.timeout(self._answer_seconds):
+                    async with await self._admin(step.storage) as admin:
+                        await _tell(admin, step)
+
+    async def _fill(self, step: Fill) -> None:
+        """Copy for as long as it goes on, however long that is."""
+        params = await self._cluster.store_params()
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(self._answer_seconds) as silence:
+
+            def progress(at: int, last: int) -> None:
+                silence.reschedule(clock() + self._answer_seconds)
+                self._on_copied(at, last)
+
+            async with (
+                await self._admin(step.source) as giver,
+                await self._admin(step.destination) as taker,
+            ):
+                address = storage_address(step.destination)
+                cluster = params.key, params.num_partitions
+                port = await RpcConnection.open_storage(address, self._tls, cluster)
+                try:
+                    await copy_offline(
+                        giver,
+                        taker,
+                        port,
+                        step.partition,
+                        batch_size=_COPIED_AT_ONCE,
+                        progress=progress,
+                        overwrite=True,
+                    )
+                finally:
+                    port.close()
+
+    async def _admin(self, storage: str) -> StorageAdmin:
+        maps, params = await self._cluster.storage_maps(), await self._cluster.store_params()
+        port = maps.connections.admin_ports.get(storage)
+        if port is None:
+            raise Refused(f"Storage {storage} is not in the cluster.")
+        return await StorageAdmin.open(storage, port, self._tls, params)
+
+
+async def carry_out(
+    plan: Plan,
+    scope: Scope,
+    operator: ReplicaOperator,
+    *,
+    patience_seconds: float = 60.0,
+    on_step: OnStep = lambda _: None,
+) -> int:
+    """Do what ``plan`` says until it is done; return the number of steps that were taken.
+
+    ``on_step`` is told every step before it is tried, and every wait when its reason changes.
+    Raises NotPossible, and Stalled if no step could be taken for ``patience_seconds``; also what
+    `ReplicaOperator.observe` does.
+    """
+    clock = asyncio.get_running_loop().time
+    last_success, taken, told = clock(), 0, ""
+    while True:
+        match plan(await operator.observe(scope)):
+            case Done():
+                return taken
+            case Refuse(reason):
+                raise NotPossible(reason)
+            case Wait(reason) as wait:
+                if reason != told:
+                    on_step(wait)
+                told = reason
+            case step:
+                on_step(step)
+                try:
+                    await operator.perform(step)
+                    last_success, told, taken = clock(), "", taken + 1
+                    continue
+                except _TRANSIENT as problem:
+                    reason = f"{step}: {str(problem) or 'no answer in time'}"
+        if clock() - last_success > patience_seconds:
+            raise Stalled(f"nothing went on for {patience_seconds:g} s: {reason}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _tell(admin: StorageAdmin, step: Hold | SwitchOff | SwitchOn | Drop) -> None:
+    match step:
+        case Hold(_, partition):
+            await admin.assign((partition,))
+        case SwitchOn(_, partition):
+            await admin.set_available((partition,), available=True)
+        case SwitchOff(_, partition):
+            await admin.set_available((partition,), available=False)
+        case Drop(_, partitions, delete_files):
+            await admin.unassign(partitions, delete_files=delete_files)
