@@ -15,6 +15,8 @@ from waltz.client.questions import (
     LAST_PAUSE_SECONDS,
     MARK_SILENCE_SECONDS,
     Answer,
+    Data,
+    HighWaterMark,
     PartitionQuestions,
     Verdict,
 )
@@ -56,10 +58,10 @@ class Wire:
 
 def test_questions_before_a_connection_are_asked_on_it() -> None:
     wire = Wire()
-    wire.questions.ask_data("data", 1)
-    wire.questions.ask_mark("mark")
+    wire.questions.ask("data", Data(1))
+    wire.questions.ask("mark", HighWaterMark())
     assert wire.exchange() == []
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     assert wire.exchange() == [
         Answer("data", Verdict.DATA, b"00000001"),
         Answer("mark", Verdict.MARK, mark=2),
@@ -69,21 +71,21 @@ def test_questions_before_a_connection_are_asked_on_it() -> None:
 
 def test_open_questions_move_to_the_next_connection() -> None:
     wire = Wire()
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     wire.lost = True
-    wire.questions.ask_data("data", 1)
+    wire.questions.ask("data", Data(1))
     assert wire.exchange() == []
     wire.questions.detach()
     wire.lost = False
-    wire.questions.attach(2)
+    wire.questions.attach(2, 4)
     assert [answer.data for answer in wire.exchange()] == [b"00000001"]
 
 
 def test_errors_are_retried_with_growing_pauses() -> None:
     wire = Wire()
     wire.server.data_errors = 5
-    wire.questions.attach(1)
-    wire.questions.ask_data("data", 0)
+    wire.questions.attach(1, 4)
+    wire.questions.ask("data", Data(0))
     assert [answer.data for answer in wire.wait(0.5)] == [b"00000000"]
     pauses = [later - earlier for earlier, later in pairwise(wire.asked_at)]
     assert len(pauses) == 5
@@ -93,8 +95,8 @@ def test_errors_are_retried_with_growing_pauses() -> None:
 def test_pauses_end_at_the_longest() -> None:
     wire = Wire()
     wire.server.data_errors = 10**6
-    wire.questions.attach(1)
-    wire.questions.ask_data("data", 0)
+    wire.questions.attach(1, 4)
+    wire.questions.ask("data", Data(0))
     wire.wait(60.0)
     asked = len(wire.server.handled)
     wire.wait(10 * LAST_PAUSE_SECONDS)
@@ -103,12 +105,12 @@ def test_pauses_end_at_the_longest() -> None:
 
 def test_a_wrong_checksum_is_retried_a_few_times() -> None:
     wire = Wire()
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     wire.server.spoil_data = CHECKSUM_ATTEMPTS - 1
-    wire.questions.ask_data("good in the end", 0)
+    wire.questions.ask("good in the end", Data(0))
     assert [answer.verdict for answer in wire.exchange()] == [Verdict.DATA]
     wire.server.spoil_data = CHECKSUM_ATTEMPTS
-    wire.questions.ask_data("bad", 0)
+    wire.questions.ask("bad", Data(0))
     assert [answer.verdict for answer in wire.exchange()] == [Verdict.CORRUPT]
     assert wire.server.spoil_data == 0
 
@@ -116,12 +118,12 @@ def test_a_wrong_checksum_is_retried_a_few_times() -> None:
 @pytest.mark.parametrize("hindrance", ["silent", "opening"])
 def test_a_mark_that_is_not_told_is_asked_for_again(hindrance: str) -> None:
     wire = Wire()
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     if hindrance == "silent":
         wire.server.silent_marks = 2
     else:
         wire.server.opening = True
-    wire.questions.ask_mark("mark")
+    wire.questions.ask("mark", HighWaterMark())
     assert wire.wait(MARK_SILENCE_SECONDS * 1.5) == []
     wire.server.opening = False
     assert [answer.mark for answer in wire.wait(MARK_SILENCE_SECONDS * 2)] == [2]
@@ -129,9 +131,9 @@ def test_a_mark_that_is_not_told_is_asked_for_again(hindrance: str) -> None:
 
 def test_unanswered_data_is_asked_for_again() -> None:
     wire = Wire()
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     wire.lost = True
-    wire.questions.ask_data("data", 0)
+    wire.questions.ask("data", Data(0))
     wire.exchange()
     wire.lost = False
     assert len(wire.wait(DATA_SILENCE_SECONDS + 0.1)) == 1
@@ -139,17 +141,17 @@ def test_unanswered_data_is_asked_for_again() -> None:
 
 def test_withdrawn_questions_are_forgotten() -> None:
     wire = Wire()
-    wire.questions.ask_data("gone", 0)
-    wire.questions.ask_data("stays", 1)
+    wire.questions.ask("gone", Data(0))
+    wire.questions.ask("stays", Data(1))
     wire.questions.withdraw("gone")
     wire.questions.withdraw("never was")
-    wire.questions.attach(1)
+    wire.questions.attach(1, 4)
     assert [answer.token for answer in wire.exchange()] == ["stays"]
 
 
 def test_closing_returns_what_is_open() -> None:
     wire = Wire()
-    wire.questions.ask_data("a", 0)
-    wire.questions.ask_mark("b")
+    wire.questions.ask("a", Data(0))
+    wire.questions.ask("b", HighWaterMark())
     assert wire.questions.close() == ["a", "b"]
     assert len(wire.questions) == 0

@@ -1,4 +1,4 @@
-"""Asks servers for data and marks, on connections of their own. Touches the network.
+"""Asks servers for data, ranges and marks, on connections of their own. Touches the network.
 
 These connections never mount anything, so that reading is neither held up by feeds nor disturbs
 them.
@@ -12,11 +12,27 @@ from typing import cast
 
 from waltz.client.codec import FeedRun, parse
 from waltz.client.directory import Directory
-from waltz.client.errors import ClientClosed, DataCorrupt, Ending
+from waltz.client.errors import (
+    ClientAhead,
+    ClientClosed,
+    DataCorrupt,
+    Ending,
+    ServerTooOld,
+)
 from waltz.client.link import Link
 from waltz.client.links import Links
 from waltz.client.mount import RequestIds
-from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, PartitionQuestions, Verdict
+from waltz.client.questions import (
+    CHECKSUM_ATTEMPTS,
+    Answer,
+    Data,
+    Headers,
+    HighWaterMark,
+    PartitionQuestions,
+    Records,
+    Verdict,
+    What,
+)
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol.records import NO_TRANSACTION
@@ -48,23 +64,40 @@ class Asker:
 
     async def mark(self, partition: int) -> int:
         """Return the partition's high-water mark, when its server has told it."""
-        answer = await self._answer(partition, lambda q, token: q.ask_mark(token))
+        answer = await self._answer(partition, HighWaterMark())
         self.saw(partition, answer.mark)
         return answer.mark
 
     async def data(self, partition: int, transaction_id: int) -> bytes:
         """Return the data of a transaction that is in the log. Raises DataCorrupt."""
-        answer = await self._answer(partition, lambda q, token: q.ask_data(token, transaction_id))
+        answer = await self._answer(partition, Data(transaction_id))
         if answer.verdict is Verdict.CORRUPT:
             raise DataCorrupt(partition, transaction_id, CHECKSUM_ATTEMPTS)
         return answer.data
 
-    def ask_data(self, partition: int, transaction_id: int, answered: OnAnswer) -> None:
-        """Ask for data and have ``answered`` called, without a future for each."""
+    async def range(self, partition: int, what: Records | Headers) -> Answer:
+        """Return a range, perhaps empty. Raises ClientAhead, DataCorrupt, ServerTooOld."""
+        answer = await self._answer(partition, what)
+        match answer.verdict:
+            case Verdict.CORRUPT:
+                raise DataCorrupt(partition, answer.mark, CHECKSUM_ATTEMPTS)
+            case Verdict.AHEAD:
+                raise ClientAhead(partition, what.first_id - 1, answer.mark)
+            case Verdict.UNSUPPORTED:
+                raise ServerTooOld(partition, answer.mark, "reading of ranges")
+        self.saw(partition, answer.mark)
+        return answer
+
+    def ask(self, partition: int, what: What, answered: OnAnswer) -> None:
+        """Ask and have ``answered`` called, without a future for each."""
         if self._ended is not None:
             raise self._ended()
-        self._of(partition).ask_data(answered, transaction_id)
+        self._of(partition).ask(answered, what)
         self._settle(partition)
+
+    def withdraw(self, partition: int, answered: OnAnswer) -> None:
+        """Forget a question of `ask`: ``answered`` is not called any more."""
+        self._of(partition).withdraw(answered)
 
     def end(self, why: Ending) -> None:
         """Ask no more: all questions, now and later, end as ``why``. Only the first call counts."""
@@ -86,7 +119,7 @@ class Asker:
     def attached(self, partition: int, link: Link, generation: int) -> None:
         """See LinkUser."""
         self._link_of[partition] = link
-        self._of(partition).attach(generation)
+        self._of(partition).attach(generation, link.version)
         self._settle(partition)
 
     def detached(self, partition: int) -> None:
@@ -114,9 +147,7 @@ class Asker:
             self._links.want(partition)
         return questions
 
-    async def _answer(
-        self, partition: int, ask: Callable[[PartitionQuestions, OnAnswer], None]
-    ) -> Answer:
+    async def _answer(self, partition: int, what: What) -> Answer:
         if self._ended is not None:
             raise self._ended()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
@@ -126,7 +157,7 @@ class Asker:
                 future.set_result(answer)
 
         questions = self._of(partition)
-        ask(questions, answered)
+        questions.ask(answered, what)
         self._settle(partition)
         try:
             answer = await future

@@ -1,4 +1,4 @@
-"""Questions to the server of one partition: a transaction's data, the log's mark. Pure.
+"""Questions to the server of one partition: data, headers, records, the log's mark. Pure.
 
 They need no mount, may be answered in any order, and are asked again until they are answered: on
 the next connection, after an error, after a silence (behaviour.md section 8). A server that does
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
-from waltz.client.mount import RequestIds
+from waltz.client.mount import AHEAD_CONFIRMATIONS, RequestIds
 from waltz.protocol.client_server import (
+    HeadersRequest,
+    HeadersResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
     Message,
+    RecordsRequest,
+    RecordsResponse,
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.protocol.records import NO_TRANSACTION, checksum
+from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
 
 MARK_SILENCE_SECONDS = 1.0
 DATA_SILENCE_SECONDS = 10.0
@@ -31,29 +35,77 @@ LAST_PAUSE_SECONDS = 5.0
 
 CHECKSUM_ATTEMPTS = 5
 
+_RANGES_SINCE = 5
+"""The version that has RecordsRequest and HeadersRequest."""
+
 
 class Verdict(Enum):
     """How a question ends."""
 
     DATA = "the transaction's data"
     MARK = "the log's mark"
+    RECORDS = "records of a range, perhaps none"
+    HEADERS = "headers of a range, perhaps none"
     CORRUPT = "the data did not match its checksum, too often"
+    AHEAD = "the log is shorter than the asker believes"
+    UNSUPPORTED = "the server's version does not know the question"
 
 
 class Answer(NamedTuple):
-    """The end of a question; ``data`` is of DATA, ``mark`` of MARK."""
+    """The end of a question.
+
+    ``data`` is of DATA, ``records`` of RECORDS, ``headers`` of HEADERS; ``mark`` is the log's in
+    those two, in MARK and in AHEAD, the damaged transaction in CORRUPT, and the server's version
+    in UNSUPPORTED.
+    """
 
     token: object
     verdict: Verdict
     data: bytes = b""
     mark: int = NO_TRANSACTION
+    records: RecordBatch | None = None
+    headers: tuple[RecordHeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What is the data of this transaction?"""
+
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class HighWaterMark:
+    """What is the log's mark?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Which records follow from ``first_id`` on? Waits up to ``wait_ms`` for the first."""
+
+    first_id: int
+    max_records: int
+    max_bytes: int
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Which headers follow from ``first_id`` on?"""
+
+    first_id: int
+    max_headers: int
+
+
+What = Data | HighWaterMark | Records | Headers
 
 
 @dataclass(slots=True)
 class _Question:
     token: object
-    transaction_id: int | None
+    what: What
     errors: int = 0
+    too_short: int = 0
     mismatches: int = 0
     asked: bool = False
     since: float | None = None
@@ -67,14 +119,16 @@ class PartitionQuestions:
         self.answers: list[Answer] = []
         self._ids = ids
         self._generation: int | None = None
+        self._version = 0
         self._open: dict[int, _Question] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def attach(self, generation: int) -> None:
+    def attach(self, generation: int, version: int) -> None:
         """The partition's server is connected: ask everything that is open."""
         self._generation = generation
+        self._version = version
         for question in self._take_all():
             self._ask(question)
 
@@ -82,13 +136,9 @@ class PartitionQuestions:
         """The connection is gone; the questions stay."""
         self._generation = None
 
-    def ask_data(self, token: object, transaction_id: int) -> None:
-        """Ask for the data of a transaction that is in the log."""
-        self._ask(_Question(token, transaction_id))
-
-    def ask_mark(self, token: object) -> None:
-        """Ask for the log's high-water mark."""
-        self._ask(_Question(token, None))
+    def ask(self, token: object, what: What) -> None:
+        """Ask; data only of a transaction that is in the log."""
+        self._ask(_Question(token, what))
 
     def withdraw(self, token: object) -> None:
         """Forget a question."""
@@ -99,20 +149,26 @@ class PartitionQuestions:
 
     def received(self, message: Message) -> None:
         """Take an answer; one to a question that is not open is ignored."""
+        question = self._open.pop(message.req_id.seq, None)
+        if question is None:
+            return
         match message:
             case TransactionDataResponse():
-                question = self._open.pop(message.req_id.seq, None)
-                if question is not None:
-                    self._data(question, message)
-            case HighWaterMarkResponse():
-                question = self._open.pop(message.req_id.seq, None)
-                if question is None:
-                    return
-                if message.transaction_id < NO_TRANSACTION:
-                    self._pause(question)  # the partition is being opened
+                self._data(question, message)
+            case HighWaterMarkResponse(transaction_id=mark):
+                if mark < NO_TRANSACTION:
+                    self._pause(question)  # the partition is being opened, or is not there
                 else:
-                    mark = message.transaction_id
                     self.answers.append(Answer(question.token, Verdict.MARK, mark=mark))
+            case RecordsResponse(error=error, high_water_mark=mark, records=records):
+                if self._told(question, error, mark, records.count):
+                    self._records(question, mark, records)
+            case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
+                if self._told(question, error, mark, len(headers)):
+                    answer = Answer(question.token, Verdict.HEADERS, mark=mark, headers=headers)
+                    self.answers.append(answer)
+            case _:
+                self._pause(question)
 
     def tick(self, now: float) -> None:
         """Ask again what has waited long enough at ``now``."""
@@ -137,23 +193,54 @@ class PartitionQuestions:
         elif checksum(message.data) == message.checksum:
             self.answers.append(Answer(question.token, Verdict.DATA, message.data))
         else:
-            question.mismatches += 1
-            if question.mismatches >= CHECKSUM_ATTEMPTS:
-                self.answers.append(Answer(question.token, Verdict.CORRUPT))
+            self._mismatch(question, message.transaction_id)
+
+    def _records(self, question: _Question, mark: int, records: RecordBatch) -> None:
+        assert isinstance(question.what, Records)
+        wrong = records.mismatch(question.what.first_id)
+        if wrong is None:
+            answer = Answer(question.token, Verdict.RECORDS, mark=mark, records=records)
+            self.answers.append(answer)
+        else:
+            self._mismatch(question, wrong)
+
+    def _mismatch(self, question: _Question, transaction_id: int) -> None:
+        question.mismatches += 1
+        if question.mismatches >= CHECKSUM_ATTEMPTS:
+            self.answers.append(Answer(question.token, Verdict.CORRUPT, mark=transaction_id))
+        else:
+            self._ask(question)
+
+    def _told(self, question: _Question, error: str | None, mark: int, count: int) -> bool:
+        """Whether the answer about a range counts; otherwise it is asked for again, or given up."""
+        assert isinstance(question.what, Records | Headers)
+        if error is not None:
+            self._pause(question)
+            return False
+        if count == 0 and mark < question.what.first_id - 1:
+            question.too_short += 1
+            if question.too_short < AHEAD_CONFIRMATIONS:
+                self._pause(question)
             else:
-                self._ask(question)
+                self.answers.append(Answer(question.token, Verdict.AHEAD, mark=mark))
+            return False
+        return True
 
     def _ask(self, question: _Question) -> None:
-        req_id = self._ids.next(self._generation or 0)
-        self._open[req_id.seq] = question
         question.since = None
         question.asked = self._generation is not None
-        if not question.asked:
+        if (
+            question.asked
+            and isinstance(question.what, Records | Headers)
+            and self._version < _RANGES_SINCE
+        ):
+            answer = Answer(question.token, Verdict.UNSUPPORTED, mark=self._version)
+            self.answers.append(answer)
             return
-        if question.transaction_id is None:
-            self.outgoing.append(HighWaterMarkRequest(req_id))
-        else:
-            self.outgoing.append(TransactionDataRequest(req_id, question.transaction_id))
+        req_id = self._ids.next(self._generation or 0)
+        self._open[req_id.seq] = question
+        if question.asked:
+            self.outgoing.append(_request(req_id, question.what))
 
     def _pause(self, question: _Question) -> None:
         """Keep the question without asking it; `tick` will."""
@@ -166,9 +253,29 @@ class PartitionQuestions:
         if not question.asked:
             pause = FIRST_PAUSE_SECONDS * 2.0 ** min(question.errors - 1, 20)
             return min(pause, LAST_PAUSE_SECONDS)
-        return MARK_SILENCE_SECONDS if question.transaction_id is None else DATA_SILENCE_SECONDS
+        match question.what:
+            case HighWaterMark():
+                return MARK_SILENCE_SECONDS
+            case Records(wait_ms=wait_ms):
+                return DATA_SILENCE_SECONDS + wait_ms / 1000
+            case Data() | Headers():
+                return DATA_SILENCE_SECONDS
 
     def _take_all(self) -> list[_Question]:
         questions = list(self._open.values())
         self._open.clear()
         return questions
+
+
+def _request(req_id: ReqId, what: What) -> Message:
+    match what:
+        case Data(transaction_id):
+            return TransactionDataRequest(req_id, transaction_id)
+        case HighWaterMark():
+            return HighWaterMarkRequest(req_id)
+        case Records(first_id, max_records, max_bytes, wait_ms):
+            return RecordsRequest(req_id, first_id, max_records, max_bytes, wait_ms)
+        case Headers(first_id, max_headers):
+            return HeadersRequest(req_id, first_id, max_headers)
+        case _:
+            assert_never(what)

@@ -21,7 +21,7 @@ from waltz.client.feed import PartitionFeed
 from waltz.client.link import Link
 from waltz.client.links import Links
 from waltz.client.mount import Phase, RequestIds
-from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Verdict
+from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Data, Verdict
 from waltz.client.read_ahead import ReadAhead
 from waltz.client.ticker import Ticker
 from waltz.client.values import DataT_co, Transaction
@@ -262,7 +262,7 @@ class Stream(Generic[DataT_co]):
             self._wake.set()
 
         ahead.asked()
-        self._sources.asker.ask_data(record[2], record[4], answered)
+        self._sources.asker.ask(record[2], Data(record[4]), answered)
         return read
 
     def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction[Any]:

@@ -24,6 +24,7 @@ _WIRE_HEAD = struct.Struct(">qiiiiii")
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
+_ID_AND_LENGTH = struct.Struct(">q20xI")
 
 WIRE_OVERHEAD_BYTES = _WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
@@ -148,6 +149,22 @@ class RecordBatch:
             transaction_id = int.from_bytes(wire[position : position + 8], "big", signed=True)
             yield transaction_id, wire[position + 8 : position + 24], wire[position + 24 : end]
             position = end
+
+    def mismatch(self, first_id: int) -> int | None:
+        """Return the id of the first record that is not in its place, or not as it was sent.
+
+        The records' ids must go on from ``first_id``, and their data match their checksums. None
+        if all is well.
+        """
+        wire, position = self.wire, 0
+        for expected in range(first_id, first_id + self.count):
+            transaction_id, length = _ID_AND_LENGTH.unpack_from(wire, position)
+            start = position + _WIRE_HEAD.size
+            position = start + length + _CHECKSUM.size
+            crc = int.from_bytes(wire[start + length : position], "big")
+            if transaction_id != expected or crc32(wire[start : start + length]) != crc:
+                return expected
+        return None
 
     def __len__(self) -> int:
         return self.count
