@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.scripted_storages import ScriptedStorage
 from waltz.net import PLAINTEXT, FrameConnection, Listener
-from waltz.protocol import STORAGE
+from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
 from waltz_server.storage_links import ClusterIdentity
@@ -18,7 +18,8 @@ IDENTITY = ClusterIdentity(uuid.UUID(int=7), 2)
 class FakeStorage:
     """One node; every partition has a log of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ProtocolSpec = STORAGE) -> None:
+        self._spec = spec
         self.partitions: dict[int, ScriptedStorage] = {}
         self.connections: list[FrameConnection] = []
         self.accepted = 0
@@ -37,7 +38,7 @@ class FakeStorage:
 
     def start(self) -> None:
         """Listen, on the same port as before if there was one."""
-        self._listener = Listener(STORAGE, lambda: _Handler(self), PLAINTEXT)
+        self._listener = Listener(self._spec, lambda: _Handler(self), PLAINTEXT)
         self._listener.start("127.0.0.1", self.port)
         self.port = self._listener.port
 
@@ -81,9 +82,10 @@ class _Handler:
     def received(self, bodies: list[bytes]) -> None:
         assert self._connection is not None
         for body in bodies:
-            answer = self._storage.answer(st.decode(body, 0))
+            version = self._connection.version
+            answer = self._storage.answer(st.decode(body, version))
             if answer is not None:
-                self._connection.send(st.encode(answer, 0))
+                self._connection.send(st.encode(answer, version))
 
     def lost(self, reason: str) -> None:
         if self._connection in self._storage.connections:

@@ -27,6 +27,7 @@ from waltz_server.effects import (
     Watch,
     WriteMetadata,
 )
+from waltz_server.recent_records import Bounds, within
 
 PARTITION = 0
 _NOBODY = ReqId(0, 0, PARTITION, 0)
@@ -126,6 +127,10 @@ class ScriptedStorage:
                 return st.SuccessResponse(*context)
             case st.RecordListRequest(first_id=first, max_records=count):
                 return st.RecordListResponse(*context, RecordBatch.of(self._read(first, count)))
+            case st.BoundedRecordListRequest(first_id=first, max_records=count):
+                batch = RecordBatch.of(self._read(first, count))
+                bounds = Bounds(count, request.max_bytes)
+                return st.RecordListResponse(*context, within(batch, 0, bounds, at_least_one=True))
             case st.RecordHeaderListRequest(first_id=first, max_records=count):
                 found = self._read(first, count)
                 headers = (RecordHeader(r.transaction_id, r.req_id, r.header) for r in found)

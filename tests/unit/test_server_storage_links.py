@@ -11,7 +11,9 @@ import pytest
 
 from tests.eventually import eventually
 from tests.fake_storage import IDENTITY, FakeStorage
+from tests.scripted_storages import ScriptedStorage
 from waltz.net import PLAINTEXT
+from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
 from waltz_server.storage_links import ClusterIdentity, StorageLinks
 
@@ -91,6 +93,23 @@ async def test_a_request_is_numbered_and_answered(
     await eventually(lambda: len(user.answers) == 2)
     assert user.told[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
     assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
+
+
+async def test_an_older_storage_is_asked_in_its_words_and_its_answer_finds_the_asker(
+    links: StorageLinks,
+) -> None:
+    storage = FakeStorage(STORAGE.limited_to(0))
+    storage.start()
+    user = await up(links, storage)
+    storage.partitions[0] = ScriptedStorage(storage.name, last=5, session=1)
+    asked = st.BoundedRecordListRequest(1, -2, 0, 2, 3, 1 << 20)
+    links.ask(user, storage.name, asked)
+    await answered(user, 1)
+    assert storage.requests[-1] == st.RecordListRequest(1, 0, 0, 2, 3)
+    request, response = user.told[-1]
+    assert request is asked
+    assert [r.transaction_id for r in response.records] == [2, 3, 4]
+    await storage.stop()
 
 
 async def test_partitions_share_one_connection_that_goes_with_the_last(

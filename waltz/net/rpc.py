@@ -123,6 +123,12 @@ class RpcConnection:
             raise RemoteFailure(answer.failure.message)
         return rpc
 
+    @property
+    def version(self) -> int:
+        """The agreed protocol version; only of an open connection."""
+        assert self._connection is not None
+        return self._connection.version
+
     def next_seq(self) -> int:
         """Return the sequence number that the next request must carry."""
         seq = self._next_seq

@@ -11,6 +11,7 @@ Pure, from the inside out; each takes values and returns values or effects:
 * `data_cache`, `reads`: data of single transactions; `recent_records`, `range_reads`: ranges
 * `feed_cache`, `feeds`, `feeding`: feeds
 * `clients`, `partition`: one partition: appends, mounts, feeds, reads
+* `older_storages`: what storages of an older protocol version are asked instead
 
 Shells: `client_connection`, `storage_links`, `node`, `http`, `main`; settings: `config`.
 """

@@ -27,6 +27,8 @@ from waltz_server.storage_links import ClusterIdentity, StorageLinks
 log = logging.getLogger(__name__)
 
 _OVERLOAD_CHECK_SECONDS = 0.01
+_RECENT_SHARE = 0.25
+"""Of the memory for recent data: kept as whole batches, for those who read ranges."""
 _FINISH_SECONDS = 3.0
 _FINISH_CHECK_SECONDS = 0.005
 
@@ -55,7 +57,7 @@ class ServerNode:
         self._leaving = False
         self._on_hosted: OnHosted = lambda hosted: None
         self._on_gone: OnGone = lambda partition: None
-        self._data = DataCache(config.data_cache_bytes)
+        self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
         self.listener = Listener(CLIENT_SERVER, lambda: ClientConnection(self), config.tls)
 
@@ -87,8 +89,12 @@ class ServerNode:
         params, store_params = await cluster.params(), await cluster.store_params()
         self.cluster_name = params.name
         self.num_partitions = params.num_partitions
-        share = config.feed_cache_bytes // (params.num_partitions + 1)
-        self._settings = replace(config.partition, feed_cache_bytes=share)
+        shares = params.num_partitions + 1
+        self._settings = replace(
+            config.partition,
+            feed_cache_bytes=config.feed_cache_bytes // shares,
+            recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
+        )
         identity = ClusterIdentity(store_params.key, store_params.num_partitions)
         self._links = StorageLinks(config.tls, identity)
         self._assignments = (await cluster.replica_assignments()).value

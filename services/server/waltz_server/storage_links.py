@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
 from waltz.process import watched
 from waltz.protocol import storage as st
+from waltz_server.older_storages import RecordSizes
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class _Link:
         self._rpc: RpcConnection | None = None
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
+        self._sizes = RecordSizes()
         self._asked: dict[int, float] = {}
         self._deadline: asyncio.TimerHandle | None = None
         self._task = watched(self._loop.create_task(self._keep_up()))
@@ -77,10 +79,13 @@ class _Link:
         def answered(answer: Any) -> None:
             self._asked.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
+            if isinstance(response, st.RecordListResponse):
+                self._sizes.learn(response.partition, response.records)
             elapsed_ms = (self._loop.time() - begun) * 1000
             user.answered(self.storage, request, response, elapsed_ms)
 
-        rpc.ask(replace(request, seq_num=seq), answered)
+        sent = self._sizes.in_version(request, rpc.version)
+        rpc.ask(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
         self._task.cancel()

@@ -1,0 +1,37 @@
+"""What a storage is asked that speaks only version 0 of the protocol. Pure.
+
+It cannot be told how many bytes to send, so it is asked for as many records as they probably hold.
+"""
+
+from __future__ import annotations
+
+from waltz.protocol import RecordBatch
+from waltz.protocol import storage as st
+
+BOUNDED_LISTS_SINCE = 1
+_FIRST_GUESS_BYTES = 16 << 10
+_WEIGHT = 8
+
+
+class RecordSizes:
+    """How long the records of each partition are, as far as they have been seen."""
+
+    def __init__(self) -> None:
+        self._means: dict[int, float] = {}
+
+    def learn(self, partition: int, records: RecordBatch) -> None:
+        """Records have been read."""
+        if records.count:
+            size = len(records.wire) / records.count
+            mean = self._means.get(partition, size)
+            self._means[partition] = mean + (size - mean) / _WEIGHT
+
+    def in_version(self, request: st.Request, version: int) -> st.Request:
+        """Return what to send to a storage of ``version`` instead of ``request``."""
+        if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
+            return request
+        mean = self._means.get(request.partition, _FIRST_GUESS_BYTES)
+        count = max(1, min(request.max_records, int(request.max_bytes / mean)))
+        return st.RecordListRequest(
+            request.session_id, request.seq_num, request.partition, request.first_id, count
+        )
