@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from waltz.cli.settings import read_cli_settings
 from waltz.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
 from waltz.config import ConfigError, read_settings, tls_config, tls_keys
 from waltz.net import PLAINTEXT, TlsConfig
@@ -68,8 +69,8 @@ def named(
             "-c",
             envvar="WALTZ_CLUSTER",
             metavar="FILE",
-            help="cluster.json of a local cluster, in place of the other options. "
-            f"Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
+            help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, in place of "
+            f"the other options. Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -88,6 +89,13 @@ def named(
     """Return the cluster that the options name. Raises CannotTell."""
     if cluster is None and zookeeper is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
+    if cluster is not None and cluster.suffix in (".yml", ".yaml"):
+        try:
+            settings = read_cli_settings(cluster)
+        except ConfigError as problem:
+            raise CannotTell(str(problem)) from problem
+        secured = tls_named(tls, default=settings.tls)
+        return Target(zookeeper or settings.zookeeper, root or settings.root, secured)
     if cluster is not None:
         try:
             described = read_cluster_file(cluster)

@@ -156,13 +156,14 @@ def _unknown(name: str, known: Mapping[str, Key]) -> str:
 
 
 def _about_unknown(found: str, names: Mapping[str, str], process: str) -> list[str]:
-    if _SERVICE_LINK.search(found):
+    name, separator, _ = found.removeprefix(_PREFIX).partition("_")
+    if not separator or _SERVICE_LINK.search(found):
         return []
-    space = found[: found.index("_", len(_PREFIX)) + 1] if found.count("_") > 1 else found
-    alike = [name for name in names if name.startswith(space)]
+    space = f"{_PREFIX}{name}_"
+    alike = [known for known in names if known.startswith(space)]
     near = difflib.get_close_matches(found, alike, n=1, cutoff=_NEAR)
     if near:
         return [f"${found} is not used: there is no such setting; did you mean {near[0]}?"]
-    if process and found.startswith(f"{_PREFIX}{process.upper()}_"):
+    if name == process.upper():
         return [f"${found} is not used: there is no such setting"]
     return []

@@ -1,0 +1,126 @@
+"""``waltz config explain``: every setting, where its value is from, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from waltz.cli.cluster_options import Target, named
+from waltz.cli.config import Process, _schema, app
+from waltz.cli.settings import read_cli_settings
+from waltz.config import ConfigError, Schema
+from waltz.net import TlsConfig
+
+
+def explain(*arguments: str, **variables: str) -> Result:
+    return CliRunner().invoke(app, ["explain", *arguments], env=variables)
+
+
+def as_json(*arguments: str, **variables: str) -> Any:
+    return json.loads(explain(*arguments, "-o", "json", **variables).stdout)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "server.yml"
+    path.write_text(
+        "zookeeper: {connectString: 'zk:2181', sessionTimeout: 6000}\ncluster.root: /x\n"
+        "server: {port: 1, region: eu, tls.ca: /ca.pem}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("process", list(Process))
+def test_every_setting_is_explained_without_a_file(process: Process) -> None:
+    ended = explain(process.value)
+    assert ended.exit_code == 0, ended.output
+    schema: Schema = _schema(process)
+    for key in schema.keys:
+        line = next(line for line in ended.stdout.splitlines() if line.split()[:1] == [key.name])
+        assert key.meaning in line
+        assert key.kind in line
+        assert ("must be set" in line) == key.required
+
+
+def test_every_value_has_its_origin(file: Path) -> None:
+    found = as_json("server", str(file), WALTZ_SERVER_PORT="2")
+    settings = {setting["name"]: setting for setting in found["settings"]}
+    assert settings["server.port"] == {
+        "name": "server.port",
+        "value": 2,
+        "origin": "$WALTZ_SERVER_PORT",
+        "type": "port",
+        "required": True,
+        "default": None,
+        "variable": "WALTZ_SERVER_PORT",
+        "meaning": "client-facing port; 0 takes a free one",
+    }
+    assert (settings["cluster.root"]["value"], settings["cluster.root"]["origin"]) == (
+        "/x",
+        str(file),
+    )
+    assert settings["server.tls.ca"]["value"] == "/ca.pem"
+    assert settings["server.minFetchSize"]["origin"] == "default"
+    assert found["problems"] == []
+    assert found["warnings"] == [f"{file}: server.region has no effect: no server uses it"]
+
+
+def test_yaml_says_the_same(file: Path) -> None:
+    assert yaml.safe_load(explain("server", str(file), "-o", "yaml").stdout) == as_json(
+        "server", str(file)
+    )
+
+
+def test_all_that_is_wrong_is_shown_at_once(file: Path) -> None:
+    file.write_text("server.port: many\nserver.prot: 1\n")
+    ended = explain("server", str(file))
+    assert ended.exit_code == 1
+    for problem in (
+        "server.port is 'many': a whole number is wanted",
+        "unknown setting server.prot; did you mean server.port?",
+        "zookeeper.connectString, zookeeper.sessionTimeout, cluster.root must be set",
+    ):
+        assert problem in ended.stdout
+
+
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    ended = explain("server", str(tmp_path / "none.yml"))
+    assert ended.exit_code == 1
+    assert (
+        ended.stderr == f"waltz: cannot read {tmp_path / 'none.yml'}: No such file or directory\n"
+    )
+
+
+# ---- the file of the tools of 0.13.2
+
+
+def test_a_file_of_the_tools_of_0_13_2_names_the_cluster(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cli.yml"
+    path.write_text(
+        "zookeeper.connectString: zk:2181\nzookeeper.connectTimeout: 10000\ncluster.root: /c\n"
+        "tls.serverName: waltz\nssl.keyStore.location: /x.jks\ntls.certificate: /c.pem\n"
+    )
+    expected = TlsConfig(certificate=Path("/c.pem"), server_name="waltz")
+    assert named(None, None, path, None) == Target("zk:2181", "/c", expected)
+    assert named("other:1", "/d", path, "on") == Target("other:1", "/d", TlsConfig())
+    assert read_cli_settings(path, {"WALTZ_CLUSTER_ROOT": "/e"}).root == "/e"
+    assert "ssl.keyStore.location has no effect" in caplog.text
+    path.write_text("zookeeper.connectString: zk:2181\nssl.trustStore.location: /x.jks\n")
+    with pytest.raises(ConfigError, match=r"openssl pkcs12 .*; then set tls\.ca$"):
+        read_cli_settings(path, {})
+
+
+def test_variables_of_the_options_are_not_taken_for_misspelt_settings(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("zookeeper.connectString: zk:2181\n")
+    options = {"WALTZ_TLS": "off", "WALTZ_CLUSTER": "x", "WALTZ_ZOOKEEPER": "y", "WALTZ_ROOT": "/"}
+    assert read_cli_settings(file, options).zookeeper == "zk:2181"
+    assert not caplog.records
