@@ -92,8 +92,9 @@ class SecuredCluster:
             "certificate": str(self._tls.certificate),
             "key": str(self._tls.key),
             "ca": str(self._tls.ca),
-            "serverName": self._tls.server_name,
         }
+        if name == "server":
+            tls["serverName"] = str(self._tls.server_name)
         settings = {
             "zookeeper": {"connectString": self.zookeeper, "sessionTimeout": 6000},
             "cluster.root": self.root,

@@ -40,7 +40,7 @@ def write(tmp_path: Path, values: Any) -> Path:
         ("server.port", "WALTZ_SERVER_PORT"),
         ("server.bind.host", "WALTZ_SERVER_BIND_HOST"),
         ("server.optimisticLockTableSize", "WALTZ_SERVER_OPTIMISTIC_LOCK_TABLE_SIZE"),
-        ("storage.tls.serverName", "WALTZ_STORAGE_TLS_SERVER_NAME"),
+        ("server.tls.serverName", "WALTZ_SERVER_TLS_SERVER_NAME"),
     ],
 )
 def test_the_variable_of_a_setting(name: str, expected: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from tests.certificates import Authority
 from tests.eventually import eventually
@@ -183,6 +184,20 @@ def test_files_that_never_could_be_used_are_an_error(tmp_path: Path) -> None:
     for ask in (tls.dialing_context, tls.listening_context, tls.certificate_days_left):
         with pytest.raises(TlsConfigError, match=r"ca\.pem"):
             ask()
+
+
+def test_an_encrypted_key_is_refused_without_asking_anybody(identity: TlsConfig) -> None:
+    assert identity.key is not None
+    key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
+    identity.key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(TlsConfigError, match="the key is encrypted"):
+        identity.listening_context()
 
 
 def test_contexts_are_kept_while_the_files_stay(identity: TlsConfig) -> None:

@@ -21,7 +21,13 @@ from waltz.config.keys import (
 )
 from waltz.config.reading import ConfigError, look_up, read_schema, read_settings
 from waltz.config.resolving import Resolved, Setting, flatten, variable
-from waltz.config.tls import KEY_STORES, key_store_problems, tls_config, tls_keys
+from waltz.config.tls import (
+    KEY_STORES,
+    key_store_problems,
+    listening_tls_keys,
+    tls_config,
+    tls_keys,
+)
 
 __all__ = [
     "KEY_STORES",
@@ -37,6 +43,7 @@ __all__ = [
     "flatten",
     "integer",
     "key_store_problems",
+    "listening_tls_keys",
     "look_up",
     "one_of",
     "port",

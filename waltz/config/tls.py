@@ -20,13 +20,20 @@ KEY_STORES = "PEM files are read here, named by *.tls.certificate, *.tls.key and
 _JKS = "JKS"
 
 
-def tls_keys(prefix: str) -> tuple[Key, ...]:
-    """Return the TLS settings below ``prefix`` (``server.tls.``, ``storage.tls.`` …)."""
+def listening_tls_keys(prefix: str) -> tuple[Key, ...]:
+    """Return the TLS settings below ``prefix`` of a process that dials nobody."""
     return (
         Key(f"{prefix}enabled", boolean, True, "secure every connection; off means plaintext"),
         Key(f"{prefix}certificate", file, None, "PEM file to show; none: a self-signed one"),
         Key(f"{prefix}key", file, None, "PEM file of the certificate's key"),
         Key(f"{prefix}ca", file, None, "PEM file to verify peers with; none: any peer"),
+    )
+
+
+def tls_keys(prefix: str) -> tuple[Key, ...]:
+    """Return the TLS settings below ``prefix`` (``server.tls.``, ``client.tls.`` …)."""
+    return (
+        *listening_tls_keys(prefix),
         Key(
             f"{prefix}serverName",
             text,
@@ -43,14 +50,14 @@ def tls_keys(prefix: str) -> tuple[Key, ...]:
 
 
 def tls_config(values: Mapping[str, Any], prefix: str) -> TlsConfig:
-    """Return the `TlsConfig` of the settings made by `tls_keys`."""
+    """Return the `TlsConfig` of the settings made by `tls_keys` or `listening_tls_keys`."""
     return TlsConfig(
         enabled=values[f"{prefix}enabled"],
         certificate=values[f"{prefix}certificate"],
         key=values[f"{prefix}key"],
         ca=values[f"{prefix}ca"],
-        server_name=values[f"{prefix}serverName"],
-        verify_server_name=values[f"{prefix}verifyServerName"],
+        server_name=values.get(f"{prefix}serverName"),
+        verify_server_name=values.get(f"{prefix}verifyServerName", True),
     )
 
 

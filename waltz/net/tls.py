@@ -132,7 +132,13 @@ class TlsConfig:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         expires = self._load(context)
         if expires is None:
-            expires = load_self_signed(context)
+            try:
+                expires = load_self_signed(context)
+            except OSError as error:
+                raise TlsConfigError(
+                    f"cannot make a self-signed TLS certificate: {error}; set a certificate and "
+                    "its key"
+                ) from error
         if self.ca is None:
             log.warning("TLS has no CA to verify peers with: anybody who can connect is accepted")
         else:
@@ -159,7 +165,7 @@ class TlsConfig:
         expires = None
         try:
             if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key)
+                context.load_cert_chain(self.certificate, self.key, _refuse_password)
                 expires = expiry(self.certificate)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
@@ -176,6 +182,11 @@ class TlsConfig:
 
 
 PLAINTEXT = TlsConfig(enabled=False)
+
+
+def _refuse_password() -> str:
+    """Answer OpenSSL, which would ask whoever sits at the terminal and wait for ever."""
+    raise ValueError("the key is encrypted, and no password can be given: decrypt it")
 
 
 def _days_until(end: datetime.datetime) -> float:

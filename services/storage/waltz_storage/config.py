@@ -17,12 +17,12 @@ from waltz.config import (
     Schema,
     file,
     key_store_problems,
+    listening_tls_keys,
     port,
     positive,
     read_schema,
     text,
     tls_config,
-    tls_keys,
 )
 from waltz.net.tls import TlsConfig
 
@@ -42,11 +42,14 @@ _KEYS = (
     Key("storage.directory", file, meaning="existing directory for the data"),
     Key("storage.segment.size.threshold", positive, 1_000_000_000, "bytes, then a new segment"),
     Key("storage.segment.cache.capacity", positive, 5, "older segments kept open, per partition"),
-    *tls_keys("storage.tls."),
+    *listening_tls_keys("storage.tls."),
 )
 
+_DIALS_NOBODY = "a storage dials nobody whose name could be verified"
 _MEANINGLESS = {
     "storage.ssl.": KEY_STORES,
+    "storage.tls.serverName": _DIALS_NOBODY,
+    "storage.tls.verifyServerName": _DIALS_NOBODY,
     "storage.graphite.": "metrics are read from the HTTP port",
 }
 
