@@ -44,8 +44,9 @@ def opened(
 
 def said(world: World, peer: Peer) -> list[Any]:
     """Take what was sent to ``peer``, as messages."""
-    decoder = FrameDecoder(CLIENT_SERVER)
-    decoder.version = peer.version
+    spec = CLIENT_SERVER.limited_to(peer.version)
+    decoder = FrameDecoder(spec)
+    decoder.feed(spec.hello(dialer=False))
     mine = [e for e in world.events if isinstance(e, Send) and e.peer is peer]
     world.events = [e for e in world.events if not any(e is m for m in mine)]
     bodies = decoder.feed(b"".join(e.frames for e in mine))

@@ -78,6 +78,8 @@ class ScriptedStorage:
         """Request types that are refused, and why."""
         self.read_limit: int | None = None
         """Most records in one answer."""
+        self.ignores_bytes = False
+        """Whether an answer may be longer than was asked for, as those of older storages are."""
 
     @property
     def last(self) -> int:
@@ -129,7 +131,7 @@ class ScriptedStorage:
                 return st.RecordListResponse(*context, RecordBatch.of(self._read(first, count)))
             case st.BoundedRecordListRequest(first_id=first, max_records=count):
                 batch = RecordBatch.of(self._read(first, count))
-                bounds = Bounds(count, request.max_bytes)
+                bounds = Bounds(count, (1 << 30) if self.ignores_bytes else request.max_bytes)
                 return st.RecordListResponse(*context, within(batch, 0, bounds, at_least_one=True))
             case st.RecordHeaderListRequest(first_id=first, max_records=count):
                 found = self._read(first, count)

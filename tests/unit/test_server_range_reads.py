@@ -1,0 +1,355 @@
+"""Reads of ranges through a partition: from memory, from replicas, and of what is still to come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.partition_world import NAMES, mounted, new_world, opened, put, said
+from tests.scripted_storages import World, append
+from waltz.metadata.formats import UNRESOLVED
+from waltz.protocol import ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as st
+from waltz_server.effects import Drop, Peer, ReadsTick
+from waltz_server.partition import PartitionSettings
+from waltz_server.range_reads import (
+    MAX_ANSWER_BYTES,
+    QUESTIONS_PER_CONNECTION,
+    READS_PER_CONNECTION,
+    TICK_SECONDS,
+)
+
+FORGETFUL = PartitionSettings(recent_bytes=0)
+
+
+@dataclass
+class Reader:
+    """A client of version 5 that has not mounted."""
+
+    congested: bool = False
+    peer: Peer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.peer = Peer(5, lambda: self.congested)
+
+    def records(
+        self, world: World, first_id: int, most: int = 100, size: int = 1 << 20, wait_ms: int = 0
+    ) -> None:
+        req_id = ReqId(-1, 0, 0, first_id)
+        request = cs.RecordsRequest(req_id, first_id, most, size, wait_ms)
+        world.core.read_range(self.peer, request)
+        world.settle()
+
+    def headers(self, world: World, first_id: int, most: int = 100) -> None:
+        req_id = ReqId(-1, 0, 0, first_id)
+        world.core.read_range(self.peer, cs.HeadersRequest(req_id, first_id, most))
+        world.settle()
+
+    def drain(self, world: World) -> None:
+        self.congested = False
+        world.core.writable(self.peer)
+        world.settle()
+
+    def heard(self, world: World) -> list[Any]:
+        return said(world, self.peer)
+
+
+def ids(answer: cs.RecordsResponse) -> list[int]:
+    return [r.transaction_id for r in answer.records]
+
+
+def texts(answer: cs.RecordsResponse) -> list[str]:
+    return [r.data.decode() for r in answer.records]
+
+
+def written(count: int, settings: PartitionSettings | None = None) -> World:
+    world = opened(settings)
+    peer = mounted(world, 1)
+    for n in range(count):
+        put(world, peer, append(f"{n}", seq=n, header=n * 3))
+    world.calls.clear()
+    return world
+
+
+def asked(world: World) -> list[Any]:
+    return [request for _, request, _ in world.calls]
+
+
+# ---- what is there
+
+
+def test_the_end_of_the_log_comes_from_memory() -> None:
+    world, reader = written(6), Reader()
+    reader.records(world, 2, most=3)
+    (answer,) = reader.heard(world)
+    assert (answer.error, answer.high_water_mark) == (None, 5)
+    assert texts(answer) == ["2", "3", "4"]
+    assert [r.req_id for r in answer.records] == [ReqId(1, 1, 0, n) for n in (2, 3, 4)]
+    assert world.calls == []
+
+
+def test_older_records_come_from_one_replica_at_once() -> None:
+    world, reader = opened(FORGETFUL, last=300), Reader()
+    world.calls.clear()
+    reader.records(world, 10, most=50)
+    (answer,) = reader.heard(world)
+    assert ids(answer) == list(range(10, 60))
+    assert [type(r) for r in asked(world)] == [st.BoundedRecordListRequest]
+
+
+def test_never_past_the_mark_though_replicas_hold_more() -> None:
+    world, reader = opened(FORGETFUL, last=9), Reader()
+    peer = mounted(world, 1, 9)
+    world.hold("b", "c")
+    put(world, peer, append("not committed yet"))
+    assert world.storages["a"].last == 10
+    world.calls.clear()
+    world.held = {"b", "c"}
+    reader.records(world, 8)
+    world.release("b", "c")
+    answers = reader.heard(world)
+    assert ids(answers[0]) == [8, 9]
+    assert answers[0].high_water_mark in (9, 10)
+
+
+@pytest.mark.parametrize("settings", [None, FORGETFUL])
+def test_a_bound_in_bytes_leaves_at_least_one_record(settings: PartitionSettings | None) -> None:
+    world, reader = opened(settings), Reader()
+    peer = mounted(world, 1)
+    put(world, peer, *(append("x" * 100) for _ in range(10)))
+    for size, count in ((0, 1), (-5, 1), (139, 1), (280, 2), (1 << 20, 10)):
+        reader.records(world, 0, size=size)
+        (answer,) = reader.heard(world)
+        assert len(answer.records) == count, size
+    reader.records(world, 4, most=0)
+    assert ids(reader.heard(world)[0]) == [4]
+
+
+def test_what_an_older_storage_sends_too_much_is_cut_off() -> None:
+    world, reader = opened(FORGETFUL, last=100), Reader()
+    for storage in world.storages.values():
+        storage.ignores_bytes = True
+    reader.records(world, 5, size=430)
+    (answer,) = reader.heard(world)
+    assert 1 < len(answer.records) < 12
+    assert len(answer.records.wire) <= 430
+
+
+def test_nobody_gets_more_than_the_server_can_bear() -> None:
+    world, reader = opened(), Reader()
+    peer = mounted(world, 1)
+    put(world, peer, *(append("x" * (MAX_ANSWER_BYTES // 4)) for _ in range(6)))
+    reader.records(world, 0, size=2**31 - 1)
+    (answer,) = reader.heard(world)
+    assert len(answer.records.wire) <= MAX_ANSWER_BYTES
+
+
+def test_a_replica_that_cannot_read_is_passed_over_and_all_failing_is_an_error() -> None:
+    world, reader = opened(FORGETFUL, last=20), Reader()
+    for name in NAMES:
+        world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
+    del world.storages["c"].refusing[st.BoundedRecordListRequest]
+    reader.records(world, 3, most=2)
+    assert ids(reader.heard(world)[0]) == [3, 4]
+    world.storages["c"].refusing[st.BoundedRecordListRequest] = "damaged"
+    reader.records(world, 3, most=2)
+    (answer,) = reader.heard(world)
+    assert "a, b, c" in answer.error
+    assert answer.high_water_mark == 20
+
+
+# ---- headers
+
+
+def test_headers_come_from_memory_as_they_were_appended() -> None:
+    world, reader = written(100), Reader()
+    reader.headers(world, 40, most=30)
+    (answer,) = reader.heard(world)
+    assert [h.transaction_id for h in answer.headers] == list(range(40, 70))
+    assert [(h.req_id.seq, h.header) for h in answer.headers[:2]] == [(40, 120), (41, 123)]
+    assert (answer.error, answer.high_water_mark) == (None, 99)
+    assert world.calls == []
+
+
+def test_older_headers_come_from_a_replica() -> None:
+    world, reader = opened(last=300), Reader()
+    world.calls.clear()
+    reader.headers(world, 7, most=200)
+    (answer,) = reader.heard(world)
+    assert [h.transaction_id for h in answer.headers] == list(range(7, 207))
+    assert [type(r) for r in asked(world)] == [st.RecordHeaderListRequest]
+    reader.headers(world, 301)
+    assert reader.heard(world)[0].headers == ()
+
+
+# ---- what cannot be said
+
+
+def test_errors() -> None:
+    world, reader = new_world(last=5), Reader()
+    reader.records(world, 0)
+    reader.headers(world, 0)
+    answers = reader.heard(world)
+    assert [a.high_water_mark for a in answers] == [UNRESOLVED, UNRESOLVED]
+    assert all("opened" in a.error for a in answers)
+    world.connect()
+    reader.records(world, -1)
+    reader.headers(world, -7)
+    answers = reader.heard(world)
+    assert [a.high_water_mark for a in answers] == [5, 5]
+    assert "-1" in answers[0].error
+    assert "-7" in answers[1].error
+
+
+# ---- what is still to come
+
+
+def test_a_read_beyond_the_mark_is_empty_at_once_unless_it_waits() -> None:
+    world, reader = written(3), Reader()
+    reader.records(world, 3)
+    (answer,) = reader.heard(world)
+    assert (answer.error, answer.high_water_mark, len(answer.records)) == (None, 2, 0)
+    reader.records(world, 3, wait_ms=1)
+    assert reader.heard(world) == []
+
+
+def test_a_read_that_waits_is_answered_as_soon_as_something_is_committed() -> None:
+    world, reader, other = written(3), Reader(), Reader()
+    peer = mounted(world, 2, 2)
+    reader.records(world, 3, wait_ms=10_000)
+    other.records(world, 4, wait_ms=10_000)
+    world.hold(*NAMES)
+    put(world, peer, append("3", client=2))
+    assert reader.heard(world) == []
+    world.release(*NAMES)
+    (answer,) = reader.heard(world)
+    assert (texts(answer), answer.high_water_mark) == (["3"], 3)
+    assert other.heard(world) == []
+    put(world, peer, append("4", client=2), append("5", client=2))
+    assert texts(other.heard(world)[0]) == ["4", "5"]
+
+
+def test_a_read_whose_time_is_up_is_answered_empty() -> None:
+    world, reader = written(3), Reader()
+    reader.records(world, 3, wait_ms=200)
+    waited = 0.0
+    while not (answers := reader.heard(world)):
+        waited += world.wake(ReadsTick)
+    assert 0.2 <= waited <= 0.2 + 3 * TICK_SECONDS
+    assert (answers[0].error, len(answers[0].records)) == (None, 0)
+    assert not any(isinstance(w.purpose, ReadsTick) for w in world.wakes), "nobody waits"
+
+
+def test_a_session_that_opens_further_on_answers_too() -> None:
+    """The partition was elsewhere, and what was waited for was written there."""
+    world, reader = written(3), Reader()
+    peer = mounted(world, 2, 2)
+    reader.records(world, 3, wait_ms=60_000)
+    world.hold(*NAMES)
+    put(world, peer, append("3", client=2))
+    for name in NAMES:
+        world.storages[name].handle(world.waiting(name)[0])
+    for name in NAMES:
+        world.cut(name)
+    world.held.clear()
+    world.connect()
+    while not world.core.store.is_open:
+        world.wake(type(next(w.purpose for w in world.wakes)))
+    (answer,) = reader.heard(world)
+    assert texts(answer) == ["3"]
+
+
+# ---- bounds
+
+
+def test_a_congested_reader_is_sent_nothing_until_it_drains() -> None:
+    world, slow, quick = written(5), Reader(congested=True), Reader()
+    for first_id in (0, 2):
+        slow.records(world, first_id)
+    quick.records(world, 1)
+    assert len(quick.heard(world)) == 1
+    assert slow.heard(world) == []
+    slow.drain(world)
+    assert [ids(a)[0] for a in slow.heard(world)] == [0, 2]
+
+
+def test_only_so_many_reads_are_under_way_for_one_connection() -> None:
+    world, reader, other = opened(FORGETFUL, last=300), Reader(), Reader()
+    world.hold(*NAMES)
+    count = READS_PER_CONNECTION + 3
+    for first_id in range(count):
+        reader.records(world, first_id, most=1)
+    waiting = [r for name in NAMES for r in world.waiting(name)]
+    assert len(waiting) == READS_PER_CONNECTION == reader.peer.reads
+    other.records(world, 9, most=1)
+    world.release(*NAMES)
+    assert len(other.heard(world)) == 1
+    assert sorted(ids(a)[0] for a in reader.heard(world)) == list(range(count))
+    assert reader.peer.reads == 0
+
+
+def test_a_reader_held_up_by_other_partitions_goes_on_soon() -> None:
+    world, reader = opened(FORGETFUL, last=30), Reader()
+    reader.peer.reads = READS_PER_CONNECTION
+    reader.records(world, 3, most=1)
+    assert reader.heard(world) == []
+    world.wake(ReadsTick)
+    assert reader.heard(world) == []
+    reader.peer.reads = 0
+    world.wake(ReadsTick)
+    assert ids(reader.heard(world)[0]) == [3]
+
+
+def test_who_asks_without_end_and_waits_for_no_answer_is_dropped() -> None:
+    world, reader = written(1), Reader()
+    for _ in range(QUESTIONS_PER_CONNECTION):
+        reader.records(world, 5, wait_ms=1000)
+    assert not any(isinstance(e, Drop) for e in world.events)
+    reader.records(world, 0)
+    (drop,) = (e for e in world.events if isinstance(e, Drop))
+    assert drop.peer is reader.peer
+
+
+def test_answers_make_room_for_questions() -> None:
+    world, reader = written(1), Reader()
+    for _ in range(QUESTIONS_PER_CONNECTION + 50):
+        reader.records(world, 0)
+        reader.records(world, 7)
+    assert len(reader.heard(world)) == 2 * QUESTIONS_PER_CONNECTION + 100
+
+
+# ---- ends
+
+
+def test_a_partition_that_goes_says_so_to_all_who_wait() -> None:
+    world, reader = opened(FORGETFUL, last=30), Reader()
+    world.hold(*NAMES)
+    reader.records(world, 31, wait_ms=1000)
+    for first_id in range(READS_PER_CONNECTION + 1):
+        reader.records(world, first_id)
+    reader.headers(world, 0)
+    world.core.close()
+    world.settle()
+    answers = reader.heard(world)
+    assert len(answers) == READS_PER_CONNECTION + 3
+    assert all("not on this server" in a.error for a in answers)
+    assert {a.high_water_mark for a in answers} == {UNRESOLVED}
+    assert reader.peer.reads == 0
+    world.release(*NAMES)
+    reader.records(world, 3)
+    assert len(reader.heard(world)) == 1
+
+
+def test_a_lost_reader_is_forgotten() -> None:
+    world, reader = opened(FORGETFUL, last=30), Reader()
+    world.hold(*NAMES)
+    reader.records(world, 3)
+    reader.records(world, 31, wait_ms=1000)
+    world.core.lost(reader.peer)
+    world.release(*NAMES)
+    put(world, mounted(world, 1, 30), append("31"))
+    world.wake(ReadsTick)
+    assert reader.heard(world) == []
