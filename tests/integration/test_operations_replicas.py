@@ -1,0 +1,227 @@
+"""Replicas moved, retired and recovered under load, with processes killed at every step.
+
+The tests follow one another on one cluster of four storages: each leaves it as it found it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from tests.load import Load, client_of
+from waltz.local import LocalCluster, Shape
+from waltz.operations import move, recovery, retirement
+from waltz.operations.carrying_out import NotPossible, ReplicaOperator, Stalled, carry_out
+from waltz.operations.move import Move
+from waltz.operations.observation import Scope
+from waltz.operations.recovery import ReplicaRecovery
+from waltz.operations.replicas import LAG_ALLOWED
+from waltz.operations.retirement import Retirement
+from waltz.operations.steps import (
+    Drop,
+    Fill,
+    Hold,
+    Plan,
+    Reassign,
+    Step,
+    SwitchOff,
+    SwitchOn,
+    Wait,
+)
+
+GOES_ON_WITHIN_S = 10.0
+DONE_WITHIN_S = 60.0
+AWAY_S = 0.5
+MUCH = LAG_ALLOWED + 1000
+SPARE = 3
+"""The storage that is in the group of the first, and holds nothing."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("operations")
+    shape = Shape(partitions=2, storages=4, servers=2)
+    cluster = LocalCluster(directory, shape, session_timeout_ms=3000)
+    asyncio.run(cluster.start())
+    asyncio.run(append_much(cluster))
+    asyncio.run(make_spare(cluster))
+    yield cluster
+    asyncio.run(cluster.stop())
+
+
+async def append_much(cluster: LocalCluster) -> None:
+    """Append so much to partition 0 that it is worth copying before servers are asked to."""
+    async with client_of(cluster) as client:
+        await asyncio.gather(*(client.append(0, b"x") for _ in range(MUCH)))
+
+
+async def make_spare(cluster: LocalCluster) -> None:
+    """Retire the fourth storage's group, and put it into the group of the first, without load."""
+    spare = cluster.plan.storages[SPARE]
+    async with operating(cluster) as operator:
+        plan = partial(retirement.next_step, order=Retirement(SPARE))
+        await carry_out(plan, Scope(None, group=SPARE), operator)
+    async with cluster.metadata() as metadata:
+        await metadata.remove_storage_node(spare.address)
+        await metadata.add_storage_node(spare.address, 0, spare.admin)
+    await cluster.healthy()
+
+
+@asynccontextmanager
+async def operating(cluster: LocalCluster) -> AsyncIterator[ReplicaOperator]:
+    async with cluster.metadata() as metadata:
+        yield ReplicaOperator(metadata, cluster.tls, answer_seconds=2.0)
+
+
+class Nuisance:
+    """Kills the next of its victims at each new step, and starts it again a little later."""
+
+    def __init__(self, cluster: LocalCluster, victims: list[str]) -> None:
+        self.steps: list[Step] = []
+        self._cluster = cluster
+        self._victims = victims
+        self._restarts: list[asyncio.Task[None]] = []
+
+    def __call__(self, step: Step | Wait) -> None:
+        if isinstance(step, Wait) or step in self.steps:
+            return
+        self.steps.append(step)
+        if self._victims and all(task.done() for task in self._restarts):
+            victim = self._victims.pop(0)
+            self._cluster.kill(victim)
+            self._restarts.append(asyncio.create_task(self._restart(victim)))
+
+    async def over(self) -> None:
+        await asyncio.gather(*self._restarts)
+
+    async def _restart(self, victim: str) -> None:
+        await asyncio.sleep(AWAY_S)
+        await self._cluster.start_one(victim)
+
+
+def address(cluster: LocalCluster, index: int) -> str:
+    return cluster.plan.storages[index].address
+
+
+async def replicas_of(cluster: LocalCluster, partition: int) -> set[str]:
+    async with cluster.metadata() as metadata:
+        return set((await metadata.replica_assignments()).value.storages_of(partition))
+
+
+@asynccontextmanager
+async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
+    """Append all the while; at the end nothing may be lost and everything must be well."""
+    async with Load(cluster) as load:
+        await load.progress(GOES_ON_WITHIN_S)
+        yield load
+        await load.progress(GOES_ON_WITHIN_S)
+        await load.finish(GOES_ON_WITHIN_S)
+        await load.check()
+    await cluster.healthy()
+
+
+async def carried_out(
+    cluster: LocalCluster, plan: Plan, scope: Scope, victims: tuple[str, ...] = ()
+) -> list[Step]:
+    """Carry a plan out while victims are killed; return the steps."""
+    nuisance = Nuisance(cluster, list(victims))
+    async with operating(cluster) as operator, asyncio.timeout(DONE_WITHIN_S):
+        await carry_out(plan, scope, operator, on_step=nuisance)
+    await nuisance.over()
+    return nuisance.steps
+
+
+async def moving(cluster: LocalCluster) -> tuple[Move, Plan, Scope]:
+    """Return what moves partition 0 between the two storages of group 0, whichever has it."""
+    pair = [address(cluster, 0), address(cluster, SPARE)]
+    pair.sort(key=(await replicas_of(cluster, 0)).__contains__)
+    destination, source = pair
+    order = Move(0, source, destination, delete_files=True)
+    return order, partial(move.next_step, order=order), Scope((0,), frozenset(pair))
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ("storage/1", "storage/2", "storage/0", "storage/1"),
+        ("storage/0", "server/0", "storage/3", "server/1"),
+    ],
+    ids=["others", "source, destination and servers"],
+)
+async def test_a_partition_moves_while_processes_are_killed(
+    running: LocalCluster, victims: tuple[str, ...]
+) -> None:
+    order, plan, scope = await moving(running)
+    async with under_load(running):
+        steps = await carried_out(running, plan, scope, victims)
+        assert {type(step) for step in steps} >= {Hold, SwitchOff, Fill, SwitchOn, Reassign, Drop}
+        holding = await replicas_of(running, 0)
+        assert order.destination in holding
+        assert order.source not in holding
+
+
+async def test_a_move_goes_on_wherever_it_was_broken_off(running: LocalCluster) -> None:
+    _, plan, scope = await moving(running)
+    async with under_load(running):
+        for attempt in itertools.count(1):
+            with contextlib.suppress(TimeoutError):
+                async with operating(running) as operator, asyncio.timeout(0.1 * attempt):
+                    await carry_out(plan, scope, operator)
+                    break
+
+
+async def test_a_group_is_retired_while_processes_are_killed(running: LocalCluster) -> None:
+    retired = running.plan.storages[1]
+    async with under_load(running) as load:
+        plan = partial(retirement.next_step, order=Retirement(1))
+        victims = ("storage/2", "server/0")
+        steps = await carried_out(running, plan, Scope(None, group=1), victims)
+        assert {type(step) for step in steps} >= {Reassign, Drop}
+        for partition in range(running.plan.shape.partitions):
+            assert retired.address not in await replicas_of(running, partition)
+        await load.progress(GOES_ON_WITHIN_S)
+        async with running.metadata() as metadata:
+            await metadata.assign_partitions(retired.address, (0, 1))
+        await running.sync("storage/1")
+        await running.healthy()
+
+
+async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are_killed(
+    running: LocalCluster,
+) -> None:
+    async with under_load(running) as load:
+        running.kill("storage/1")
+        emptied = running.layout.data("storage/1")
+        shutil.rmtree(emptied)
+        emptied.mkdir()
+        await load.progress(GOES_ON_WITHIN_S)
+        await running.start_one("storage/1")
+        order = ReplicaRecovery(0, address(running, 1))
+        plan = partial(recovery.next_step, order=order)
+        scope = Scope((0,), frozenset({order.destination}))
+        steps = await carried_out(running, plan, scope, ("storage/1", "server/1"))
+        assert {type(step) for step in steps} >= {Hold, SwitchOn}
+        await running.sync("storage/1")
+
+
+async def test_what_cannot_be_done_is_refused_and_what_does_not_go_on_says_why(
+    running: LocalCluster,
+) -> None:
+    order, plan, scope = await moving(running)
+    across = partial(move.next_step, order=Move(0, order.source, "nobody:1"))
+    async with operating(running) as operator:
+        with pytest.raises(NotPossible, match="nobody:1 is in no group"):
+            await carry_out(across, Scope((0,)), operator)
+        await running.stop_one("storage/2")
+        with pytest.raises(Stalled, match=f"storage {address(running, 2)} does not answer"):
+            await carry_out(plan, scope, operator, patience_seconds=0.1)
+        await running.start_one("storage/2")
+        assert order.destination not in await replicas_of(running, 0)
+    await running.healthy()
