@@ -42,6 +42,7 @@ _STORAGE: dict[str, Any] = {
     "storage.directory": "/somewhere",
     "storage.segment.size.threshold": 1000000,
     "storage.tls.certificate": "/somewhere/cert.pem",
+    "storage.tls.key": "/somewhere/cert.key",
 }
 _CLIENT: dict[str, Any] = {"client.longWaitThreshold": 5000, "client.tls.ca": "/somewhere/ca.pem"}
 

@@ -105,9 +105,12 @@ def test_a_file_of_the_tools_of_0_13_2_names_the_cluster(
     path = tmp_path / "cli.yml"
     path.write_text(
         "zookeeper.connectString: zk:2181\nzookeeper.connectTimeout: 10000\ncluster.root: /c\n"
-        "tls.serverName: waltz\nssl.keyStore.location: /x.jks\ntls.certificate: /c.pem\n"
+        "tls: {serverName: waltz, certificate: /c.pem, key: /c.key, ca: /ca.pem}\n"
+        "ssl.keyStore.location: /x.jks\n"
     )
-    expected = TlsConfig(certificate=Path("/c.pem"), server_name="waltz")
+    expected = TlsConfig(
+        certificate=Path("/c.pem"), key=Path("/c.key"), ca=Path("/ca.pem"), server_name="waltz"
+    )
     assert named(None, None, path, None) == Target("zk:2181", "/c", expected)
     assert named("other:1", "/d", path, "on") == Target("other:1", "/d", TlsConfig())
     assert read_cli_settings(path, {"WALTZ_CLUSTER_ROOT": "/e"}).root == "/e"

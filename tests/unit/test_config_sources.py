@@ -106,6 +106,29 @@ def test_a_setting_given_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "twice"),
+    [
+        ("server.port: 1\nserver.port: 2\n", "server.port"),
+        ("server:\n  port: 1\n  port: 2\n", "port"),
+    ],
+)
+def test_a_key_written_twice_is_refused(tmp_path: Path, content: str, twice: str) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text(content)
+    with pytest.raises(
+        ConfigError, match=rf"config\.yml: {twice} is set twice, the second time in"
+    ):
+        load(file, REQUIRED_VARIABLES)
+
+
+def test_a_map_may_be_merged_into_another(tmp_path: Path) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text("server.bind: &a {host: x}\nserver.advertised: {<<: *a, port: 5}\n")
+    config = load(file, REQUIRED_VARIABLES)
+    assert (config.bind_host, config.advertised_host, config.advertised_port) == ("x", "x", 5)
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         ("WALTZ_SERVER_PROT", "did you mean WALTZ_SERVER_PORT?"),
@@ -177,7 +200,23 @@ def test_no_environment_breaks_it(environment: dict[str, str]) -> None:
         resolve(schema, ({}, found))
 
 
-# ---- key stores of 0.13.2
+# ---- TLS, and key stores of 0.13.2
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        ({"certificate": "/c"}, "server.tls.certificate and server.tls.key go together"),
+        ({"key": "/k"}, "server.tls.certificate and server.tls.key go together"),
+        ({"serverName": "x"}, "server.tls.serverName is verified only with server.tls.ca"),
+    ],
+)
+def test_settings_of_tls_that_do_not_fit_are_named(
+    tmp_path: Path, tls: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(write(tmp_path, {"server.tls": tls}), REQUIRED_VARIABLES)
+    load(write(tmp_path, {"server.tls": tls | {"enabled": False}}), REQUIRED_VARIABLES)
 
 
 def test_a_key_store_without_a_pem_file_is_refused_with_the_commands(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from waltz.config import (
     KEY_STORES,
     Key,
     Schema,
-    key_store_problems,
     read_schema,
     text,
     tls_config,
     tls_keys,
+    tls_problems,
 )
 from waltz.net import TlsConfig
 
@@ -41,7 +41,7 @@ SCHEMA = Schema(
         "zookeeper.connectTimeout": _OWN_TIMES,
         "ssl.": KEY_STORES,
     },
-    lambda values, ignored: key_store_problems("", values, ignored),
+    lambda values, ignored: tls_problems("", values, ignored),
 )
 
 

@@ -17,12 +17,12 @@ from waltz.config import (
     REQUIRED,
     Key,
     Schema,
-    key_store_problems,
     positive,
     read_schema,
     text,
     tls_config,
     tls_keys,
+    tls_problems,
 )
 from waltz.net import TlsConfig
 
@@ -74,7 +74,7 @@ SCHEMA = Schema(
     "client",
     _KEYS,
     _MEANINGLESS,
-    lambda values, ignored: key_store_problems("client.", values, ignored),
+    lambda values, ignored: tls_problems("client.", values, ignored),
 )
 
 

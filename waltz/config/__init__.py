@@ -23,10 +23,10 @@ from waltz.config.reading import ConfigError, look_up, read_schema, read_setting
 from waltz.config.resolving import Resolved, Setting, flatten, variable
 from waltz.config.tls import (
     KEY_STORES,
-    key_store_problems,
     listening_tls_keys,
     tls_config,
     tls_keys,
+    tls_problems,
 )
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "file",
     "flatten",
     "integer",
-    "key_store_problems",
     "listening_tls_keys",
     "look_up",
     "one_of",
@@ -53,5 +52,6 @@ __all__ = [
     "text",
     "tls_config",
     "tls_keys",
+    "tls_problems",
     "variable",
 ]

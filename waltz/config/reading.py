@@ -26,6 +26,20 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the text names the file, the key and what to do."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a map with the same key twice: YAML's own way is to take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(f"{key.value} is set twice, the second time in line {line}")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def look_up(schema: Schema, path: Path | None, environment: Mapping[str, str]) -> Resolved:
     """Return every setting with its value and origin, good or not.
 
@@ -84,9 +98,11 @@ def _read_file(path: Path) -> dict[str, Given]:
 
 def _read_map(path: Path) -> Mapping[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_bytes())
+        tree = yaml.load(path.read_bytes(), _Loader)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     # Beside its own errors, the YAML library lets through what is raised for a value that only
     # looks like one of its types: a 13th month, or !!bool 5.
     except (yaml.YAMLError, *_YAML_SLIPS) as error:

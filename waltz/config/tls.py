@@ -7,7 +7,7 @@ one authority only would accept anybody otherwise.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -61,31 +61,44 @@ def tls_config(values: Mapping[str, Any], prefix: str) -> TlsConfig:
     )
 
 
-def key_store_problems(
+def tls_problems(
     prefix: str, values: Mapping[str, Any], ignored: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a sentence for each key store below ``prefix`` that nothing stands in for.
+    """Yield a sentence for everything wrong with TLS below ``prefix`` (``server.``, or nothing).
 
-    It has the commands that turn the store into the PEM files which are to be set instead.
+    About a key store that nothing stands in for, it has the commands that turn the store into the
+    PEM files which are to be set instead.
     """
-    if not values[f"{prefix}tls.enabled"]:
+    tls = f"{prefix}tls."
+    if not values[f"{tls}enabled"]:
         return
-    key_store = ignored.get(f"{prefix}ssl.keyStore.location")
-    if key_store is not None and values[f"{prefix}tls.certificate"] is None:
-        kind = str(ignored.get(f"{prefix}ssl.keyStore.type", _JKS))
-        yield (
-            f"{prefix}ssl.keyStore.location is a Java key store, which is not read here: convert "
-            "it, with its password in STORE_PASSWORD, by: "
-            f"{' && '.join(identity_commands(str(key_store), kind))}; then set "
-            f"{prefix}tls.certificate and {prefix}tls.key"
+    certificate, ca = values[f"{tls}certificate"], values[f"{tls}ca"]
+    if (certificate is None) != (values[f"{tls}key"] is None):
+        yield f"{tls}certificate and {tls}key go together: set both or neither"
+    if ca is None and values.get(f"{tls}serverName") is not None:
+        yield f"{tls}serverName is verified only with {tls}ca: set it, too"
+    if certificate is None:
+        wanted = f"{tls}certificate and {tls}key"
+        yield from _key_store_problem(f"{prefix}ssl.keyStore", identity_commands, wanted, ignored)
+    if ca is None:
+        yield from _key_store_problem(
+            f"{prefix}ssl.trustStore", trust_commands, f"{tls}ca", ignored
         )
-    trust_store = ignored.get(f"{prefix}ssl.trustStore.location")
-    if trust_store is not None and values[f"{prefix}tls.ca"] is None:
-        kind = str(ignored.get(f"{prefix}ssl.trustStore.type", _JKS))
+
+
+def _key_store_problem(
+    store: str,
+    commands: Callable[[str, str], list[str]],
+    wanted: str,
+    ignored: Mapping[str, Any],
+) -> Iterator[str]:
+    location = ignored.get(f"{store}.location")
+    if location is not None:
+        kind = str(ignored.get(f"{store}.type", _JKS))
         yield (
-            f"{prefix}ssl.trustStore.location is a Java key store, which is not read here: convert "
-            "it, with its password in STORE_PASSWORD, by: "
-            f"{' && '.join(trust_commands(str(trust_store), kind))}; then set {prefix}tls.ca"
+            f"{store}.location is a Java key store, which is not read here: convert it, with its "
+            f"password in STORE_PASSWORD, by: {' && '.join(commands(str(location), kind))}; then "
+            f"set {wanted}"
         )
 
 

@@ -17,13 +17,13 @@ from waltz.config import (
     Key,
     Schema,
     file,
-    key_store_problems,
     port,
     positive,
     read_schema,
     text,
     tls_config,
     tls_keys,
+    tls_problems,
 )
 from waltz.net.tls import TlsConfig
 from waltz_server.limits import ReplicationLimits, RetryLimits
@@ -83,7 +83,7 @@ def _problems(values: Mapping[str, Any], ignored: Mapping[str, Any]) -> Iterator
         yield "server.realtimeThreshold must exceed server.minFetchSize"
     if values["server.port"] and values["server.port"] == values["server.jetty.port"]:
         yield "server.port and server.jetty.port must differ"
-    yield from key_store_problems("server.", values, ignored)
+    yield from tls_problems("server.", values, ignored)
 
 
 SCHEMA = Schema("server", _KEYS, _MEANINGLESS, _problems)

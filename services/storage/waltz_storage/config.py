@@ -16,13 +16,13 @@ from waltz.config import (
     Key,
     Schema,
     file,
-    key_store_problems,
     listening_tls_keys,
     port,
     positive,
     read_schema,
     text,
     tls_config,
+    tls_problems,
 )
 from waltz.net.tls import TlsConfig
 
@@ -59,7 +59,7 @@ def _problems(values: Mapping[str, Any], ignored: Mapping[str, Any]) -> Iterator
     chosen = [values[name] for name in names if values[name]]
     if len(set(chosen)) < len(chosen):
         yield f"{', '.join(names)} must all differ"
-    yield from key_store_problems("storage.", values, ignored)
+    yield from tls_problems("storage.", values, ignored)
 
 
 SCHEMA = Schema("storage", _KEYS, _MEANINGLESS, _problems)
