@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
@@ -40,7 +40,7 @@ async def high_water_marks(client: Client, partitions: Iterable[int] | None) -> 
 
 async def without_silence(
     stream: Stream, seconds: float | None
-) -> AsyncIterator[list[Transaction]]:
+) -> AsyncGenerator[list[Transaction], None]:
     """Yield the batches of ``stream``; None: however long they take.
 
     Raises Failed when nothing comes for ``seconds`` although the stream has not ended.

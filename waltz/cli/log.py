@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waltz.cli import cluster_rows
+from waltz.cli import cluster_rows, log_export, log_import
 from waltz.cli.client_access import (
     ANSWER_SECONDS,
     high_water_marks,
@@ -26,6 +26,8 @@ from waltz.client import Stream
 from waltz.ranges import parse_ids, parse_lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
+app.add_typer(log_export.app)
+app.add_typer(log_import.app)
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 Timeout = Annotated[

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from waltz.cli.archive import BadArchive
 from waltz.cli.cluster_options import Target
 from waltz.client import WaltzError
 from waltz.local import (
@@ -46,6 +47,7 @@ class Failed(Exception):
 
 
 _EXPECTED = (
+    BadArchive,
     BadRoot,
     ClusterExists,
     ClusterRunning,

@@ -1,0 +1,122 @@
+"""Exported logs: every transaction comes back, and names alone say how far an export has come."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.cli.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
+from waltz.cli.archive_files import find_pieces, read_piece, read_rows, write_piece
+from waltz.cli.import_record import Begun, ImportRecord
+from waltz.cli.transactions import as_value
+from waltz.client import Transaction
+from waltz.protocol import ReqId
+
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+
+
+def transaction(number: int, data: bytes = b"x", header: int = 0) -> Transaction:
+    return Transaction(3, number, ReqId(5, 1, 3, 9), header, data)
+
+
+CONTENTS = st.lists(
+    st.tuples(st.binary(max_size=40) | st.text().map(str.encode), INT32), min_size=1
+)
+
+
+@pytest.mark.parametrize("form", Form)
+@settings(deadline=None)  # the first example loads pyarrow, and every one flushes files
+@given(contents=CONTENTS, first_id=st.integers(0, 1 << 62))
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    form: Form,
+    contents: list[tuple[bytes, int]],
+    first_id: int,
+) -> None:
+    if form is Form.PARQUET:
+        pytest.importorskip("pyarrow")
+    directory = tmp_path_factory.mktemp("archive")
+    held = [transaction(first_id + n, data, header) for n, (data, header) in enumerate(contents)]
+    piece = write_piece(directory, form, held)
+    rows = list(read_piece(directory, piece))
+    assert rows == [Row(3, t.id, t.header, t.data) for t in held]
+    assert find_pieces(directory) == {3: [piece]}
+
+
+def test_the_lines_of_log_read_are_understood() -> None:
+    for data in (b"text", b"\xff\x00"):
+        line = json.dumps(as_value(transaction(7, data, 4)))
+        assert from_json(line) == Row(3, 7, 4, data)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "neither data nor data_base64"),
+        ('{"data_base64": "%"}', "not base64"),
+        ('{"data": "x", "header": "y"}', "header is 'y'"),
+        ('{"data": "x", "header": 4294967296}', "more than 32 bits"),
+        ('{"data": "x", "partition": 1.5}', "partition is 1.5"),
+    ],
+)
+def test_other_lines_are_refused(tmp_path: Path, line: str, why: str) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"data": "fine"}\n' + line)
+    rows = read_rows(file)
+    assert next(rows) == Row(None, None, 0, b"fine")
+    with pytest.raises(BadArchive, match="line 2") as refused:
+        next(rows)
+    assert why in str(refused.value)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "x.parquet"
+    file.write_bytes(b"PAR1")
+    with pytest.raises(BadArchive, match=r"x\.parquet"):
+        list(read_rows(file))
+
+
+def test_a_piece_that_was_cut_off_is_noticed(tmp_path: Path) -> None:
+    piece = write_piece(tmp_path, Form.JSONL, [transaction(0), transaction(1)])
+    file = tmp_path / piece.path
+    os.truncate(file, file.read_text().index("\n") + 1)
+    with pytest.raises(BadArchive, match="has 1 transactions, and not 2"):
+        list(read_piece(tmp_path, piece))
+
+
+def test_the_names_say_how_far_it_has_come() -> None:
+    later = Piece(0, 10, 14, Form.PARQUET)
+    paths = [later.path, Piece(0, 0, 9, Form.JSONL).path, "partition-0/0.partial", "x", "y/z"]
+    found = pieces(paths)
+    assert [piece.count for piece in found[0]] == [10, 5]
+    assert (exported_up_to(found, 0), exported_up_to(found, 1)) == (14, -1)
+
+
+@pytest.mark.parametrize("first_id", [8, 11])
+def test_holes_and_overlaps_are_refused(first_id: int) -> None:
+    paths = [Piece(0, 0, 9, Form.JSONL).path, Piece(0, first_id, 20, Form.JSONL).path]
+    with pytest.raises(BadArchive, match="a file that begins with 10 is wanted"):
+        pieces(paths)
+
+
+def test_the_record_of_an_import(tmp_path: Path) -> None:
+    file, key = tmp_path / "record.json", uuid.UUID(int=5)
+    assert ImportRecord.read(file, key).partitions == {}
+    known = ImportRecord(key, {3: Begun(41, [7, 9])})
+    known.write(file)
+    assert ImportRecord.read(file, key) == known
+    with pytest.raises(BadArchive, match="into another cluster"):
+        ImportRecord.read(file, uuid.UUID(int=6))
+    file.write_text("[]")
+    with pytest.raises(BadArchive, match="not the record of an import"):
+        ImportRecord.read(file, key)
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]

@@ -1,0 +1,149 @@
+"""What an exported log looks like: names of files, rows of JSON, where to go on. Pure.
+
+A directory has one folder a partition, and in it files of consecutive transactions, named by the
+first and the last id. A file has its name only once it is complete, so that the names alone say
+how far an export has come.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from waltz.client import Transaction
+from waltz.protocol import NO_TRANSACTION
+
+_NAME = re.compile(r"(\d{19})-(\d{19})\.(jsonl|parquet)", re.ASCII)
+_FOLDER = re.compile(r"partition-(\d+)", re.ASCII)
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+class Form(StrEnum):
+    """How transactions are written."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+class BadArchive(ValueError):
+    """What is there is not what an export leaves, or cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Piece:
+    """One file: transactions ``first_id`` to ``last_id`` of a partition."""
+
+    partition: int
+    first_id: int
+    last_id: int
+    form: Form
+
+    @property
+    def path(self) -> str:
+        """Where it is in the archive."""
+        name = f"{self.first_id:019d}-{self.last_id:019d}.{self.form.value}"
+        return f"partition-{self.partition}/{name}"
+
+    @property
+    def count(self) -> int:
+        """How many transactions are in it."""
+        return self.last_id - self.first_id + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A transaction to be imported; None is what is not said of it."""
+
+    partition: int | None
+    id: int | None
+    header: int
+    data: bytes
+
+
+def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
+    """Return the pieces among ``paths``, by partition and in order; other files are left out.
+
+    Raises BadArchive if one is missing between others, or two overlap.
+    """
+    found: dict[int, list[Piece]] = {}
+    for path in sorted(paths):
+        folder, _, name = path.rpartition("/")
+        place, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
+        if place is not None and ids is not None:
+            piece = Piece(int(place[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
+            found.setdefault(piece.partition, []).append(piece)
+    for of_partition in found.values():
+        of_partition.sort()
+        for before, after in pairwise(of_partition):
+            if after.first_id != before.last_id + 1:
+                raise BadArchive(
+                    f"after {before.path} a file that begins with {before.last_id + 1} is wanted, "
+                    f"but there is {after.path}: remove what does not belong there"
+                )
+    return found
+
+
+def exported_up_to(found: Mapping[int, list[Piece]], partition: int) -> int:
+    """Return the last id that is there of ``partition``, -1 if there is nothing."""
+    of_partition = found.get(partition)
+    return of_partition[-1].last_id if of_partition else NO_TRANSACTION
+
+
+def as_json(transaction: Transaction) -> str:
+    """Return one line. Data that are text are readable; others are in base64."""
+    req_id = transaction.req_id
+    data: bytes = transaction.data
+    value: dict[str, Any] = {
+        "partition": transaction.partition,
+        "id": transaction.id,
+        "client_id": req_id.client_id,
+        "generation": req_id.generation,
+        "seq": req_id.seq,
+        "header": transaction.header,
+    }
+    try:
+        value["data"] = data.decode()
+    except UnicodeDecodeError:
+        value["data_base64"] = base64.b64encode(data).decode("ascii")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def from_json(line: str) -> Row:
+    """Return what a line says, by `as_json` or by waltz log read -o json. Raises BadArchive."""
+    try:
+        value = json.loads(line)
+    except ValueError as problem:
+        raise BadArchive(f"it is not JSON: {problem}") from None
+    if not isinstance(value, dict):
+        raise BadArchive("it is not a JSON object")
+    return as_row(value)
+
+
+def as_row(value: Mapping[str, Any]) -> Row:
+    """Return the row of these columns; ``data`` may be text or bytes. Raises BadArchive."""
+    encoded, data = value.get("data_base64"), value.get("data")
+    if isinstance(encoded, str):
+        try:
+            data = base64.b64decode(encoded, validate=True)
+        except binascii.Error as problem:
+            raise BadArchive(f"data_base64 is not base64: {problem}") from None
+    elif isinstance(data, str):
+        data = data.encode()
+    if not isinstance(data, bytes):
+        raise BadArchive("it has neither data nor data_base64")
+    header = value.get("header")
+    partition, id_ = value.get("partition"), value.get("id", value.get("transaction_id"))
+    numbers = {"header": header, "partition": partition, "id": id_}
+    for name, number in numbers.items():
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise BadArchive(f"{name} is {number!r}, which is not a whole number")
+    if header is not None and header not in _INT32:
+        raise BadArchive(f"header is {header}, which has more than 32 bits")
+    return Row(partition, id_, header or 0, data)
