@@ -30,6 +30,7 @@ class SecuredCluster:
     def __init__(self, folder: Path, zookeeper: str, root: str, tls: TlsConfig) -> None:
         self.zookeeper = zookeeper
         self.root = root
+        self.key = uuid.uuid4()
         self._folder = folder
         self._tls = tls
         self.storage = self._child("storage")
@@ -48,9 +49,7 @@ class SecuredCluster:
         address = f"{HOST}:{port}"
         store = await KazooStore.connect(self.zookeeper, 6000)
         maps = assign_everything({address: 0}, {address: admin_port}, _PARTITIONS)
-        await create_cluster(
-            store, self.root, "secured", _PARTITIONS, key=uuid.uuid4(), storages=maps
-        )
+        await create_cluster(store, self.root, "secured", _PARTITIONS, key=self.key, storages=maps)
         params = await Cluster(store, self.root).store_params()
         await store.close()
         (self._folder / "data").mkdir()

@@ -20,6 +20,9 @@ from waltz.client.opening import Opening
 from waltz.net import TlsConfig
 from waltz.operations import ServerUnreachable
 from waltz.operations.server_query import ServerQuery
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.disk import RealDisk
+from waltz_storage.log import LogOptions
 
 NAME = "waltz"
 
@@ -124,8 +127,8 @@ async def test_the_process_says_which_ports_it_got_and_when_its_certificate_ends
     assert left == pytest.approx(30, abs=0.5)
 
 
-async def test_a_server_that_is_told_to_stop_finishes_what_it_has(
-    cluster: SecuredCluster, old: Authority
+async def test_processes_that_are_told_to_stop_finish_what_they_have(
+    cluster: SecuredCluster, old: Authority, tmp_path: Path
 ) -> None:
     async with connect(cluster, old.issue("client", server_name=NAME)) as client:
         await client.append(0, b"first")
@@ -139,3 +142,7 @@ async def test_a_server_that_is_told_to_stop_finishes_what_it_has(
         assert await client.high_water_mark(0) == 500
     assert await exit_status(cluster.server) == 0
     assert await exit_status(cluster.storage) == 0
+    disk = RealDisk(tmp_path / "data")
+    directory = StorageDirectory(disk, cluster.key, 1, LogOptions(lambda: 1, 1 << 30))
+    assert directory.partition(0).records(0, 1 << 30).count == 501
+    directory.close()

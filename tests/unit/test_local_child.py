@@ -1,0 +1,24 @@
+"""A process of a local cluster is set up by its file alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waltz.local.child import ChildProcess, ProcessFailed
+
+
+async def test_settings_in_the_environment_are_not_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALTZ_STORAGE_PORT", "not a port")
+    config = tmp_path / "storage.yml"
+    config.write_text("storage.port: 0\n")
+    child = ChildProcess(
+        "storage/0", "waltz-storage", config, tmp_path / "ports.json", tmp_path / "log"
+    )
+    child.start()
+    with pytest.raises(ProcessFailed, match=f"{config}: zookeeper.connectString") as caught:
+        await child.ready(30)
+    assert "WALTZ_STORAGE_PORT" not in str(caught.value)
