@@ -73,8 +73,8 @@ class InlineEngine:
             reply(answer)
 
 
-def arrival(request: Any, reply: Callable[[Any], None]) -> Arrival:
+def arrival(request: Any, reply: Callable[[Any], None], version: int = 1) -> Arrival:
     """Return the arrival of a request of a server."""
     if isinstance(request, storage.AppendRequest):
-        return Arrival(request.partition, AppendJob(request, reply, 0.0))
-    return Arrival(request.partition, AskJob(request, reply))
+        return Arrival(request.partition, AppendJob(request, version, reply, 0.0))
+    return Arrival(request.partition, AskJob(request, version, reply))

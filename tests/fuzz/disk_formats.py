@@ -38,6 +38,7 @@ from waltz_storage.segment_format import (
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 _PARTITION = 1
+_AVAILABLE, _ASSIGNED, _HALVES = 1, 4, 8 | 16
 _WINDOW_BYTES = 1 << 20
 _STRUCT = struct.Struct(">qqqii")
 _MARK = struct.Struct(">q")
@@ -65,7 +66,8 @@ class ControlEntries:
         structs = {entry.slot: entry.encode()}
         for _ in range(random.randrange(1, 3)):
             low, high = sorted(random.randrange(-1, 99) for _ in range(2))
-            entry = entry.updated(PartitionInfo(random.randrange(9), high, low, 5))
+            flags = random.choice((5, 5, 4, 4 | 8, 4 | 16))
+            entry = entry.updated(PartitionInfo(random.randrange(9), high, low, flags))
             structs[entry.slot] = entry.encode()
         return _PARTITION.to_bytes(4, "big") + structs[0] + structs[1]
 
@@ -84,8 +86,7 @@ class ControlEntries:
         except EntryCorrupted as corrupted:
             hold(str(corrupted), "a refusal is explained")
             return False
-        start = 4 + STRUCT_BYTES * entry.slot
-        hold(entry.encode() == data[start : start + STRUCT_BYTES], "an entry is not its struct")
+        _check_flags(entry, data[4 + STRUCT_BYTES * entry.slot :])
         following = entry.updated(entry.info.as_assigned())
         hold(following.slot != entry.slot, "an update overwrites the struct that counts")
         raw = bytearray(data[:CONTROL_ENTRY_BYTES])
@@ -94,6 +95,17 @@ class ControlEntries:
         if following.sequence < (1 << 31) - 1:
             hold(decode_entry(bytes(raw)) == following, "an update does not count")
         return True
+
+
+def _check_flags(entry: ControlEntry, raw: bytes) -> None:
+    """An entry is its struct, but for flags that count for nothing."""
+    again = entry.encode()
+    hold(again[:24] + again[28:32] == raw[:24] + raw[28:32], "an entry is not its struct")
+    written, found = (int.from_bytes(each[24:28], "big") for each in (again, raw))
+    hold(written & ~found == 0, "flags that are not there")
+    hold((written ^ found) & (_AVAILABLE | _ASSIGNED) == 0, "flags of Waltz 0.13.2 are lost")
+    half = written & _HALVES
+    hold(not half or (written == found and not written & _AVAILABLE), "a half without its stamp")
 
 
 class _Buffer:

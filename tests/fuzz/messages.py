@@ -159,9 +159,9 @@ class Messages:
             except (MalformedMessage, UnsupportedByPeer):
                 return data[:2] + mutate(random, data[2:], other[2:])
         if kind < 0.4:
-            return bytes((random.randrange(3), random.randrange(5))) + data[2:]
+            return bytes((random.randrange(3), random.randrange(6))) + data[2:]
         if kind < 0.45:
-            return data[:2] + bytes((random.randrange(26),)) + data[3:]
+            return data[:2] + bytes((random.randrange(30),)) + data[3:]
         return data[:2] + mutate(random, data[2:], other[2:])
 
     def check(self, data: bytes) -> bool:

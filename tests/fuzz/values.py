@@ -25,6 +25,8 @@ from waltz.protocol import (
     client_server,
     storage,
 )
+from waltz.protocol.admin import PartitionState, Switch
+from waltz.protocol.batches import BatchedAppend, Fate, Outcome
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 
@@ -35,7 +37,10 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, Any], ...] = (
 )
 
 _TEXTS = ("", "a", "127.0.0.1:55280", "Grüße", "\0", "😀", "x" * 300, "\ud7ff")
-_INT_FIELDS = {"partition", "num_partitions", "checksum", "max_records", "line_number", "header"}
+_INT_FIELDS = {
+    "partition", "num_partitions", "checksum", "max_records", "max_bytes", "max_headers", "wait_ms",
+    "line_number", "header",
+}  # fmt: skip
 
 Make = Callable[[Random], Any]
 
@@ -90,6 +95,22 @@ def batch(random: Random) -> RecordBatch:
     return RecordBatch.of(record(random) for _ in range(random.choice((0, 1, 2, 5))))
 
 
+def state(random: Random) -> PartitionState:
+    session, low, local, last, size = (int64(random) for _ in range(5))
+    readable, writable = (random.random() < 0.5 for _ in range(2))
+    return PartitionState(int32(random), session, low, local, last, size, readable, writable)
+
+
+def batched_append(random: Random) -> BatchedAppend:
+    content = data(random)
+    locks = (ints(random), ints(random), ints(random))
+    return BatchedAppend(*locks, int32(random), content, checksum(content))
+
+
+def outcome(random: Random) -> Outcome:
+    return Outcome(random.choice(list(Fate)), int64(random))
+
+
 def failure(random: Random) -> RpcFailure:
     def frame() -> StackFrame:
         return StackFrame(text(random), text(random), maybe(random, text), int32(random))
@@ -99,6 +120,10 @@ def failure(random: Random) -> RpcFailure:
 
 def maybe(random: Random, make: Make) -> Any:
     return make(random) if random.random() < 0.7 else None
+
+
+def _some(make: Make) -> Make:
+    return lambda random: tuple(make(random) for _ in range(random.choice((0, 1, 3))))
 
 
 def _map_of(key: Make) -> Make:
@@ -117,9 +142,11 @@ _BY_TYPE: dict[Any, Make] = {
     uuid.UUID: lambda random: uuid.UUID(bytes=random.randbytes(16)),
     MountState: lambda random: random.choice(list(MountState)),
     tuple[int, ...]: ints,
-    tuple[RecordHeader, ...]: lambda random: tuple(
-        header(random) for _ in range(random.choice((0, 1, 3)))
-    ),
+    Switch: lambda random: random.choice(list(Switch)),
+    tuple[RecordHeader, ...]: _some(header),
+    tuple[PartitionState, ...]: _some(state),
+    tuple[BatchedAppend, ...]: _some(batched_append),
+    tuple[Outcome, ...]: _some(outcome),
     RecordHeader | None: lambda random: maybe(random, header),
     RecordBatch: batch,
     RecordBatch | None: lambda random: maybe(random, lambda r: RecordBatch.of([record(r)])),

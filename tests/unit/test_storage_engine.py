@@ -143,8 +143,8 @@ class _Overtaken(int):
 def test_a_fence_is_never_lowered_by_another_thread() -> None:
     partition = directory_on(FaultDisk()).partition(0)
     older = _Overtaken(5)
-    older.show = lambda: partition.see(6)
-    partition.see(older)
+    older.show = lambda: partition.see(max_id(0, session=6))
+    partition.see(max_id(0, session=older))
     older.newer.join()
     assert partition._highest_session == 6
 

@@ -50,6 +50,13 @@ def test_segments_roll_over_as_soon_as_the_threshold_is_exceeded() -> None:
     assert log.read(0, 100, EVERYTHING).wire == batch(0, 10).wire
 
 
+def test_a_segment_takes_a_record_however_low_the_threshold() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=1)
+    log.append(batch(0, 3))
+    assert segments(disk) == [f"{first:019d}.seg" for first in range(3)]
+
+
 def test_a_record_out_of_order_ends_its_batch_and_no_other() -> None:
     log = open_on(FaultDisk())
     wrong = RecordBatch.of([*batch(1, 2), *batch(9, 1)])

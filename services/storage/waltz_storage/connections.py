@@ -30,6 +30,8 @@ _LIST_WEIGHT = 16 << 20
 _WEIGHTS: dict[type, int] = {
     storage.RecordListRequest: _LIST_WEIGHT,
     storage.RecordHeaderListRequest: _LIST_WEIGHT,
+    storage.BoundedRecordListRequest: _LIST_WEIGHT,
+    storage.CommittedRecordListRequest: _LIST_WEIGHT,
     storage.RecordRequest: 64 << 10,
     storage.RecordHeaderRequest: 64 << 10,
 }
@@ -135,10 +137,10 @@ class ServerConnection:
             weight = _WEIGHTS.get(type(request), len(body))
             reply = partial(self._answer, weight)
             if isinstance(request, storage.AppendRequest):
-                job: AppendJob | AskJob = AppendJob(request, reply, now)
+                job: AppendJob | AskJob = AppendJob(request, version, reply, now)
             else:
                 # An answer sent as a request becomes a failure in the engine.
-                job = AskJob(cast(storage.Request, request), reply)
+                job = AskJob(cast(storage.Request, request), version, reply)
             arrivals.append((weight, Arrival(request.partition, job)))
         self._intake.add(arrivals)
 

@@ -2,6 +2,10 @@
 
 Source: disk.md section 2. An update never overwrites the struct that counts, so that a torn write
 leaves the state before it.
+
+Waltz 0.13.2 knows one switch for reading and writing, and carries flags over that it does not know.
+A partition of which one switch is on is off for it; which one it is counts only with a stamp that
+its next update makes invalid.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ import uuid
 from dataclasses import dataclass, replace
 from zlib import crc32
 
+from waltz.protocol.admin import Switch
+
 CONTROL_FILE = "waltz-storage.ctl"
 HEADER_BYTES = 128
 ENTRY_BYTES = 76
@@ -18,10 +24,15 @@ STRUCT_BYTES = 36
 
 _AVAILABLE = 1
 _ASSIGNED = 4
+_READABLE = 8
+_WRITABLE = 16
+_HALVES = _READABLE | _WRITABLE
+_STAMP_SHIFT = 16
+_STAMP_MASK = 0xFFFF
 _LAST_SEQUENCE = (1 << 31) - 1
 
 _HEADER = struct.Struct(">iq16si")
-_STRUCT = struct.Struct(">qqqii")
+_STRUCT = struct.Struct(">qqqIi")
 _CHECKSUM = struct.Struct(">I")
 _PARTITION = struct.Struct(">i")
 
@@ -53,7 +64,10 @@ class ControlHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What the node remembers of a partition besides its log (disk.md section 9)."""
+    """What the node remembers of a partition besides its log (disk.md section 9).
+
+    ``flags`` are those of the file without the stamp: bit 1 is both switches, 8 or 16 is one alone.
+    """
 
     session_id: int = -1
     low_water_mark: int = -1
@@ -61,8 +75,18 @@ class PartitionInfo:
     flags: int = _AVAILABLE
 
     @property
+    def readable(self) -> bool:
+        """Whether it is switched on for reading."""
+        return bool(self.flags & (_AVAILABLE | _READABLE))
+
+    @property
+    def writable(self) -> bool:
+        """Whether it is switched on for writing."""
+        return bool(self.flags & (_AVAILABLE | _WRITABLE))
+
+    @property
     def available(self) -> bool:
-        """Whether servers may read and write it."""
+        """Whether both switches are on."""
         return bool(self.flags & _AVAILABLE)
 
     @property
@@ -70,14 +94,33 @@ class PartitionInfo:
         """Whether it is on this node."""
         return bool(self.flags & _ASSIGNED)
 
+    def is_on(self, switch: Switch) -> bool:
+        """Return how one of the switches is set."""
+        return self.readable if switch is Switch.READ else self.writable
+
+    def with_switch(self, switch: Switch, on: bool) -> PartitionInfo:
+        """Return this with one of the switches set."""
+        if switch is Switch.READ:
+            return self._switched(on, self.writable)
+        return self._switched(self.readable, on)
+
     def as_available(self, available: bool) -> PartitionInfo:
-        """Return this with the switch set."""
-        flags = self.flags | _AVAILABLE if available else self.flags & ~_AVAILABLE
-        return replace(self, flags=flags)
+        """Return this with both switches set."""
+        return self._switched(available, available)
 
     def as_assigned(self) -> PartitionInfo:
         """Return this as assigned."""
         return replace(self, flags=self.flags | _ASSIGNED)
+
+    def _switched(self, readable: bool, writable: bool) -> PartitionInfo:
+        flags = self.flags & ~(_AVAILABLE | _HALVES)
+        if readable and writable:
+            flags |= _AVAILABLE
+        elif readable:
+            flags |= _READABLE
+        elif writable:
+            flags |= _WRITABLE
+        return replace(self, flags=flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +142,7 @@ class ControlEntry:
             info.session_id,
             info.low_water_mark,
             info.local_low_water_mark,
-            info.flags,
+            _stamped(info.flags, self.sequence),
             self.sequence,
         )
         return body + _CHECKSUM.pack(crc32(body))
@@ -131,7 +174,8 @@ def decode_entry(raw: bytes) -> ControlEntry:
         body = raw[start : start + _STRUCT.size]
         if crc32(body) == _CHECKSUM.unpack_from(raw, start + _STRUCT.size)[0]:
             session, low, local, flags, sequence = _STRUCT.unpack(body)
-            found.append(ControlEntry(PartitionInfo(session, low, local, flags), sequence, slot))
+            info = PartitionInfo(session, low, local, _unstamped(flags, sequence))
+            found.append(ControlEntry(info, sequence, slot))
     if not found:
         raise EntryCorrupted("partition info corrupted: both copies fail their checksums")
     if len(found) == 2 and found[0].sequence == found[1].sequence:
@@ -155,3 +199,19 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
         ControlEntry(PartitionInfo(), -1, current.slot),
         ControlEntry(PartitionInfo(), 0, fresh.slot),
     )
+
+
+def _stamped(flags: int, sequence: int) -> int:
+    """Return the flags as they are written in update ``sequence``."""
+    if flags & _HALVES:
+        return flags | (sequence & _STAMP_MASK) << _STAMP_SHIFT
+    return flags
+
+
+def _unstamped(raw: int, sequence: int) -> int:
+    """Return the flags that ``raw`` means in update ``sequence``: a half counts only if it fits."""
+    flags = raw & _STAMP_MASK
+    stamp_fits = raw >> _STAMP_SHIFT == sequence & _STAMP_MASK
+    if flags & _AVAILABLE or not stamp_fits or flags & _HALVES == _HALVES:
+        return flags & ~_HALVES
+    return flags

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
+from waltz.protocol.admin import Switch
 from waltz_storage.control import ControlFile, open_control
 from waltz_storage.control_format import PartitionInfo
 from waltz_storage.disk import Disk
@@ -116,8 +117,12 @@ class StorageDirectory:
             remove_log(self._disk, self._identity(partition))
 
     def set_available(self, partition: int, available: bool) -> None:
-        """Switch a partition on or off; raises UnknownPartition, PartitionDamaged."""
+        """Set both switches of a partition; raises UnknownPartition, PartitionDamaged."""
         self._control.update(partition, self.info(partition).as_available(available))
+
+    def set_switch(self, partition: int, switch: Switch, on: bool) -> None:
+        """Set one switch of a partition; raises UnknownPartition, PartitionDamaged."""
+        self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def check_known(self, partitions: Sequence[int]) -> None:
         """Check that all ids are within the cluster's; raises UnknownPartition."""

@@ -33,9 +33,13 @@ Task = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class AppendJob:
-    """An append, where its answer goes, and when it arrived (in seconds of the engine's clock)."""
+    """An append, where its answer goes, and when it arrived (in seconds of the engine's clock).
+
+    ``version`` is that of the protocol on its connection.
+    """
 
     request: storage.AppendRequest
+    version: int
     reply: Reply
     arrived: float
 
@@ -45,6 +49,7 @@ class AskJob:
     """Any other request of a server, and where its answer goes."""
 
     request: storage.Request
+    version: int
     reply: Reply
 
 
@@ -144,7 +149,7 @@ class Engine:
             # On arrival, before anything that waits: an older session is fenced off at once.
             opened = self.directory.partitions.get(partition)
             if opened is not None:
-                opened.see(job.request.session_id)
+                opened.see(job.request)
         return lane
 
     def _take_group(self, lane: _Lane, parts: list[RoundPart[_Group]]) -> None:
@@ -161,7 +166,7 @@ class Engine:
             lane.jobs.popleft()
             try:
                 opened = self.directory.partition(job.request.partition)
-                opened.admit(job.request)
+                opened.admit(job.request, job.version)
                 appends.append(job)
             except RequestRefused as refused:
                 self._deliver([(job.reply, failure(job.request, refused))])
@@ -185,7 +190,7 @@ class Engine:
         """Do one task; runs on a thread of the executor."""
         try:
             if isinstance(job, AskJob):
-                self._deliver([(job.reply, self._response(job.request))])
+                self._deliver([(job.reply, self._response(job))])
             else:
                 job()
         except Exception as error:
@@ -193,8 +198,9 @@ class Engine:
         else:
             self._arrive(Arrival(partition, None))
 
-    def _response(self, request: storage.Request) -> storage.Response:
+    def _response(self, job: AskJob) -> storage.Response:
         try:
-            return self.directory.partition(request.partition).handle(request)
+            opened = self.directory.partition(job.request.partition)
+            return opened.handle(job.request, job.version)
         except RequestRefused as refused:
-            return failure(request, refused)
+            return failure(job.request, refused)

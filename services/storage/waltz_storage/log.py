@@ -103,7 +103,8 @@ class PartitionLog:
 
     def stage(self, batches: Sequence[RecordBatch]) -> StagedAppend:
         """Encode what may be appended, in order. Touches nothing."""
-        threshold = self._options.segment_threshold
+        # A segment takes one record at least, however low the threshold.
+        threshold = max(self._options.segment_threshold, HEADER_BYTES)
         encoder = SegmentEncoder(self._tail.next_id, self._tail.end, threshold)
         staged = StagedAppend([encoder], [], [])
         for batch in batches:

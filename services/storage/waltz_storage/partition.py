@@ -17,11 +17,14 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz_storage.control import ControlFile
 from waltz_storage.control_format import PartitionInfo
 from waltz_storage.errors import RequestRefused, UnknownRequest
-from waltz_storage.fencing import admit, begin_session
+from waltz_storage.fencing import admit, begin_session, raises_fence
 from waltz_storage.log import PartitionLog
 
 READ_LIMIT_BYTES = 64 << 20
 """A list of records ends before it would grow beyond this; it always has the first one."""
+
+BULK_LIMIT_BYTES = 16 << 20
+"""The same for lists that are bounded in bytes, whatever their bound: they come again and again."""
 
 _MAX_HEADERS = 1 << 20
 _NOT_COUNTED = "other"
@@ -35,9 +38,11 @@ _COUNTERS: dict[type, str] = {
     storage.MaxTransactionIdRequest: "max-transaction-request",
     storage.RecordHeaderListRequest: "record-header-list-request",
     storage.RecordListRequest: "record-list-request",
+    storage.BoundedRecordListRequest: "bounded-record-list-request",
+    storage.CommittedRecordListRequest: "committed-record-list-request",
 }
 COUNTER_NAMES = tuple(_COUNTERS.values())
-"""Names of the request counters (behaviour.md section 13)."""
+"""Names of the request counters (behaviour.md section 13; the bounded lists are ours)."""
 
 
 class StoragePartition:
@@ -58,21 +63,22 @@ class StoragePartition:
         """The persisted session, marks and flags."""
         return self._control.info(self.partition)
 
-    def see(self, session_id: int) -> None:
-        """Raise the fence: requests of sessions older than ``session_id`` will be refused."""
-        with self._fence:
-            self._highest_session = max(self._highest_session, session_id)
+    def see(self, request: storage.Request) -> None:
+        """Raise the fence: requests of sessions older than this one's will be refused."""
+        session_id = request.session_id
+        if raises_fence(request):
+            with self._fence:
+                self._highest_session = max(self._highest_session, session_id)
 
-    def admit(self, request: storage.Request) -> None:
-        """Check that the request may be done; raises RequestRefused."""
-        self.see(request.session_id)
-        offline: bool = getattr(request, "offline", False)
-        admit(self.partition, self.info, self._highest_session, request.session_id, offline=offline)
+    def admit(self, request: storage.Request, version: int) -> None:
+        """Check that the request, made in ``version``, may be done; raises RequestRefused."""
+        self.see(request)
+        admit(request, version, self.info, self._highest_session)
 
-    def handle(self, request: storage.Request) -> storage.Response:
+    def handle(self, request: storage.Request, version: int) -> storage.Response:
         """Do any request but an append; raises RequestRefused, DiskFailed."""
         self.requests[_COUNTERS.get(type(request), _NOT_COUNTED)] += 1
-        self.admit(request)
+        self.admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
         match request:
             case storage.LastSessionInfoRequest():
@@ -101,6 +107,13 @@ class StoragePartition:
             case storage.RecordListRequest():
                 batch = self.records(request.first_id, request.max_records)
                 return storage.RecordListResponse(*context, batch)
+            case storage.BoundedRecordListRequest(_, _, _, first_id, most, max_bytes):
+                batch = self.records(first_id, most, min(max_bytes, BULK_LIMIT_BYTES))
+                return storage.RecordListResponse(*context, batch)
+            case storage.CommittedRecordListRequest(_, _, _, first_id, last_id, most, max_bytes):
+                most = min(most, last_id + 1 - first_id)
+                batch = self.records(first_id, most, min(max_bytes, BULK_LIMIT_BYTES))
+                return storage.RecordListResponse(*context, batch)
             case _:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
 
@@ -109,10 +122,12 @@ class StoragePartition:
         self.appends += records
         self.append_latency.add(seconds)
 
-    def records(self, first_id: int, max_records: int) -> RecordBatch:
+    def records(
+        self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
+    ) -> RecordBatch:
         """Return consecutive records; raises PartitionDamaged, RequestRefused."""
         try:
-            return self.log.read(first_id, max_records, READ_LIMIT_BYTES)
+            return self.log.read(first_id, max_records, max_bytes)
         except OSError as error:
             # A read changes nothing; the same error while something is changed ends the process.
             raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error

@@ -1,0 +1,293 @@
+"""The two switches of a partition: in the control file beside Waltz 0.13.2, and for requests."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faultdisk import FaultDisk
+from tests.inline_engine import InlineEngine, arrival
+from waltz.protocol import storage
+from waltz.protocol.admin import Switch
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz_storage.control_format import (
+    ControlEntry,
+    PartitionInfo,
+    decode_entry,
+    fresh_entry,
+)
+from waltz_storage.directory import StorageDirectory
+from waltz_storage.log import LogOptions
+
+KEY = uuid.UUID(int=5)
+PARTITION = 1
+SESSION = 4
+READ_ONLY = PartitionInfo(3, 10, 9, 4 | 8)
+WRITE_ONLY = PartitionInfo(3, 10, 9, 4 | 16)
+_STRUCT = struct.Struct(">qqqIi")
+
+
+# ---- the control file
+
+
+def raw_with(raw: bytes, entry: ControlEntry) -> bytes:
+    start = 4 + 36 * entry.slot
+    return raw[:start] + entry.encode() + raw[start + 36 :]
+
+
+def updated_by_us(raw: bytes, info: PartitionInfo) -> bytes:
+    return raw_with(raw, decode_entry(raw).updated(info))
+
+
+def updated_by_0_13_2(raw: bytes, available: bool | None, mark: int) -> bytes:
+    """Do what Waltz 0.13.2 does: it keeps flags that it does not know."""
+    entry = decode_entry(raw)
+    start = 4 + 36 * entry.slot
+    session, _, local, flags, sequence = _STRUCT.unpack_from(raw, start)
+    if available is not None:
+        flags = flags | 1 if available else flags & ~1
+    body = _STRUCT.pack(session, mark, local, flags, sequence + 1)
+    start = 4 + 36 * (1 - entry.slot)
+    return raw[:start] + body + struct.pack(">I", crc32(body)) + raw[start + 36 :]
+
+
+def flags_of(raw: bytes) -> tuple[int, int]:
+    """Return flags and number of the struct that counts, as they are in the file."""
+    flags, sequence = struct.unpack_from(">Ii", raw, 4 + 36 * decode_entry(raw).slot + 24)
+    return flags, sequence
+
+
+@pytest.mark.parametrize(("info", "half"), [(READ_ONLY, 8), (WRITE_ONLY, 16)])
+def test_one_switch_is_a_bit_and_a_stamp(info: PartitionInfo, half: int) -> None:
+    raw = updated_by_us(fresh_entry(0), info)
+    flags, sequence = flags_of(raw)
+    assert (flags & 0xFFFF, flags >> 16) == (4 | half, sequence & 0xFFFF)
+    assert decode_entry(raw).info == info
+    assert (info.readable, info.writable) == (half == 8, half == 16)
+    assert not info.available
+    assert info.with_switch(Switch.READ, True).with_switch(Switch.WRITE, True).flags == 5
+    assert info.with_switch(Switch.READ, False).with_switch(Switch.WRITE, False).flags == 4
+
+
+@pytest.mark.parametrize("flags", [5, 4, 1, 0])
+def test_both_switches_are_written_as_waltz_0_13_2_does(flags: int) -> None:
+    raw = updated_by_us(fresh_entry(0), PartitionInfo(3, 10, 9, flags))
+    assert flags_of(raw) == (flags, 1)
+
+
+def test_stamps_go_on_after_their_16_bits() -> None:
+    for sequence in (-1, 0, 0xFFFF, 0x10000, (1 << 31) - 2):
+        entry = ControlEntry(READ_ONLY, sequence, 0)
+        raw = bytes(4) + entry.encode() + bytes(36)
+        assert decode_entry(raw) == entry
+
+
+@pytest.mark.parametrize("halves", [8 | 16, 0])
+def test_what_nobody_writes_opens_nothing(halves: int) -> None:
+    body = _STRUCT.pack(3, 10, 9, 4 | halves | 7 << 16, 7)
+    raw = bytes(4) + body + struct.pack(">I", crc32(body)) + bytes(36)
+    info = decode_entry(raw).info
+    assert (info.readable, info.writable, info.assigned) == (False, False, True)
+
+
+OURS = st.tuples(st.booleans(), st.booleans())
+THEIRS = st.one_of(st.none(), st.booleans())
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.lists(st.one_of(OURS.map(lambda s: ("ours", s)), THEIRS.map(lambda a: ("theirs", a)))))
+def test_a_partition_is_never_more_open_than_both_sides_agree(
+    updates: list[tuple[str, Any]],
+) -> None:
+    raw = fresh_entry(0)
+    readable, writable = True, True
+    for mark, (who, switched) in enumerate(updates):
+        if who == "ours":
+            readable, writable = switched
+            info = decode_entry(raw).info
+            info = info.with_switch(Switch.READ, readable).with_switch(Switch.WRITE, writable)
+            raw = updated_by_us(raw, info)
+        else:
+            # It sees one switch; an update for another reason leaves it as it is.
+            seen = readable and writable if switched is None else switched
+            readable = writable = seen
+            raw = updated_by_0_13_2(raw, switched, mark)
+        found = decode_entry(raw).info
+        assert (found.readable, found.writable) == (readable, writable)
+        assert bool(flags_of(raw)[0] & 1) == found.available == (readable and writable)
+
+
+def test_a_session_leaves_the_switches_as_they_are() -> None:
+    raw = updated_by_us(fresh_entry(0), WRITE_ONLY)
+    raw = updated_by_us(raw, replace(decode_entry(raw).info, session_id=4))
+    assert decode_entry(raw).info == replace(WRITE_ONLY, session_id=4)
+    assert flags_of(raw) == (4 | 16 | 2 << 16, 2)
+
+
+# ---- requests
+
+
+def batch(first_id: int, count: int = 1) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, PARTITION, n), 0, b"data", 7)
+        for n in range(first_id, first_id + count)
+    )
+
+
+CONTEXT = (SESSION, 7, PARTITION)
+READS = (
+    storage.RecordHeaderRequest(*CONTEXT, 0),
+    storage.RecordRequest(*CONTEXT, 0),
+    storage.RecordHeaderListRequest(*CONTEXT, 0, 9),
+    storage.RecordListRequest(*CONTEXT, 0, 9),
+    storage.BoundedRecordListRequest(*CONTEXT, 0, 9, 900),
+    storage.CommittedRecordListRequest(*CONTEXT, 0, 2, 9, 900),
+)
+WRITES = (
+    storage.LastSessionInfoRequest(*CONTEXT),
+    storage.MaxTransactionIdRequest(*CONTEXT),
+    storage.TruncateRequest(*CONTEXT, 2),
+    storage.SetLowWaterMarkRequest(*CONTEXT, 2),
+    storage.AppendRequest(*CONTEXT, batch(3)),
+)
+
+
+@pytest.fixture
+def engine() -> InlineEngine:
+    options = LogOptions(lambda: 1, 100_000, allocate_bytes=0)
+    engine = InlineEngine(StorageDirectory(FaultDisk(), KEY, 2, options))
+    engine.directory.assign(PARTITION)
+    engine.ask(storage.AppendRequest(SESSION, 0, PARTITION, batch(0, 3)))
+    engine.ask(storage.SetLowWaterMarkRequest(SESSION, 0, PARTITION, 2))
+    return engine
+
+
+def switched(engine: InlineEngine, *, read: bool, write: bool) -> None:
+    engine.directory.set_switch(PARTITION, Switch.READ, read)
+    engine.directory.set_switch(PARTITION, Switch.WRITE, write)
+
+
+def answer(engine: InlineEngine, request: Any, version: int) -> Any:
+    answers: list[Any] = []
+    engine.submit([arrival(request, answers.append, version)])
+    return answers[0]
+
+
+def refused(engine: InlineEngine, request: Any, version: int = 1) -> bool:
+    return isinstance(answer(engine, request, version), storage.FailureResponse)
+
+
+@pytest.mark.parametrize(("read", "write"), [(True, False), (False, True), (False, False)])
+def test_reads_need_one_switch_and_everything_else_the_other(
+    engine: InlineEngine, read: bool, write: bool
+) -> None:
+    switched(engine, read=read, write=write)
+    assert [refused(engine, request) for request in READS] == [not read] * len(READS)
+    assert [refused(engine, request) for request in WRITES] == [not write] * len(WRITES)
+
+
+def test_a_server_of_version_0_sees_a_half_open_partition_as_closed(engine: InlineEngine) -> None:
+    for half in (True, False):
+        switched(engine, read=half, write=not half)
+        requests = [r for r in (*READS[:4], *WRITES) if refused(engine, r, 0)]
+        assert requests == [*READS[:4], *WRITES]
+    switched(engine, read=True, write=True)
+    assert not any(refused(engine, request, 0) for request in (*READS[:4], *WRITES))
+
+
+def test_a_refusal_says_which_switch_it_is(engine: InlineEngine) -> None:
+    texts = []
+    for read, write in ((True, False), (False, True), (False, False)):
+        switched(engine, read=read, write=write)
+        request = WRITES[1] if read else READS[1]
+        texts.append(answer(engine, request, 1).failure.message.partition(": ")[2])
+    assert texts == [
+        f"write for partition={PARTITION} has been disabled on storage node",
+        f"read for partition={PARTITION} has been disabled on storage node",
+        f"read and write for partition={PARTITION} have been disabled on storage node",
+    ]
+
+
+def test_a_closed_partition_still_fences(engine: InlineEngine) -> None:
+    switched(engine, read=True, write=False)
+    newer = storage.LastSessionInfoRequest(SESSION + 1, 1, PARTITION)
+    assert refused(engine, newer)
+    switched(engine, read=True, write=True)
+    assert refused(engine, WRITES[1])
+
+
+@pytest.mark.parametrize("half", [Switch.READ, Switch.WRITE])
+def test_offline_recovery_needs_both_switched_off(engine: InlineEngine, half: Switch) -> None:
+    request = storage.MaxTransactionIdRequest(*CONTEXT, offline=True)
+    switched(engine, read=False, write=False)
+    assert not refused(engine, request)
+    engine.directory.set_switch(PARTITION, half, True)
+    assert "while partition is online" in answer(engine, request, 1).failure.message
+
+
+def test_switches_outlive_the_process(engine: InlineEngine) -> None:
+    switched(engine, read=False, write=True)
+    disk: Any = engine.directory._disk
+    engine.directory.close()
+    options = LogOptions(lambda: 1, 100_000)
+    again = StorageDirectory(disk.restarted(), KEY, 2, options)
+    assert (again.info(PARTITION).readable, again.info(PARTITION).writable) == (False, True)
+    assert again.status() == {PARTITION: False}
+
+
+# ---- lists that are bounded in bytes
+
+
+def listed(engine: InlineEngine, request: Any) -> list[int]:
+    found = answer(engine, request, 1)
+    assert isinstance(found, storage.RecordListResponse)
+    return [record.transaction_id for record in found.records]
+
+
+RECORD_BYTES = 44
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(-1, 8), st.integers(-1, 9), st.integers(-1, 300), st.integers(-1, 9))
+def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last: int) -> None:
+    options = LogOptions(lambda: 1, 200, allocate_bytes=0)
+    engine = InlineEngine(StorageDirectory(FaultDisk(), KEY, 2, options))
+    engine.directory.assign(PARTITION)
+    engine.ask(storage.AppendRequest(-1, 0, PARTITION, batch(0, 7)))
+    context = (-1, 7, PARTITION)
+    fits = min(most, max(1, size // RECORD_BYTES))
+    wanted = list(range(first, min(first + fits, 7))) if 0 <= first < 7 else []
+    bounded = storage.BoundedRecordListRequest(*context, first, most, size)
+    assert listed(engine, bounded) == wanted
+    committed = storage.CommittedRecordListRequest(*context, first, last, most, size)
+    assert listed(engine, committed) == [n for n in wanted if n <= last]
+
+
+def test_a_reader_raises_no_fence_and_needs_the_persisted_session(engine: InlineEngine) -> None:
+    def committed(session: int) -> Any:
+        return storage.CommittedRecordListRequest(session, 1, PARTITION, 0, 2, 9, 900)
+
+    for session in (SESSION - 1, SESSION + 1, 1 << 60):
+        text = answer(engine, committed(session), 1).failure.message
+        assert f"session id has changed to {SESSION}" in text
+    assert not refused(engine, WRITES[0]), "the session goes on"
+    introduced = storage.LastSessionInfoRequest(SESSION + 1, 1, PARTITION)
+    assert not refused(engine, introduced)
+    assert listed(engine, committed(SESSION)) == [0, 1, 2], "the new one has not begun here"
+    begun = storage.SetLowWaterMarkRequest(SESSION + 1, 1, PARTITION, 2)
+    assert not refused(engine, begun)
+    assert refused(engine, committed(SESSION))
+    assert listed(engine, committed(SESSION + 1)) == [0, 1, 2]
+
+
+def test_a_bounded_list_of_a_server_fences(engine: InlineEngine) -> None:
+    assert not refused(engine, storage.BoundedRecordListRequest(SESSION + 1, 1, PARTITION, 0, 1, 1))
+    assert refused(engine, WRITES[1])
+    assert refused(engine, READS[4])
