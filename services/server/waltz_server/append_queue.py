@@ -228,13 +228,14 @@ class AppendQueue:
     ) -> None:
         """Grant the append, or refuse it if its client has not seen who took a lock last."""
         append = waiter[1]
-        latest = locks.last_taken(append.checked)
-        if latest > append.client_mark:
-            refused.append((*waiter, latest))
-            self._close(append)
-        else:
-            locks.begin(append.taken)
-            granted.append(append)
+        if append.checked:
+            latest = locks.last_taken(append.checked)
+            if latest > append.client_mark:
+                refused.append((*waiter, latest))
+                self._close(append)
+                return
+        locks.begin(append.taken)
+        granted.append(append)
 
     def _retry_waiting(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
