@@ -1,0 +1,78 @@
+"""A PostgreSQL of its own for tests, if the machine has the programs. Processes, disk, no network.
+
+It listens on a Unix socket in its own directory only. PostgreSQL does not run as root: then it runs
+as the user that comes with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_INSTALLED = Path("/usr/lib/postgresql")
+_SETTINGS = "-c fsync=off -c listen_addresses='' -c max_connections=50"
+
+
+def programs() -> Path | None:
+    """Return the folder with initdb and pg_ctl, None if PostgreSQL is not installed."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    versions = sorted(_INSTALLED.glob("*/bin/initdb"), key=lambda p: int(p.parts[-3].split(".")[0]))
+    return versions[-1].parent if versions else None
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[str]:
+    """Run one and yield the URL of its database for SQLAlchemy; skips the test if there is none."""
+    folder = programs()
+    user = _user()
+    if folder is None or user is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    place = Path(tempfile.mkdtemp(prefix="waltz-pg-"))
+    try:
+        os.chown(place, user.pw_uid, user.pw_gid)
+        data = place / "data"
+
+        def run(program: str, *arguments: str) -> None:
+            given = user.pw_uid if os.geteuid() == 0 else None
+            done = subprocess.run(
+                [folder / program, *arguments],
+                user=given,
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert done.returncode == 0, f"{program}: {done.stderr}"
+
+        run("initdb", "-D", str(data), "-U", "waltz", "-A", "trust", "--no-sync", "-E", "UTF8")
+        options = f"-k {place} {_SETTINGS}"
+        run("pg_ctl", "-D", str(data), "-w", "-l", str(place / "log"), "-o", options, "start")
+        try:
+            yield f"postgresql+psycopg://waltz@/postgres?host={place}"
+        finally:
+            run("pg_ctl", "-D", str(data), "-w", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(place)
+
+
+def _user() -> pwd.struct_passwd | None:
+    """Return whom it runs as."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return None

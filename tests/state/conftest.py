@@ -1,0 +1,40 @@
+"""The databases that a state is kept in: SQLite, and PostgreSQL if it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, MetaData, create_engine
+
+from tests.postgres import running_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL."""
+    with running_postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'state.db'}"
+        return
+    url: str = request.getfixturevalue("postgres")
+    yield url
+    engine = create_engine(url)
+    left = MetaData()
+    left.reflect(engine)
+    left.drop_all(engine)
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(database: str) -> Iterator[Engine]:
+    engine = create_engine(database)
+    yield engine
+    engine.dispose()

@@ -1,0 +1,277 @@
+"""Data and mark change together or not at all, whatever the application and the database do."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine, Integer, String, create_engine, func, insert, select, text
+from sqlalchemy.exc import (
+    IntegrityError,
+    InterfaceError,
+    InvalidRequestError,
+    OperationalError,
+    ProgrammingError,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+import waltz
+from waltz.state import MarkMismatch, NotYourTransaction, StateStore
+from waltz.state.retrying import LAST_PAUSE_SECONDS, may_pass, pauses
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Line(Base):
+    __tablename__ = "lines"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    text: Mapped[str] = mapped_column(String(100), unique=True)
+
+
+class Lines(StateStore[bytes]):
+    """Keeps what it is given in a table; ``then`` is done after that."""
+
+    def __init__(self, engine: Engine, then: Callable[[Session], object] = lambda _: None) -> None:
+        super().__init__(engine, patience_seconds=5)
+        self.then = then
+        self.applied = 0
+
+    def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
+        self.applied += 1
+        session.add(Line(text=f"{transaction.partition}/{transaction.data.decode()}"))
+        self.then(session)
+
+    def lines(self) -> list[str]:
+        with Session(self.engine) as session:
+            return list(session.scalars(select(Line.text).order_by(Line.text)))
+
+
+@pytest.fixture
+def store(engine: Engine) -> Lines:
+    store = Lines(engine)
+    store.create_table()
+    Base.metadata.create_all(engine)
+    assert store.get_client_high_water_mark(0) == -1
+    return store
+
+
+def transaction(
+    number: int, data: bytes | None = None, partition: int = 0
+) -> waltz.Transaction[bytes]:
+    req_id = waltz.ReqId(1, 1, partition, number)
+    return waltz.Transaction(partition, number, req_id, 0, data or b"%d" % number)
+
+
+def test_the_mark_moves_with_the_data(store: Lines) -> None:
+    for number in range(3):
+        store.apply_transaction(transaction(number))
+    store.get_client_high_water_mark(1)
+    store.apply_transaction(transaction(0, partition=1))
+    assert store.lines() == ["0/0", "0/1", "0/2", "1/0"]
+    assert [store.get_client_high_water_mark(p) for p in range(3)] == [2, 0, -1]
+    store.create_table()
+    assert store.get_client_high_water_mark(0) == 2
+
+
+def test_what_was_applied_is_not_applied_again(store: Lines) -> None:
+    store.apply_transaction(transaction(0))
+    store.apply_transaction(transaction(1))
+    store.apply_transaction(transaction(0))
+    store.apply_transaction(transaction(1))
+    assert store.applied == 2
+    assert store.lines() == ["0/0", "0/1"]
+
+
+@pytest.mark.parametrize("partition", [0, 5])
+def test_a_gap_is_refused(store: Lines, partition: int) -> None:
+    """Also where there is no row at all."""
+    with pytest.raises(MarkMismatch, match="the database is at -1") as caught:
+        store.apply_transaction(transaction(3, partition=partition))
+    assert (caught.value.transaction_id, caught.value.mark) == (3, -1)
+    assert store.lines() == []
+
+
+def test_an_application_that_raises_leaves_nothing(store: Lines) -> None:
+    def fail(session: Session) -> None:
+        session.flush()
+        raise ZeroDivisionError
+
+    store.then = fail
+    with pytest.raises(ZeroDivisionError):
+        store.apply_transaction(transaction(0))
+    store.then = lambda _: None
+    assert store.lines() == []
+    assert store.get_client_high_water_mark(0) == -1
+    store.apply_transaction(transaction(0))
+    assert store.lines() == ["0/0"]
+
+
+def test_a_broken_constraint_is_raised_at_once(store: Lines) -> None:
+    store.apply_transaction(transaction(0, b"same"))
+    with pytest.raises(IntegrityError):
+        store.apply_transaction(transaction(1, b"same"))
+    assert store.applied == 2
+    assert store.get_client_high_water_mark(0) == 0
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda session: session.commit(),
+        lambda session: session.rollback(),
+        lambda session: session.close(),
+        lambda session: session.reset(),
+        lambda session: session.invalidate(),
+        lambda session: session.prepare(),
+        lambda session: session.begin(),
+        lambda session: session.connection().commit(),
+        lambda session: session.connection().rollback(),
+        lambda session: session.get_bind().commit(),
+        lambda session: session.get_bind().rollback(),
+    ],
+)
+def test_the_session_cannot_be_ended(store: Lines, end: Callable[[Session], object]) -> None:
+    store.then = end
+    with pytest.raises(NotYourTransaction, match="not for the application"):
+        store.apply_transaction(transaction(0))
+    store.then = lambda _: None
+    assert store.get_client_high_water_mark(0) == -1
+    store.apply_transaction(transaction(0))
+    assert store.lines() == ["0/0"]
+
+
+def test_to_swallow_the_refusal_is_of_no_use(store: Lines) -> None:
+    def end(session: Session) -> None:
+        with contextlib.suppress(NotYourTransaction):
+            session.connection().commit()
+
+    store.then = end
+    with pytest.raises((NotYourTransaction, InvalidRequestError)):
+        store.apply_transaction(transaction(0))
+    assert store.get_client_high_water_mark(0) == -1
+    assert store.lines() == []
+
+
+def test_savepoints_are_the_applications_own(store: Lines) -> None:
+    def attempt(session: Session) -> None:
+        with contextlib.suppress(IntegrityError), session.begin_nested():
+            session.add_all([Line(text="twice"), Line(text="twice")])
+            session.flush()
+        with session.begin_nested():
+            session.execute(insert(Line).values(text="once"))
+
+    store.then = attempt
+    store.apply_transaction(transaction(0))
+    assert store.lines() == ["0/0", "once"]
+    assert store.get_client_high_water_mark(0) == 0
+
+
+def test_processes_share_a_database(store: Lines, database: str) -> None:
+    """Each with its own engine; every transaction is applied by one of them."""
+
+    def work() -> int:
+        engine = create_engine(database)
+        try:
+            own = Lines(engine)
+            own.get_client_high_water_mark(1)
+            for number in range(25):
+                own.apply_transaction(transaction(number, partition=1))
+            return own.applied
+        finally:
+            engine.dispose()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: work(), range(3)))
+    assert store.get_client_high_water_mark(1) == 24
+    assert len(store.lines()) == 25
+
+
+def test_an_error_that_passes_is_tried_again(store: Lines) -> None:
+    failures = iter(range(3))
+
+    def fail(session: Session) -> None:
+        if next(failures, None) is not None:
+            raise OperationalError("UPDATE", {}, Exception("the server went away"))
+
+    store.then = fail
+    store.apply_transaction(transaction(0))
+    assert store.applied == 4
+    assert store.lines() == ["0/0"]
+
+
+def test_a_locked_database_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("locked") / "state.db"
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})
+    store = Lines(engine)
+    store.create_table()
+    Base.metadata.create_all(engine)
+    store.get_client_high_water_mark(0)
+    with sqlite3.connect(path, isolation_level=None, check_same_thread=False) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with ThreadPoolExecutor(1) as pool:
+            applying = pool.submit(store.apply_transaction, transaction(0))
+            with pytest.raises(TimeoutError):
+                applying.result(0.05)
+            other.execute("COMMIT")
+            applying.result(10)
+    other.close()
+    engine.dispose()
+    assert store.lines() == ["0/0"]
+
+
+def test_patience_ends(engine: Engine) -> None:
+    class Away(Lines):
+        def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
+            self.applied += 1
+            raise OperationalError("UPDATE", {}, Exception("the server went away"))
+
+    store = Away(engine)
+    store._patience_seconds = 0.05
+    store.create_table()
+    store.get_client_high_water_mark(0)
+    with pytest.raises(OperationalError, match="went away"):
+        store.apply_transaction(transaction(0))
+    assert store.applied == 3
+
+
+def test_the_session_reads_what_it_has_written(store: Lines) -> None:
+    counts: list[int | None] = []
+    store.then = lambda session: counts.append(session.scalar(select(func.count(Line.id))))
+    for number in range(3):
+        store.apply_transaction(transaction(number))
+    assert counts == [1, 2, 3]
+
+
+def test_what_passes() -> None:
+    cause = Exception("cause")
+    assert may_pass(OperationalError("", {}, cause))
+    assert may_pass(InterfaceError("", {}, cause))
+    assert may_pass(ProgrammingError("", {}, cause, connection_invalidated=True))
+    assert not may_pass(ProgrammingError("", {}, cause))
+    assert not may_pass(IntegrityError("", {}, cause))
+    assert not may_pass(ValueError())
+
+
+def test_pauses_grow_and_end() -> None:
+    taken = list(pauses(100))
+    assert taken[:4] == [0.01, 0.02, 0.04, 0.08]
+    assert max(taken) == LAST_PAUSE_SECONDS
+    assert 80 < sum(taken) <= 100
+    assert list(pauses(0)) == []
+
+
+def test_a_table_of_another_name(engine: Engine) -> None:
+    class Elsewhere(StateStore[bytes]):
+        def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None: ...
+
+    store = Elsewhere(engine, table="my_marks")
+    store.create_table()
+    store.get_client_high_water_mark(4)
+    with engine.connect() as connection:
+        rows = connection.execute(text("SELECT partition_id, high_water_mark FROM my_marks"))
+        assert [tuple(row) for row in rows] == [(4, -1)]

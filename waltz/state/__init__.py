@@ -1,0 +1,28 @@
+"""An application's state in an SQL database, together with the mark up to which it follows the log.
+
+* `store`: `StateStore`, the base class of an application with callbacks (SQL database)
+* `marks`: the table of marks and the statements on it (SQL database)
+* `session`: the session that an application gets, which cannot commit (SQL database)
+* `retrying`: which errors may pass by themselves (pure), `errors`
+
+It needs the extra ``waltz[sql]``, and a driver for the database::
+
+    class Balances(StateStore[Transfer]):
+        def apply(self, session: Session, transaction: waltz.Transaction[Transfer]) -> None:
+            transfer = transaction.data
+            session.execute(update(accounts).where(...))
+
+    store = Balances(create_engine("postgresql+psycopg://..."))
+    store.create_table()
+    with callbacks.connect(store, "127.0.0.1:2181", root="/waltz", serializer=...) as client:
+        ...
+
+A transaction changes the data and the mark in one SQL transaction, or neither. So whatever is
+killed when, the data are those that follow from the log up to the mark. Several processes may keep
+the same database up to date; each transaction is applied by one of them.
+"""
+
+from waltz.state.errors import MarkMismatch, NotYourTransaction
+from waltz.state.store import StateStore
+
+__all__ = ["MarkMismatch", "NotYourTransaction", "StateStore"]

@@ -1,0 +1,48 @@
+"""The table of marks: a row per partition, the last transaction that the data reflect.
+
+SQL database. Its columns are those of Waltz 0.13.2, so that either can go on where the other was.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, insert, select, update
+from sqlalchemy.engine import Connection, CursorResult
+
+from waltz.protocol.records import NO_TRANSACTION
+
+
+class Marks:
+    """The statements on the table ``name``."""
+
+    def __init__(self, name: str, metadata: MetaData) -> None:
+        self.table = Table(
+            name,
+            metadata,
+            Column("partition_id", Integer, primary_key=True, autoincrement=False),
+            Column("high_water_mark", BigInteger, nullable=False),
+        )
+
+    def read(self, connection: Connection, partition: int) -> int | None:
+        """Return the partition's mark, None if it has no row."""
+        columns = self.table.c
+        query = select(columns.high_water_mark).where(columns.partition_id == partition)
+        return cast("int | None", connection.execute(query).scalar())
+
+    def insert(self, connection: Connection, partition: int) -> None:
+        """Add the row of a partition of which nothing was applied. Raises IntegrityError."""
+        connection.execute(
+            insert(self.table).values(partition_id=partition, high_water_mark=NO_TRANSACTION)
+        )
+
+    def advance(self, connection: Connection, partition: int, transaction_id: int) -> bool:
+        """Move the mark from the transaction before to this one; whether it was there."""
+        columns = self.table.c
+        done: CursorResult[Any] = connection.execute(
+            update(self.table)
+            .where(columns.partition_id == partition)
+            .where(columns.high_water_mark == transaction_id - 1)
+            .values(high_water_mark=transaction_id)
+        )
+        return done.rowcount == 1

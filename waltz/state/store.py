@@ -1,0 +1,145 @@
+"""An application whose state is in an SQL database. Clock, SQL database."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Engine, MetaData
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Transaction as SqlTransaction
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from waltz.callbacks import Application
+from waltz.client import Transaction
+from waltz.client.values import DataT
+from waltz.protocol.records import NO_TRANSACTION
+from waltz.state.errors import MarkMismatch, NotYourTransaction
+from waltz.state.marks import Marks
+from waltz.state.retrying import may_pass, pauses
+from waltz.state.session import ApplyingSession, uncommittable
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class StateStore(Application[DataT], abc.ABC):
+    """Applies transactions to a database, each once; `apply` says how.
+
+    ``engine`` is SQLAlchemy's, of any database. ``table`` is the table of marks, one row per
+    partition; it may lie in a ``schema``. Applying happens at the isolation level SERIALIZABLE,
+    unless another one is given (None: the engine's).
+
+    Errors that may pass by themselves (a lost connection, a conflict) are tried again with growing
+    pauses for ``patience_seconds``. After that, and at once for any other error, the exception is
+    raised; under a client with callbacks it is reported to `uncaught_exception` and the transaction
+    is applied again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        table: str = "waltz_marks",
+        schema: str | None = None,
+        isolation_level: str | None = "SERIALIZABLE",
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._engine = (
+            engine.execution_options(isolation_level=isolation_level) if isolation_level else engine
+        )
+        self._metadata = MetaData(schema=schema)
+        self._marks = Marks(table, self._metadata)
+        self._patience_seconds = patience_seconds
+
+    @property
+    def engine(self) -> Engine:
+        """The database, for reading; an SQL transaction of it sees data and marks that agree."""
+        return self._engine
+
+    @abc.abstractmethod
+    def apply(self, session: Session, transaction: Transaction[DataT]) -> None:
+        """Change the data as ``transaction`` says.
+
+        ``session`` cannot be committed or rolled back: that happens afterwards, together with the
+        mark. It may be called several times for one transaction, each time with what the time
+        before has done undone. Apart from the database it must have no effects.
+        """
+
+    def create_table(self) -> None:
+        """Create the table of marks if there is none."""
+        self._with_patience(lambda: self._metadata.create_all(self._engine))
+
+    def get_client_high_water_mark(self, partition: int) -> int:
+        """Return the mark in the database; a partition without one gets one, -1."""
+        return self._with_patience(lambda: self._read_or_insert(partition))
+
+    def apply_transaction(self, transaction: Transaction[DataT]) -> None:
+        """Apply a transaction and move the mark, unless another process has done so.
+
+        Raises MarkMismatch, NotYourTransaction, what `apply` raises, and errors of the database.
+        """
+        self._with_patience(lambda: self._apply_once(transaction))
+
+    def _read_or_insert(self, partition: int) -> int:
+        with self._engine.begin() as connection:
+            mark = self._marks.read(connection, partition)
+        if mark is not None:
+            return mark
+        try:
+            with self._engine.begin() as connection:
+                self._marks.insert(connection, partition)
+        except IntegrityError:
+            # Another process has been quicker.
+            return self._read_or_insert(partition)
+        return NO_TRANSACTION
+
+    def _apply_once(self, transaction: Transaction[DataT]) -> None:
+        with self._engine.connect() as connection, connection.begin() as sql_transaction:
+            if self._marks.advance(connection, transaction.partition, transaction.id):
+                try:
+                    self._apply_in(connection, sql_transaction, transaction)
+                finally:
+                    if not sql_transaction.is_active:
+                        # It was ended, or was to be: what is left of it dies with the connection.
+                        connection.invalidate()
+                return
+            mark = self._marks.read(connection, transaction.partition)
+        if mark is None or mark < transaction.id:
+            found = NO_TRANSACTION if mark is None else mark
+            raise MarkMismatch(transaction.partition, transaction.id, found)
+
+    def _apply_in(
+        self,
+        connection: Connection,
+        sql_transaction: SqlTransaction,
+        transaction: Transaction[DataT],
+    ) -> None:
+        session = ApplyingSession(connection, join_transaction_mode="rollback_only")
+        with uncommittable(connection):
+            try:
+                self.apply(session, transaction)
+                if not sql_transaction.is_active:
+                    raise NotYourTransaction("rollback")
+                session.finish()
+            finally:
+                session.discard()
+
+    def _with_patience(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, done again after errors that may pass."""
+        for pause in pauses(self._patience_seconds):
+            try:
+                return work()
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                log.warning("the database did not do it: %s; again in %g s", error, pause)
+                time.sleep(pause)
+        return work()
