@@ -132,6 +132,18 @@ def test_others_wait_behind_a_waiting_batch_only_for_its_locks() -> None:
     assert sorted(order[4:]) == ["behind its own", "same client", "same lock"]
 
 
+def test_a_batch_waits_behind_its_own_client_and_behind_those_who_want_its_locks() -> None:
+    world = opened()
+    peers = {client: mounted(world, client) for client in (1, 2, 3)}
+    world.hold(*NAMES)
+    put(world, peers[1], append("holder", write=(7,)))
+    put(world, peers[2], append("waits", client=2, lock_only=(7, 8)))
+    put_batch(world, peers[2], append("same client", client=2))
+    put_batch(world, peers[3], append("same lock", client=3, lock_only=(8,)))
+    world.release(*NAMES)
+    assert log_of(world) == ["holder", "waits", "same client", "same lock"]
+
+
 def test_a_flush_behind_a_waiting_batch_waits_for_it() -> None:
     world = opened()
     peer = mounted(world, 1)

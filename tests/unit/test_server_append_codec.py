@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 from waltz.protocol import MalformedMessage, Record, ReqId, checksum
 from waltz.protocol import client_server as cs
+from waltz.protocol.batches import BatchedAppend
 from waltz.protocol.frames import HEAD_BYTES
-from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz_server.append_codec import (
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+    decode_append,
+    decode_batch,
+)
 from waltz_server.effects import Append
 
 _INTS = st.integers(-(2**31), 2**31 - 1)
 _LOCKS = st.lists(_INTS, max_size=4).map(tuple)
-_VERSIONS = st.integers(0, 4)
+_VERSIONS = st.integers(0, 5)
 _REQUESTS = st.builds(
     lambda req_id, mark, write, read, lock_only, header, data: cs.AppendRequest(
         req_id, mark, write, read, lock_only, header, data, checksum(data)
@@ -92,7 +98,13 @@ def test_every_append_is_read_alike(request: cs.AppendRequest, version: int) -> 
 def test_damaged_appends_are_judged_alike(
     request: cs.AppendRequest, version: int, data: st.DataObject
 ) -> None:
-    body = bytearray(body_of(request, version))
+    raw = damaged(body_of(request, version), data)
+    assert shown(short_way(raw, version)) == shown(long_way(raw, version))
+
+
+def damaged(original: bytes, data: st.DataObject) -> bytes:
+    """Return a body of the same type in which something is wrong."""
+    body = bytearray(original)
     match data.draw(st.sampled_from(("cut", "more", "byte", "int"))):
         case "cut":
             del body[data.draw(st.integers(1, len(body) - 1)) :]
@@ -106,8 +118,7 @@ def test_damaged_appends_are_judged_alike(
             body[at : at + 4] = struct.pack(
                 ">i", data.draw(st.sampled_from((-(2**31), -2, -1, 0, 1, 7, 2**31 - 1)))
             )
-    raw = bytes(body)
-    assert shown(short_way(raw, version)) == shown(long_way(raw, version))
+    return bytes(body)
 
 
 @given(_REQUESTS, _VERSIONS, _VERSIONS)
@@ -116,6 +127,82 @@ def test_appends_of_another_version_are_judged_alike(
 ) -> None:
     body = body_of(request, written)
     assert shown(short_way(body, read)) == shown(long_way(body, read))
+
+
+_BATCHED = st.builds(
+    lambda write, read, lock_only, header, data: BatchedAppend(
+        write, read, lock_only, header, data, checksum(data)
+    ),
+    _LOCKS,
+    _LOCKS,
+    _LOCKS,
+    _INTS,
+    st.binary(max_size=30),
+)
+_BATCHES = st.builds(
+    cs.AppendBatchRequest,
+    st.builds(ReqId, _INTS, _INTS, _INTS, st.integers(-(2**31), 2**31 - 10)),
+    st.integers(-(2**63), 2**63 - 1),
+    st.lists(_BATCHED, min_size=1, max_size=5).map(tuple),
+)
+
+
+def batch_the_long_way(body: bytes) -> list[object] | None:
+    """What the general decoder makes of a batch, None if it refuses it."""
+    try:
+        m = cs.decode(body, 5)
+    except MalformedMessage:
+        return None
+    assert isinstance(m, cs.AppendBatchRequest)
+    if m.req_id.seq + len(m.appends) > 2**31:
+        return None
+    singles = [
+        cs.AppendRequest(
+            replace(m.req_id, seq=m.req_id.seq + i),
+            m.client_high_water_mark,
+            *(a.write_locks, a.read_locks, a.append_locks),
+            *(a.header, a.data, a.checksum),
+        )
+        for i, a in enumerate(m.appends)
+    ]
+    return [shown(long_way(body_of(single, 5), 5)) for single in singles]
+
+
+def batch_the_short_way(body: bytes) -> list[object] | None:
+    try:
+        req_id, appends = decode_batch(body)
+    except MalformedMessage:
+        return None
+    return [shown((req_id.partition, each)) for each in appends]
+
+
+def body_of_batch(request: cs.AppendBatchRequest) -> bytes:
+    body = cs.encode(request, 5)[HEAD_BYTES:]
+    assert body[0] == APPEND_BATCH_TYPE
+    return body
+
+
+@given(_BATCHES)
+def test_every_batch_is_read_alike(request: cs.AppendBatchRequest) -> None:
+    body = body_of_batch(request)
+    assert decode_batch(body)[0] == request.req_id
+    assert batch_the_short_way(body) == batch_the_long_way(body)
+
+
+@given(_BATCHES, st.data())
+@settings(max_examples=300)
+def test_damaged_batches_are_judged_alike(
+    request: cs.AppendBatchRequest, data: st.DataObject
+) -> None:
+    raw = damaged(body_of_batch(request), data)
+    assert batch_the_short_way(raw) == batch_the_long_way(raw)
+
+
+def test_sequence_numbers_that_do_not_fit_are_refused() -> None:
+    empty = BatchedAppend((), (), (), 0, b"", 0)
+    body = body_of_batch(cs.AppendBatchRequest(ReqId(1, 1, 0, 2**31 - 1), 0, (empty, empty)))
+    with pytest.raises(MalformedMessage, match="32 bits"):
+        decode_batch(body)
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,9 @@ def check(history: History) -> None:
     where = {text: transaction_id for transaction_id, text in enumerate(log)}
     by_text = {f"{a.number}.{i}": (a, x) for a in history.asked for i, x in enumerate(a.appends)}
     takers = [(by_text[text][0], by_text[text][1]) for text in log]
+    for client in CLIENTS:
+        order = [asked.number for asked, each in takers if each.client_id == client]
+        assert order == sorted(order), "appends of one client were reordered"
     for asked in history.asked:
         for i, each in enumerate(asked.appends):
             at = where.get(f"{asked.number}.{i}")
