@@ -1,0 +1,216 @@
+"""Writes the pages that are made from the code: commands and settings. Writes files in ``docs``.
+
+``python -m docs.reference`` writes them anew; a test compares them with what it would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from waltz.cli.app import app
+from waltz.cli.cluster_options import named
+from waltz.cli.settings import SCHEMA as CLI
+from waltz.client.settings import SCHEMA as CLIENT
+from waltz.config import Schema, variable
+from waltz_server.config import SCHEMA as SERVER
+from waltz_storage.config import SCHEMA as STORAGE
+
+HERE = Path(__file__).parent
+
+_MADE = "<!-- Made by `python -m docs.reference`: change the code, not this page. -->"
+
+_ABOUT_COMMANDS = """\
+Ranges of partitions are written like `0-6,7,10-16`. What is listed can be had as a table, as JSON \
+or as YAML (`--output`). The exit status is 0 if all went well, 1 if not, with one sentence on \
+standard error, and 2 if the command line was not understood.
+
+The settings of `waltz-server` and `waltz-storage` are on [another page](settings.md). Shell \
+completion is installed by `waltz --install-completion`."""
+
+_ABOUT_SETTINGS = """\
+Settings come from a YAML file and from environment variables, which count more. A variable is \
+the setting's name in capitals behind `WALTZ_`, with an underscore for every dot and before every \
+capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
+`a: {b: 1}` mean the same.
+
+An unknown setting is an error that suggests the nearest one. `waltz config explain server \
+server.yml` shows which value each setting has and where it comes from.
+
+Settings of Waltz 0.13.2 that have no effect here are accepted with a warning; what they were for \
+is said in [compatibility](compatibility.md#settings)."""
+
+_PROCESSES = (
+    ("waltz-server FILE", SERVER),
+    ("waltz-storage FILE", STORAGE),
+    ("waltz.Client.from_config(FILE), waltz client …, waltz perf …", CLIENT),
+    ("waltz … --cluster FILE.yml", CLI),
+)
+
+
+def commands_page() -> str:
+    """Return the page of all verbs of ``waltz``, with their arguments and options."""
+    lines = ["# Commands", "", _MADE, "", _ABOUT_COMMANDS, ""]
+    lines += ["## Which cluster", "", *_paragraphs(_which_cluster())]
+    for noun, group in _sorted(typer.main.get_command(app)):
+        if hasattr(group, "commands"):
+            lines += [f"## waltz {noun}", "", *_paragraphs([group.help or ""])]
+            verbs = list(_sorted(group))
+            lines += ["| | |", "|---|---|"]
+            for verb, command in verbs:
+                link = f"[`{verb}`](#waltz-{noun}-{verb})"
+                lines.append(f"| {link} | {_summary(command)} |")
+            lines.append("")
+            for verb, command in verbs:
+                lines += _command(f"waltz {noun} {verb}", command, "###")
+        else:
+            lines += _command(f"waltz {noun}", group, "##")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings_page() -> str:
+    """Return the page of all settings of all processes."""
+    lines = ["# Settings", "", _MADE, "", _ABOUT_SETTINGS, ""]
+    for read_by, schema in _PROCESSES:
+        lines += [f"## {schema.process.capitalize()}", "", f"Read by `{read_by}`.", ""]
+        lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
+        for key in schema.keys:
+            default = "**must be set**" if key.required else _default(key.default)
+            lines.append(f"| `{key.name}` | {key.kind} | {default} | {_cell(key.meaning)} |")
+        lines += ["", *_meaningless(schema)]
+    example = SERVER.keys[0].name
+    lines += [f"For instance, `{example}` is `{variable(example)}` in the environment."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_VALUES: Mapping[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "settings.md": settings_page,
+}
+"""What makes each page."""
+
+
+def _meaningless(schema: Schema) -> Iterator[str]:
+    if not schema.meaningless:
+        return
+    yield "| Of 0.13.2, without effect here | Because |"
+    yield "|---|---|"
+    for name, why in schema.meaningless.items():
+        shown = f"{name}*" if name.endswith(".") else name
+        yield f"| `{shown}` | {_cell(why)} |"
+    yield ""
+
+
+def _sorted(group: Any) -> Iterable[tuple[str, Any]]:
+    """Return what is in a group, as its ``--help`` has it."""
+    return ((name, command) for name, command in group.commands.items() if not command.hidden)
+
+
+def _command(name: str, command: Any, level: str) -> Iterator[str]:
+    own = [p for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+    arguments = [p for p in own if p.param_type_name == "argument"]
+    shared = {option.name for option in _cluster_options()}
+    about_cluster = shared <= {p.name for p in own}
+    options = [
+        p for p in own if p.param_type_name == "option" and not (about_cluster and p.name in shared)
+    ]
+    yield from (f"{level} {name}", "")
+    yield from _paragraphs([command.help or ""])
+    usage = " ".join([name, *(_placeholder(argument) for argument in arguments)])
+    yield from ("```text", usage + (" [OPTIONS]" if options or about_cluster else ""), "```", "")
+    if arguments or options:
+        yield from ("| | |", "|---|---|")
+        yield from (f"| `{_placeholder(p)}` | {_meaning(p)} |" for p in arguments)
+        yield from (f"| {_flags(p)} | {_meaning(p)} |" for p in options)
+        yield ""
+    if about_cluster:
+        yield from ("And the options that say [which cluster](#which-cluster).", "")
+    examples = [line for line in (command.epilog or "").split("\n") if line.startswith("waltz ")]
+    if examples:
+        yield from ("```text", *examples, "```", "")
+
+
+def _cluster_options() -> list[Any]:
+    """Return the options of every verb that is about a cluster."""
+    declaring = typer.Typer(add_completion=False)
+    declaring.command()(named)
+    return [p for p in typer.main.get_command(declaring).params if p.name != "help"]
+
+
+def _which_cluster() -> Iterator[str]:
+    yield "Verbs about a running cluster have these options; each may be a variable instead."
+    yield ""
+    yield "| Option | Variable | Meaning |"
+    yield "|---|---|---|"
+    for option in _cluster_options():
+        yield f"| {_flags(option)} | `{option.envvar}` | {_cell(option.help)} |"
+
+
+def _placeholder(argument: Any) -> str:
+    name = str(argument.metavar or argument.name.upper()).strip("[]{}")
+    name = name.removesuffix("...").strip("[]")
+    name += "…" if argument.nargs == -1 else ""
+    return name if argument.required else f"[{name}]"
+
+
+def _flags(option: Any) -> str:
+    names = sorted([*option.opts, *option.secondary_opts], key=lambda name: name[:2] != "--")
+    shown = ", ".join(f"`{name}`" for name in names)
+    return shown if option.is_flag else f"{shown} `{_value(option)}`"
+
+
+def _value(option: Any) -> str:
+    """Return what stands for an option's value; a bar would end a cell, also in code."""
+    if option.metavar:
+        return str(option.metavar).replace("|", "/")
+    annotation = option.type_descriptor.annotation
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "/".join(str(choice.value) for choice in annotation)
+    return _VALUES.get(annotation, "TEXT")
+
+
+def _meaning(parameter: Any) -> str:
+    meaning = _cell(parameter.help or "")
+    default = parameter.default
+    if parameter.param_type_name == "option" and parameter.required:
+        return f"{meaning} Must be given."
+    simple = isinstance(default, str | int | float | Path) and not isinstance(default, bool)
+    if simple and parameter.param_type_name == "option":
+        return f"{meaning} Default: {_default(getattr(default, 'value', default))}."
+    return meaning
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "–"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"
+
+
+def _summary(command: Any) -> str:
+    return _cell((command.help or "").split("\n\n")[0])
+
+
+def _cell(text: str) -> str:
+    """Return text for one cell of a table."""
+    return " ".join(text.replace("``", "`").replace("|", "\\|").replace("*", "\\*").split())
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    yield "\n".join(lines).replace("``", "`").strip()
+    yield ""
+
+
+def main() -> None:
+    """Write every page."""
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What pages show: blocks of code, commands typed at a prompt, and what those print. Pure.
+
+A block of ``console`` is meant to be typed: each ``$`` begins a command, what follows is what it
+prints. ``…`` stands for anything, alone on a line for any lines. A block of another language with a
+``title`` is a file of that name. Everything else is only shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ANYTHING = "…"
+
+_FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+_PROMPT = "$ "
+_VARIES = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "N s"),
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "KEY"),
+    (re.compile(r"─+"), ""),
+)
+"""What is another thing in every run, or only drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code; ``title`` is the file that it is, None if it is none."""
+
+    language: str
+    title: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A command, and the lines that it is shown to print."""
+
+    command: str
+    shown: tuple[str, ...]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the page's blocks of code, in their order."""
+    found = _FENCE.findall(page.read_text())
+    return [Block(language, title or None, text) for language, title, text in found]
+
+
+def typed(block: Block) -> list[Typed]:
+    """Return the commands of a console block; a backslash at the end continues a line."""
+    text = block.text.replace("\\\n", " ")
+    commands: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if line.startswith(_PROMPT):
+            commands.append((line.removeprefix(_PROMPT), []))
+        else:
+            assert commands, f"printed before anything was typed: {line}"
+            commands[-1][1].append(line)
+    return [Typed(command, tuple(shown)) for command, shown in commands]
+
+
+def prints(shown: Iterable[str], printed: str, names: Mapping[str, str]) -> bool:
+    """Whether ``printed`` is what a page shows.
+
+    ``names`` maps what the page calls something to what it is called here.
+    """
+    for name, here in names.items():
+        printed = printed.replace(here, name)
+    wanted = "".join(_pattern(line) for line in map(_plain, shown) if line)
+    lines = [line for line in map(_plain, printed.splitlines()) if line]
+    return re.fullmatch(wanted, "".join(f"{line}\n" for line in lines)) is not None
+
+
+def _plain(line: str) -> str:
+    """Return a line without what varies from run to run, and with single spaces."""
+    for varies, name in _VARIES:
+        line = varies.sub(name, line)
+    return " ".join(line.split())
+
+
+def _pattern(line: str) -> str:
+    if line == ANYTHING:
+        return r"(?:.*\n)*"
+    return re.escape(line).replace(re.escape(ANYTHING), ".*") + r"\n"
