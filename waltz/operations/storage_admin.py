@@ -15,6 +15,7 @@ from typing import Any
 
 from waltz.metadata.formats import StoreParams
 from waltz.net import RpcConnection, TlsConfig
+from waltz.operations.comparison import RangeSum
 from waltz.operations.replicas import HeldPartition
 from waltz.protocol import UnsupportedByPeer, admin
 from waltz.protocol.records import RecordBatch
@@ -60,6 +61,10 @@ class StorageAdmin:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
     async def partitions(self) -> dict[int, bool]:
@@ -126,6 +131,16 @@ class StorageAdmin:
         )
         records: RecordBatch = answer.records
         return records
+
+    async def range_checksum(self, partition: int, first_id: int, last_id: int) -> RangeSum:
+        """Return the sum of the records from first to last id, or of as many as one request does.
+
+        Raises UnsupportedByPeer.
+        """
+        answer = await self._connection.call(
+            lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id)
+        )
+        return RangeSum(answer.last_id, answer.num_bytes, answer.checksum & 0xFFFF_FFFF)
 
     async def metrics(self) -> dict[str, Any]:
         """Return the storage's metrics in their bean form (behaviour.md section 13)."""

@@ -1,0 +1,152 @@
+"""Comparing replicas by checksums: the first difference is found, and being behind is none."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz.operations.comparison import Compared, Comparison, RangeSum
+from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
+from waltz_storage.segment_format import SegmentEncoder
+
+
+def record(transaction_id: int, data: bytes) -> Record:
+    return Record(transaction_id, ReqId(1, 2, 3, transaction_id), 4, data, checksum(data))
+
+
+class Replica:
+    """A replica that sums up what it holds, but at most ``most`` records at once."""
+
+    def __init__(self, log: list[bytes], most: int) -> None:
+        self.log = log
+        self.most = most
+
+    def sum(self, first_id: int, last_id: int) -> RangeSum:
+        last_id = min(last_id, first_id + self.most - 1, len(self.log) - 1)
+        records = [record(i, self.log[i]) for i in range(first_id, last_id + 1)]
+        return RangeSum(first_id - 1).plus(RecordBatch.of(records))
+
+
+def compare(
+    replicas: dict[str, Replica], last_id: int, *, first_id: int = 0, slice_ids: int = 7
+) -> tuple[Compared, int]:
+    """Return the result, and how many questions it took."""
+    limits: dict[str, int | str] = dict.fromkeys(replicas, last_id)
+    comparison = Comparison(limits, last_id, first_id=first_id, slice_ids=slice_ids)
+    questions = 0
+    while (asked := comparison.ask) is not None:
+        questions += 1
+        assert questions < 1000
+        assert asked[0] <= asked[1] <= last_id
+        assert asked[1] - asked[0] < slice_ids
+        comparison.answered({s: replicas[s].sum(*asked) for s in comparison.storages})
+    return comparison.result, questions
+
+
+logs = st.integers(1, 40).flatmap(
+    lambda size: st.lists(st.binary(max_size=3), min_size=size, max_size=size)
+)
+
+
+@given(
+    logs,
+    st.lists(
+        st.tuples(st.integers(0, 45), st.integers(0, 60), st.integers(1, 20)),
+        min_size=2,
+        max_size=4,
+    ),
+    st.integers(0, 10),
+    st.integers(1, 20),
+)
+def test_the_first_difference_is_found(
+    log: list[bytes], shapes: list[tuple[int, int, int]], first_id: int, slice_ids: int
+) -> None:
+    replicas = {}
+    last_id = len(log) - 1
+    for number, (end, flipped, most) in enumerate(shapes):
+        held = log[:end]
+        if flipped < len(held):
+            held[flipped] += b"!%d" % number
+        replicas[f"s{number}"] = Replica(held, most)
+    found, _ = compare(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
+    expected = None
+    for i in range(first_id, last_id + 1):
+        versions: dict[bytes, set[str]] = {}
+        for name, replica in replicas.items():
+            if i < len(replica.log):
+                versions.setdefault(replica.log[i], set()).add(name)
+        if len(versions) > 1:
+            expected = i, {frozenset(names) for names in versions.values()}
+            break
+    if expected is None:
+        assert found.difference is None
+        assert found.is_sound
+    else:
+        assert found.difference is not None
+        assert (found.difference.transaction_id, set(found.difference.versions)) == expected
+
+
+def test_the_majority_comes_first() -> None:
+    log = [b"x"] * 100
+    bad = [*log[:63], b"y", *log[64:]]
+    replicas = {"a": Replica(bad, 100), "b": Replica(log, 100), "c": Replica(log, 100)}
+    found, questions = compare(replicas, 99, slice_ids=50)
+    assert found.difference is not None
+    assert found.difference.transaction_id == 63
+    assert found.difference.versions == (frozenset({"b", "c"}), frozenset({"a"}))
+    assert questions < 10
+    assert not found.is_sound
+
+
+def test_a_replica_that_is_behind_is_said_to_be_and_the_others_go_on() -> None:
+    log = [b"%d" % i for i in range(100)]
+    bad = [*log[:80], b"y", *log[81:]]
+    replicas = {"a": Replica(log[:30], 100), "b": Replica(log, 100), "c": Replica(bad, 100)}
+    found, _ = compare(replicas, 99)
+    assert found.ends == {"a": 29}
+    assert found.difference is not None
+    assert found.difference.transaction_id == 80
+
+
+def test_one_that_cannot_be_read_is_left_out_and_reported() -> None:
+    comparison = Comparison({"a": 5, "b": 5, "c": 5, "d": "it is down"}, 5)
+    assert comparison.ask == (0, 5)
+    comparison.answered({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9), "c": "damaged"})
+    assert comparison.ask == (0, 5)
+    comparison.answered({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9)})
+    assert comparison.ask is None
+    found = comparison.result
+    assert found.problems == {"c": "damaged", "d": "it is down"}
+    assert found.difference is None
+    assert not found.is_sound
+
+
+def test_one_that_differs_and_then_cannot_be_read_ends_nothing_for_the_others() -> None:
+    comparison = Comparison(dict.fromkeys("abc", 9), 9, slice_ids=5)
+    same, other = RangeSum(4, 9, 9), RangeSum(4, 9, 8)
+    comparison.answered({"a": same, "b": same, "c": other})
+    assert comparison.ask == (0, 2)
+    comparison.answered({"a": RangeSum(2, 5, 5), "b": RangeSum(2, 5, 5), "c": "damaged"})
+    while (asked := comparison.ask) is not None:
+        last_asked = asked[1]
+        comparison.answered({storage: RangeSum(asked[1], 1, 1) for storage in "ab"})
+    assert last_asked == 9
+    assert comparison.result.difference is None
+    assert comparison.result.problems == {"c": "damaged"}
+
+
+def test_nothing_is_asked_of_an_empty_log_or_of_a_single_replica() -> None:
+    assert Comparison({"a": -1, "b": -1}, -1).ask is None
+    assert Comparison({"a": 9}, 9).ask is None
+
+
+def test_a_sum_is_of_the_records_as_they_are_on_disk() -> None:
+    records = [record(i, b"d" * i) for i in range(5)]
+    whole = RangeSum(-1).plus(RecordBatch.of(records))
+    assert whole == RangeSum(-1).plus(RecordBatch.of(records[:2])).plus(RecordBatch.of(records[2:]))
+    segment = SegmentEncoder(0, 0, 1 << 20)
+    segment.add(RecordBatch.of(records).wire, 0, len(records))
+    on_disk = b"".join(segment.parts)
+    assert whole == RangeSum(4, len(on_disk), crc32(on_disk))
