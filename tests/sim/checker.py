@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tests.sim.promises import Promise, Violation
-from tests.sim.storage_node import StorageNode
+from tests.sim.replica import Replica
 from waltz.client.codec import FeedRecord
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
@@ -38,7 +38,7 @@ class Op:
 class Checker:
     """Collects what everybody saw of one partition's log."""
 
-    def __init__(self, storages: Mapping[str, StorageNode], *, reads_replicas: bool) -> None:
+    def __init__(self, replicas: Mapping[str, Replica], *, reads_replicas: bool) -> None:
         """With ``reads_replicas``, what a quorum holds is read from its disks at each commit."""
         self.log: dict[int, tuple[int, int, int]] = {}
         self.read: dict[int, bytes] = {}
@@ -49,7 +49,7 @@ class Checker:
         self._opened: dict[int, int] = {}
         self._content: list[tuple[bytes, bytes]] = []
         """What is committed: request ids, and the rest of the records."""
-        self._storages = storages
+        self._replicas = replicas
         self._reads_replicas = reads_replicas
 
     def fed(self, who: str, records: Iterable[FeedRecord]) -> None:
@@ -137,11 +137,7 @@ class Checker:
         counted = set(replicas)
         if written.session_id == session_id:
             counted = {n for n, s in written.replicas.items() if s.closing_mark == UNRESOLVED}
-        holding = sorted(
-            name
-            for name in counted
-            if (log := self._storages[name].log) is None or log.max_id >= mark
-        )
+        holding = sorted(name for name in counted if self._replicas[name].may_have_held(mark))
         if len(holding) < len(replicas) // 2 + 1:
             raise Violation(
                 Promise.DURABLE,
@@ -150,7 +146,7 @@ class Checker:
         self.mark = max(mark, self.mark)
         if self._reads_replicas:
             for name in holding:
-                if mark - self._storages[name].verified >= _READ_AT_ONCE:
+                if mark - self._replicas[name].verified >= _READ_AT_ONCE:
                     self._read_replica(name, mark)
 
     def at_rest(self, logs: Mapping[str, list[Record]], checksums: Collection[int]) -> None:
@@ -178,12 +174,12 @@ class Checker:
 
     def _read_replica(self, name: str, mark: int) -> None:
         """Compare what a replica holds up to ``mark`` and was not read yet with the others."""
-        storage, content = self._storages[name], self._content
-        log = storage.log
-        while log is not None and storage.verified < mark:
-            first = storage.verified + 1
+        replica, content = self._replicas[name], self._content
+        log = replica.log
+        while log is not None and replica.verified < min(mark, log.max_id):
+            first = replica.verified + 1
             try:
-                batch = log.read(first, mark - storage.verified, 1 << 20)
+                batch = log.read(first, mark - replica.verified, 1 << 20)
             except PartitionDamaged as damaged:
                 raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
             for transaction_id, req_id, rest in batch.parts():
@@ -194,7 +190,7 @@ class Checker:
                         Promise.SAME,
                         f"{name} holds another {transaction_id} than the others of its quorum",
                     )
-            storage.verified += batch.count
+            replica.verified += batch.count
 
     def _must_be_open(self, op: Op) -> None:
         if op.committed_as is not None or op.denied:

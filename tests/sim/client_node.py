@@ -11,13 +11,12 @@ from tests.sim.metadata import Metadata
 from tests.sim.network import Channel
 from tests.sim.promises import Promise, Violation
 from tests.sim.server_node import ServerNode
-from tests.sim.storage_node import PARTITION
 from tests.sim.story import Story
 from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
 from waltz.client.codec import FeedRecord, FeedRun, parse
 from waltz.client.feed import PartitionFeed
 from waltz.client.mount import RequestIds
-from waltz.client.questions import PartitionQuestions
+from waltz.client.questions import Data, PartitionQuestions
 from waltz.protocol import FrameDecoder, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_server import Message
@@ -29,6 +28,9 @@ LONG_WAIT_SECONDS = 0.5
 QUESTION_SECONDS = 0.02
 LOCKS = 12
 
+Surroundings = tuple[Clock, Mapping[str, ServerNode], Metadata, Checker, Story]
+"""Whom and what a client meets."""
+
 
 class _Connected:
     """What an appending client and a reader share: being connected to the partition's owner."""
@@ -38,22 +40,17 @@ class _Connected:
     def __init__(
         self,
         name: str,
-        clock: Clock,
-        servers: Mapping[str, ServerNode],
-        metadata: Metadata,
-        story: Story,
+        surroundings: Surroundings,
     ) -> None:
         self.name = name
-        self.clock = clock
-        self._servers = servers
-        self._story = story
+        self.clock, self._servers, metadata, self._checker, self._story = surroundings
         self._channel: Channel | None = None
         self._decoder = FrameDecoder(CLIENT_SERVER)
         self._connection_seq = 0
         self._owner, self._generation = metadata.owner, metadata.generation
         metadata.watch_owner(name, self._owner_changed)
-        clock.after(0.0, self._connect)
-        clock.after(TICK_SECONDS, self._tick)
+        self.clock.after(0.0, self._connect)
+        self.clock.after(TICK_SECONDS, self._tick)
 
     def received(self, channel: Channel, message: bytes) -> None:
         if channel is not self._channel:
@@ -155,22 +152,18 @@ class Appender(_Connected):
     def __init__(
         self,
         client_id: int,
-        clock: Clock,
+        partition: int,
         random: Random,
-        servers: Mapping[str, ServerNode],
-        metadata: Metadata,
-        checker: Checker,
-        story: Story,
+        surroundings: Surroundings,
     ) -> None:
         self._random = random
-        self._checker = checker
         self._number = 0
         self.open = 0
         self.stopped = False
         self._client_id = client_id
-        ids = RequestIds(client_id, PARTITION)
+        ids = RequestIds(client_id, partition)
         self.core: PartitionAppends = PartitionAppends(ids, -1, LONG_WAIT_SECONDS)
-        super().__init__(f"client{client_id}", clock, servers, metadata, story)
+        super().__init__(f"client{client_id}", surroundings)
         for _ in range(random.choice((1, 4, 8))):
             self._later()
 
@@ -241,20 +234,16 @@ class Reader(_Connected):
     def __init__(
         self,
         client_id: int,
-        clock: Clock,
+        partition: int,
         random: Random,
-        servers: Mapping[str, ServerNode],
-        metadata: Metadata,
-        checker: Checker,
-        story: Story,
+        surroundings: Surroundings,
     ) -> None:
         self._random = random
-        self._checker = checker
-        ids = RequestIds(client_id, PARTITION)
+        ids = RequestIds(client_id, partition)
         self.core: PartitionFeed = PartitionFeed(ids, -1)
         self.questions = PartitionQuestions(ids)
-        super().__init__(f"reader{client_id}", clock, servers, metadata, story)
-        clock.after(QUESTION_SECONDS, self._ask)
+        super().__init__(f"reader{client_id}", surroundings)
+        self.clock.after(QUESTION_SECONDS, self._ask)
 
     @property
     def position(self) -> int:
@@ -273,7 +262,7 @@ class Reader(_Connected):
 
     def attach(self) -> None:
         super().attach()
-        self.questions.attach(self._generation)
+        self.questions.attach(self._generation, 4)
 
     def detach(self) -> None:
         super().detach()
@@ -295,6 +284,6 @@ class Reader(_Connected):
         self.questions.tick(self.clock.now)
         if self.position >= 0 and len(self.questions) < 3:
             wanted = self._random.randint(0, self.position)
-            self.questions.ask_data(wanted, wanted)
+            self.questions.ask(wanted, Data(wanted))
         self.settle()
         self.clock.after(QUESTION_SECONDS, self._ask)

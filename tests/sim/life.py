@@ -7,20 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.sim.checker import Checker
-from tests.sim.client_node import Appender, Reader
 from tests.sim.clock import Clock
 from tests.sim.faults import Faults
-from tests.sim.metadata import Metadata
 from tests.sim.network import Network
+from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
-from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
-from waltz.protocol import Record
 from waltz_server.recovery import Case
-from waltz_storage.errors import PartitionDamaged
-from waltz_storage.log import PartitionLog
 
 APPENDS = 1000
 FAULTS = 6
@@ -59,7 +53,7 @@ class Result:
 
 
 class Life:
-    """A cluster with its storages, servers and clients."""
+    """A cluster: storages, and one or two partitions with servers and clients of their own."""
 
     def __init__(self, seed: int, *, rot: bool = False, detailed: bool = False) -> None:
         self.seed = seed
@@ -67,35 +61,41 @@ class Life:
         self.clock = Clock()
         self.story = Story(self.clock, detailed)
         self.network = Network(self.clock, self._stream(), self.story)
-        self.metadata = Metadata(self.clock, self._stream(), self.story)
         copies = self.random.choice((3, 3, 5))
-        self.storages = self._make_storages(copies + 2, self.random.choice(SEGMENT_BYTES))
-        self.checker = Checker(self.storages, reads_replicas=not rot)
-        self.shape = settings(self.random)
-        self.servers = self._make_servers(self.random.choice((2, 3)))
-        for storage in self.storages.values():
-            storage.start()
-        for server in self.servers.values():
-            server.start()
-        self.metadata.assign(tuple(self.storages)[:copies])
-        cluster = (self.storages, self.servers, self.network, self.metadata)
-        self.faults = Faults(self.clock, self._stream(), cluster, self.story, rot)
-        self.faults.start()
-        self.appenders = [
-            Appender(
-                i,
+        numbers = range(self.random.choice((1, 1, 2)))
+        self.storages = self._make_storages(copies + 2, len(numbers))
+        self.partitions = [
+            PartitionLife(
+                number,
                 self.clock,
                 self._stream(),
-                self.servers,
-                self.metadata,
-                self.checker,
+                self.network,
+                self.storages,
                 self.story,
+                reads_replicas=not rot,
             )
-            for i in range(1, 4)
+            for number in numbers
         ]
-        self.reader = Reader(
-            9, self.clock, self._stream(), self.servers, self.metadata, self.checker, self.story
+        self.faults = Faults(
+            self.clock,
+            self._stream(),
+            self.network,
+            self.storages,
+            self.partitions,
+            self.story,
+            rot=rot,
         )
+        for storage in self.storages.values():
+            storage.start()
+        for partition in self.partitions:
+            names = tuple(self.storages)[partition.partition :][:copies]
+            partition.metadata.assign(names)
+        self.faults.start()
+
+    @property
+    def committed(self) -> int:
+        """How many appends were committed, as far as their clients know."""
+        return sum(partition.checker.committed for partition in self.partitions)
 
     def run(self) -> Result:
         """Live it; raises Violation."""
@@ -115,7 +115,7 @@ class Life:
         self._count_branches()
         return Result(
             self.seed,
-            self.checker.committed,
+            self.committed,
             self.story.faults,
             self.clock.events,
             self.clock.now,
@@ -124,96 +124,51 @@ class Life:
 
     def state(self) -> str:
         """Describe the cluster, for people."""
-        parts = [f"owner {self.metadata.owner} generation {self.metadata.generation}"]
-        parts.append(f"replicas {', '.join(self.metadata.replicas)}")
-        for name, storage in self.storages.items():
-            state = f"ends at {storage.log.max_id}" if storage.log else "serves nothing"
-            parts.append(f"{name} {state if storage.up else 'is down'}")
-        for server in self.servers.values():
-            if server.core is not None:
-                store = server.core.store
-                active = ", ".join(sorted(store.active_replicas)) or "nobody"
-                parts.append(
-                    f"{server.name} is at {server.core.high_water_mark}, session "
-                    f"{store.session_id} with {active}"
-                )
-        parts += (f"{a.name} {a.open} open, {a.core.mount.phase.value}" for a in self.appenders)
-        parts.append(f"{self.reader.name} at {self.reader.position}")
-        return "; ".join(parts)
+        down = [name for name, storage in self.storages.items() if not storage.up]
+        parts = [f"down: {', '.join(down)}"] if down else []
+        return "\n".join(parts + [partition.state() for partition in self.partitions])
 
     def _live(self) -> None:
         if not self.clock.run(self._has_lived, DEADLINE_SECONDS):
-            raise Violation(
-                Promise.ALIVE, f"only {self.checker.committed} committed: {self.state()}"
-            )
+            raise Violation(Promise.ALIVE, f"only {self.committed} committed: {self.state()}")
         self.story.tell("life", "faults and appends end")
-        for appender in self.appenders:
-            appender.stopped = True
+        for partition in self.partitions:
+            partition.stop()
         self.faults.stop()
         if not self.clock.run(self._is_quiet, self.clock.now + FINISH_SECONDS):
             raise Violation(Promise.ALIVE, f"it does not come to rest: {self.state()}")
-        logs = self._logs()
-        self.checker.at_rest(logs, [self._log(name).checksum() for name in logs])
+        for partition in self.partitions:
+            partition.check_at_rest()
 
     def _has_lived(self) -> bool:
-        return self.checker.committed >= APPENDS and self.story.faults >= FAULTS
+        return self.committed >= APPENDS and self.story.faults >= FAULTS
 
     def _stream(self) -> Random:
         """Return a source of its own for each part, so that parts do not disturb each other."""
         return Random(self.random.getrandbits(64))
 
-    def _make_storages(self, number: int, segment_bytes: int) -> dict[str, StorageNode]:
+    def _make_storages(self, number: int, partitions: int) -> dict[str, StorageNode]:
+        segment_bytes = self.random.choice(SEGMENT_BYTES)
         return {
             name: StorageNode(
-                name, self.clock, self._stream(), self.network, self.story, segment_bytes
+                name,
+                self.clock,
+                self._stream(),
+                self.network,
+                self.story,
+                segment_bytes,
+                partitions,
             )
             for name in (f"storage{i}:1" for i in range(number))
         }
 
-    def _make_servers(self, number: int) -> dict[str, ServerNode]:
-        world = (self.clock, self._stream(), self.network, self.metadata, self.checker)
-        return {
-            name: ServerNode(name, world, self.storages, self.story, self.shape)
-            for name in (f"server{i}" for i in range(number))
-        }
-
-    # ---- the end
-
     def _is_quiet(self) -> bool:
-        if any(appender.open for appender in self.appenders):
-            return False
-        core = self.servers[self.metadata.owner].core
-        if core is None or core.high_water_mark is None:
-            return False
-        if core.store.active_replicas != frozenset(self.metadata.replicas):
-            return False
-        mark = core.high_water_mark
-        if self.reader.position != mark:
-            return False
-        logs = [self.storages[name].log for name in self.metadata.replicas]
-        return all(log is not None and log.max_id == mark for log in logs)
-
-    def _log(self, name: str) -> PartitionLog:
-        log = self.storages[name].log
-        assert log is not None
-        return log
-
-    def _logs(self) -> dict[str, list[Record]]:
-        logs = {}
-        for name in self.metadata.replicas:
-            log = self._log(name)
-            records: list[Record] = []
-            try:
-                while log.max_id >= len(records):
-                    records += log.read(len(records), 1000, 1 << 30)
-            except PartitionDamaged as damaged:
-                raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
-            logs[name] = records
-        return logs
+        return all(partition.is_quiet() for partition in self.partitions)
 
     def _count_branches(self) -> None:
         """Count what the servers noted, and which branches their recoveries took."""
-        for note in self.story.notes(list(self.servers)):
+        servers = [name for partition in self.partitions for name in partition.servers]
+        for note in self.story.notes(servers):
             for phrase, name in _NOTED.items():
                 self.story.counters[name] += note.count(phrase)
 
@@ -232,7 +187,7 @@ def live(seed: int, *, rot: bool = False) -> Result:
             life.story.counters[f"rot: a life that broke: {violation.promise.value}"] += 1
         return Result(
             seed,
-            life.checker.committed,
+            life.committed,
             life.story.faults,
             life.clock.events,
             life.clock.now,

@@ -23,7 +23,8 @@ OnReplicas = Callable[[tuple[str, ...]], None]
 class Metadata:
     """The znodes of one partition."""
 
-    def __init__(self, clock: Clock, random: Random, story: Story) -> None:
+    def __init__(self, partition: int, clock: Clock, random: Random, story: Story) -> None:
+        self.name = f"metadata{partition}"
         self.value: PartitionMetadata = NEW_PARTITION
         self.version = 0
         self.owner = ""
@@ -82,9 +83,9 @@ class Metadata:
             assert new.session_id >= self.value.session_id, "session ids only grow"
             self.value = new
             self.version += 1
-            self._story.tell("metadata", f"written: {_brief(new)}")
+            self._story.tell(self.name, f"written: {_brief(new)}")
             if silent:
-                self._story.fault("metadata", "metadata written, answer lost")
+                self._story.fault(self.name, "metadata written, answer lost")
                 self._reply(failed, "no answer, but it was done")
             else:
                 self._reply(done, self.version)
@@ -95,14 +96,14 @@ class Metadata:
         """Make ``owner`` the partition's server, in a new generation."""
         self.owner = owner
         self.generation += 1
-        self._story.tell("metadata", f"{owner} owns the partition, generation {self.generation}")
+        self._story.tell(self.name, f"{owner} owns the partition, generation {self.generation}")
         for who, tell in self._on_owner:
             self._clock.after(self._news_delay(), self._tell_owner, who, tell)
 
     def assign(self, replicas: tuple[str, ...]) -> None:
         """Change the partition's replicas."""
         self.replicas = replicas
-        self._story.tell("metadata", f"replicas are {', '.join(replicas)}")
+        self._story.tell(self.name, f"replicas are {', '.join(replicas)}")
         for tell in self._on_replicas:
             self._clock.after(self._news_delay(), self._tell_replicas, tell)
 

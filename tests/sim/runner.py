@@ -56,6 +56,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: generation refused",
     "server: replica assignment changed",
     "server: session did not open",
+    "storage: a round of several partitions",
 )
 """What the default seeds must show at least once: every fault, every branch of the rules."""
 
@@ -113,7 +114,10 @@ def replay(seed: int, *, rot: bool) -> str:
         end = f"every promise was kept: {result.committed} committed, {result.faults} faults"
     except Violation as violation:
         end = f"BROKEN: {violation.promise.value}\n{violation}\n{life.state()}"
-    shape = f"seed {seed}: {len(life.servers)} servers, {len(life.storages)} storages, {life.shape}"
+    shape = f"seed {seed}: {len(life.storages)} storages"
+    for partition in life.partitions:
+        shape += f"\npartition {partition.partition}: {len(partition.servers)} servers, "
+        shape += str(partition.shape)
     return f"{shape}\n{life.story.recount(life.clock.now, _DETAIL_SECONDS)}\n\n{end}"
 
 

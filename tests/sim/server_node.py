@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ from tests.sim.checker import Checker
 from tests.sim.clock import Clock
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel, Network
-from tests.sim.storage_node import PARTITION, StorageNode
+from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.protocol import FrameDecoder
 from waltz.protocol import client_server as cs
@@ -111,17 +112,19 @@ class _ClientEnd:
 
 
 class ServerNode:
-    """One process: at most one partition, and the clients connected to it."""
+    """One process: at most one partition, ``partition``, and the clients connected to it."""
 
     def __init__(
         self,
         name: str,
+        partition: int,
         world: tuple[Clock, Random, Network, Metadata, Checker],
-        storages: dict[str, StorageNode],
+        storages: Mapping[str, StorageNode],
         story: Story,
         settings: PartitionSettings,
     ) -> None:
         self.name = name
+        self._partition = partition
         self.up = False
         self.life = 0
         self.starts = 0
@@ -230,7 +233,7 @@ class ServerNode:
             return
         self._story.tell(self.name, f"hears that it owns the partition, generation {generation}")
         if self._core is None:
-            self._core = Partition(PARTITION, self._settings, DataCache(1 << 20))
+            self._core = Partition(self._partition, self._settings, DataCache(1 << 20))
             self._core.set_replicas(self._metadata.replicas)
         self._core.set_generation(generation)
         self._settle()

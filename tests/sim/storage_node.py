@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from functools import partial
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from tests.faultdisk import UNLIMITED, FaultDisk
 from tests.inline_engine import arrival
 from tests.sim.clock import Clock
+from tests.sim.engine_pace import LateFlushes, LateTasks
 from tests.sim.network import Channel, Network
 from tests.sim.promises import Promise, Violation
+from tests.sim.replica import Replica
 from tests.sim.story import Story
 from waltz.protocol import storage as st
 from waltz_storage.directory import StorageDirectory
-from waltz_storage.durability import RoundPart, T
 from waltz_storage.engine import Arrival, Engine
 from waltz_storage.errors import DiskFailed, RequestRefused
-from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog
+from waltz_storage.log import OUT_OF_ORDER, LogOptions
 
 KEY = uuid.UUID(int=0x5EED)
-PARTITION = 0
-FLUSH_SECONDS = 0.001
-TASK_SECONDS = 0.0002
+WAKE_SECONDS = 0.0001
+"""How long the engine's thread sleeps on: what arrives meanwhile is done together."""
+
 RESTART_SECONDS = 0.2
 CRASHES_AGAIN = 0.1
 """Share of the starts in which power is lost once more."""
@@ -46,14 +45,12 @@ class StorageNode:
         network: Network,
         story: Story,
         segment_bytes: int,
+        partitions: int,
     ) -> None:
         self.name = name
         self.disk = FaultDisk()
         self.up = False
-        self.verified = -1
-        """Up to where the checker has compared the log with that of others."""
-        self._bound = -1
-        """The log cannot go further: what was cut, and what came after it."""
+        self.replicas = tuple(Replica(name, p, lambda: self._directory) for p in range(partitions))
         self._clock = clock
         self._random = random
         self._network = network
@@ -65,29 +62,17 @@ class StorageNode:
         self._healed = False
         self._directory: StorageDirectory | None = None
         self._engine: Engine | None = None
+        self._flushes = LateFlushes(self._later, story)
         self._news: list[Arrival] = []
+        self._waking = False
         self._refused: set[Channel] = set()
         """Connections on which an append was refused."""
-        self._snapshot: tuple[FaultDisk, int] | None = None
-
-    @property
-    def log(self) -> PartitionLog | None:
-        """The open log, None while the node is down or refuses its partition."""
-        if self._directory is None or PARTITION not in self._directory.partitions:
-            return None
-        return self._directory.partitions[PARTITION].log
-
-    @property
-    def session_id(self) -> int:
-        """The persisted session, -1 while the node is down or refuses its partition."""
-        if self._directory is None or PARTITION not in self._directory.partitions:
-            return -1
-        return self._directory.partitions[PARTITION].info.session_id
+        self._snapshot: tuple[FaultDisk, list[int]] | None = None
 
     # ---- process
 
     def start(self) -> None:
-        """Open the directory, with recovery; a partition that is missing gets assigned."""
+        """Open the directory, with recovery; partitions that are missing get assigned."""
         if self.up:
             return
         self.disk.failing_flush = 0
@@ -96,6 +81,10 @@ class StorageNode:
         self.up = True
         self._life += 1
         self._guarded(self._life, self._open)
+
+    def start_later(self) -> None:
+        """Start after a while."""
+        self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
 
     def heal(self) -> None:
         """Come back, with space and without further faults."""
@@ -117,6 +106,7 @@ class StorageNode:
         self._life += 1
         self._directory = self._engine = None
         self._news.clear()
+        self._waking = False
         self._refused.clear()
         self.disk = self.disk.crashed(self._random) if power else self.disk.restarted()
         self._network.cut_node(self.name)
@@ -128,21 +118,23 @@ class StorageNode:
         assert not self.up
         self._story.fault(self.name, "disk emptied")
         self.disk = FaultDisk()
-        self.verified = self._bound = -1
+        for replica in self.replicas:
+            replica.reset(-1)
 
     def take_snapshot(self) -> None:
         """Remember the disk as it is; only while down."""
         assert not self.up
-        self._snapshot = (self.disk.restarted(), self._bound)
+        self._snapshot = (self.disk.restarted(), [replica.bound for replica in self.replicas])
 
     def restore_snapshot(self) -> None:
         """Go back to the remembered disk; only while down."""
         assert not self.up
         assert self._snapshot is not None
         self._story.fault(self.name, "old snapshot restored")
-        disk, self._bound = self._snapshot
+        disk, bounds = self._snapshot
         self.disk = disk.restarted()
-        self.verified = -1
+        for replica, bound in zip(self.replicas, bounds, strict=True):
+            replica.reset(bound)
 
     def fail_a_flush(self) -> None:
         """Have one of the next flushes fail."""
@@ -170,10 +162,11 @@ class StorageNode:
 
     def rot(self) -> None:
         """Flip a bit of a file, behind everybody's back."""
-        names = [f"{PARTITION}/{name}" for name in self.disk.names(str(PARTITION))]
+        folder = str(self._random.choice(self.replicas).partition)
+        names = sorted(self.disk.names(folder))
         if not names:
             return
-        path = self._random.choice(sorted(names))
+        path = f"{folder}/{self._random.choice(names)}"
         content = self.disk.content(path)
         place = self._random.randrange(len(content))
         flipped = content[place] ^ 1 << self._random.randrange(8)
@@ -186,11 +179,12 @@ class StorageNode:
         """A request has arrived."""
         if self.up:
             self._story.detail(self.name, "gets {}", message)
-            if isinstance(message, st.AppendRequest) and message.records.count:
-                last_id = message.records.first_id() + message.records.count - 1
-                self._bound = max(self._bound, last_id)
-            come = arrival(message, lambda answer: self._answer(channel, message, answer))
-            self._guarded(self._life, self._step, come)
+            self.replicas[message.partition].asked(message)
+            self._news.append(arrival(message, lambda a: self._answer(channel, message, a)))
+            if not self._waking:
+                self._waking = True
+                delay = self._random.random() * WAKE_SECONDS
+                self._clock.after(delay, self._guarded, self._life, self._wake)
 
     def lost(self, channel: Channel) -> None:
         """A server's connection is gone; what it asked is done all the same."""
@@ -199,9 +193,10 @@ class StorageNode:
         self._story.detail(self.name, "answers {}", answer)
         if isinstance(answer, st.FailureResponse):
             self._check_refusal(channel, request, answer.failure.message or "")
+        elif isinstance(request, st.AppendRequest):
+            self.replicas[request.partition].appended(request)
         elif isinstance(request, st.TruncateRequest):
-            self._bound = answer.transaction_id
-            self.verified = min(self.verified, self._bound)
+            self.replicas[request.partition].cut(answer.transaction_id)
         channel.send(self, answer)
 
     def _check_refusal(self, channel: Channel, request: Any, why: str) -> None:
@@ -217,39 +212,39 @@ class StorageNode:
             self._refused.add(channel)
 
     def _open(self) -> None:
-        directory = StorageDirectory(self.disk, KEY, 1, self._options)
-        try:
-            if not directory.info(PARTITION).assigned:
-                directory.assign(PARTITION)
-        except RequestRefused as refused:
-            self._story.tell(self.name, f"cannot take the partition: {refused}")
-        for reason in directory.refused.values():
+        directory = StorageDirectory(self.disk, KEY, len(self.replicas), self._options)
+        for replica in self.replicas:
+            try:
+                if not directory.info(replica.partition).assigned:
+                    directory.assign(replica.partition)
+            except RequestRefused as refused:
+                self._story.tell(self.name, f"cannot take {replica.partition}: {refused}")
+        for partition, reason in directory.refused.items():
             self._story.counters["storage: partition refused at start"] += 1
-            self._story.tell(self.name, f"refuses the partition: {reason}")
+            self._story.tell(self.name, f"refuses partition {partition}: {reason}")
         self._directory = directory
+        self._flushes = LateFlushes(self._later, self._story)
         self._engine = Engine(
             directory,
-            _LateFlushes(self._later),
-            _LateTasks(self._later),
+            self._flushes,
+            LateTasks(self._later),
             deliver=self._deliver,
             arrive=self._news.append,
             fail=_give_up,
             clock=lambda: self._clock.now,
         )
-        end = self.log.max_id if self.log is not None else -1
-        if end > self._bound:
-            raise Violation(
-                Promise.DURABLE,
-                f"{self.name} finds {end}, although all after {self._bound} was cut",
-            )
-        self.verified = min(self.verified, end)
-        self._story.tell(self.name, f"started, session {self.session_id}, log to {end}")
+        for replica in self.replicas:
+            replica.started()
+            self._story.tell(self.name, f"started, {replica.partition}: {replica.state()}")
 
-    def _step(self, *arrivals: Arrival) -> None:
-        """Have the engine do what has arrived, and what follows from it."""
+    def _wake(self) -> None:
+        self._waking = False
+        self._step()
+
+    def _step(self) -> None:
+        """Have the engine do what has arrived, and what follows from it, unless it is flushing."""
         assert self._engine is not None
-        self._news += arrivals
-        while self._news:
+        while self._news and not self._flushes.busy:
             taken = list(self._news)
             self._news.clear()
             self._engine.step(taken)
@@ -278,43 +273,11 @@ class StorageNode:
         except PowerLost:
             self._story.fault(self.name, "power lost in the middle of a change")
             self._end(power=True)
-        self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
+        self.start_later()
 
     def _deliver(self, answers: list[tuple[Callable[[Any], None], Any]]) -> None:
         for reply, answer in answers:
             reply(answer)
-
-
-Later = Callable[[float, Callable[[], None]], None]
-
-
-class _LateFlushes:
-    """Implements `Durability`: the machine may die between a write and its flush."""
-
-    def __init__(self, later: Later) -> None:
-        self._later = later
-
-    def commit(
-        self, parts: Sequence[RoundPart[T]], settled: Callable[[RoundPart[T]], None]
-    ) -> None:
-        for part in parts:
-            part.log.write(part.staged)
-            self._later(FLUSH_SECONDS, partial(self._flush, part, settled))
-
-    def _flush(self, part: RoundPart[T], settled: Callable[[RoundPart[T]], None]) -> None:
-        part.log.flush(part.staged)
-        settled(part)
-
-
-class _LateTasks(Executor):
-    """Does a task a little later, as a thread would."""
-
-    def __init__(self, later: Later) -> None:
-        self._later = later
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self._later(TASK_SECONDS, lambda: fn(*args, **kwargs))
-        return Future()
 
 
 def _give_up(error: BaseException) -> None:

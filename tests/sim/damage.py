@@ -1,0 +1,101 @@
+"""Which disks may have forgotten what they acknowledged, and how many of them may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tests.sim.partition_life import PartitionLife
+from tests.sim.storage_node import StorageNode
+from waltz.metadata.formats import UNRESOLVED
+
+
+class Damage:
+    """Keeps count of damaged disks: in each partition a quorum of intact replicas must stay."""
+
+    def __init__(
+        self, storages: Mapping[str, StorageNode], partitions: Sequence[PartitionLife]
+    ) -> None:
+        self._storages = storages
+        self._partitions = partitions
+        self._forgetful: set[str] = set()
+        self._rotten: set[str] = set()
+        self._snapshots: dict[str, list[int]] = {}
+        """The sessions of a storage's replicas when its disk was remembered."""
+
+    def may(self, name: str) -> bool:
+        """Whether one more disk may be damaged."""
+        return all(
+            self.intact(partition, set(partition.metadata.replicas), also=name)
+            and partition.metadata.value.replicas
+            for partition in self._partitions
+        )
+
+    def intact(self, partition: PartitionLife, assigned: set[str], *, also: str = "") -> bool:
+        """Whether enough intact replicas would stay if ``assigned`` were a partition's replicas.
+
+        Enough are a quorum of those that are assigned now, and of those that the metadata names;
+        who is not assigned then cannot help. ``also`` counts as damaged.
+        """
+        damaged = self._forgetful | self._rotten | {also}
+        groups = (set(partition.metadata.value.replicas), set(partition.metadata.replicas))
+        return all(
+            not group or len((group & assigned) - damaged) >= len(group) // 2 + 1
+            for group in groups
+        )
+
+    def forgive(self) -> None:
+        """A forgetful replica that took part in a later session is as good as any."""
+        self._forgetful = {n for n in self._forgetful if not all(self._trusted(n))}
+
+    def empty(self, storage: StorageNode) -> None:
+        """Empty a disk; only while its node is down."""
+        storage.wipe()
+        self._rotten.discard(storage.name)
+        self._forgetful.add(storage.name)
+
+    def remember(self, storage: StorageNode, sessions: list[int]) -> None:
+        """Take a snapshot of a disk whose replicas are of ``sessions``; only while down."""
+        storage.take_snapshot()
+        self._snapshots[storage.name] = sessions
+
+    def is_older(self, storage: StorageNode) -> bool:
+        """Whether a disk was remembered before its replicas joined their last sessions.
+
+        Only then can the others know that it has forgotten something.
+        """
+        sessions = self._snapshots.get(storage.name)
+        if sessions is None:
+            return False
+        for partition, taken in zip(self._partitions, sessions, strict=True):
+            entry = partition.metadata.value.replicas.get(storage.name)
+            if entry is None and storage.name not in partition.metadata.replicas:
+                continue
+            if entry is None or taken >= entry.session_id:
+                return False
+        return True
+
+    def set_back(self, storage: StorageNode) -> None:
+        """Restore the remembered disk; only while down."""
+        storage.restore_snapshot()
+        self._forgetful.add(storage.name)
+
+    def rot(self, storage: StorageNode) -> None:
+        """Flip a bit of a disk."""
+        storage.rot()
+        self._rotten.add(storage.name)
+
+    def _trusted(self, name: str) -> list[bool]:
+        """For each partition, whether the last session's metadata vouches for what it holds."""
+        trusted = []
+        for partition in self._partitions:
+            value = partition.metadata.value
+            entry = value.replicas.get(name)
+            session_id = self._storages[name].replicas[partition.partition].session_id
+            trusted.append(
+                entry is None
+                or (
+                    entry.closing_mark == UNRESOLVED
+                    and entry.session_id == value.session_id == session_id
+                )
+            )
+        return trusted

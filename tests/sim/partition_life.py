@@ -1,0 +1,128 @@
+"""One partition in a life: its metadata, servers, clients, and what must hold for its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from tests.sim.checker import Checker
+from tests.sim.client_node import Appender, Reader
+from tests.sim.clock import Clock
+from tests.sim.metadata import Metadata
+from tests.sim.network import Network
+from tests.sim.promises import Promise, Violation
+from tests.sim.server_node import ServerNode, settings
+from tests.sim.storage_node import StorageNode
+from tests.sim.story import Story
+from waltz.protocol import Record
+from waltz_storage.errors import PartitionDamaged
+from waltz_storage.log import PartitionLog
+
+APPENDERS = 3
+
+
+class PartitionLife:
+    """Everybody who works on one partition. Only its storages are shared with other partitions.
+
+    With ``reads_replicas``, what a quorum holds is read from its disks at each commit.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        clock: Clock,
+        random: Random,
+        network: Network,
+        storages: Mapping[str, StorageNode],
+        story: Story,
+        *,
+        reads_replicas: bool,
+    ) -> None:
+        self.partition = partition
+        self.replicas = {name: s.replicas[partition] for name, s in storages.items()}
+        self.metadata = Metadata(partition, clock, _stream(random), story)
+        self.checker = Checker(self.replicas, reads_replicas=reads_replicas)
+        self.shape = settings(random)
+        world = (clock, _stream(random), network, self.metadata, self.checker)
+        first = 10 * partition
+        self.servers = {
+            name: ServerNode(name, partition, world, storages, story, self.shape)
+            for name in (f"server{first + i}" for i in range(random.choice((2, 3))))
+        }
+        for server in self.servers.values():
+            server.start()
+        surroundings = (clock, self.servers, self.metadata, self.checker, story)
+        self.appenders = [
+            Appender(first + i, partition, _stream(random), surroundings)
+            for i in range(1, APPENDERS + 1)
+        ]
+        self.reader = Reader(first + 9, partition, _stream(random), surroundings)
+
+    def stop(self) -> None:
+        """Begin no further append."""
+        for appender in self.appenders:
+            appender.stopped = True
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is left to be done."""
+        if any(appender.open for appender in self.appenders):
+            return False
+        core = self.servers[self.metadata.owner].core
+        if core is None or core.high_water_mark is None:
+            return False
+        if core.store.active_replicas != frozenset(self.metadata.replicas):
+            return False
+        mark = core.high_water_mark
+        if self.reader.position != mark:
+            return False
+        logs = [self.replicas[name].log for name in self.metadata.replicas]
+        return all(log is not None and log.max_id == mark for log in logs)
+
+    def check_at_rest(self) -> None:
+        """Compare all replicas with each other and with what was promised; raises Violation."""
+        logs = {name: self._log(name) for name in self.metadata.replicas}
+        self.checker.at_rest(
+            {name: _read(name, log) for name, log in logs.items()},
+            [log.checksum() for log in logs.values()],
+        )
+
+    def state(self) -> str:
+        """Describe it, for people."""
+        parts = [
+            f"partition {self.partition}: owner {self.metadata.owner} "
+            f"generation {self.metadata.generation}",
+            f"replicas {', '.join(self.metadata.replicas)}",
+        ]
+        parts += (f"{name} {replica.state()}" for name, replica in self.replicas.items())
+        for server in self.servers.values():
+            if server.core is not None:
+                store = server.core.store
+                active = ", ".join(sorted(store.active_replicas)) or "nobody"
+                parts.append(
+                    f"{server.name} is at {server.core.high_water_mark}, session "
+                    f"{store.session_id} with {active}"
+                )
+        parts += (f"{a.name} {a.open} open, {a.core.mount.phase.value}" for a in self.appenders)
+        parts.append(f"{self.reader.name} at {self.reader.position}")
+        return "; ".join(parts)
+
+    def _log(self, name: str) -> PartitionLog:
+        log = self.replicas[name].log
+        assert log is not None
+        return log
+
+
+def _read(name: str, log: PartitionLog) -> list[Record]:
+    """Return all that a replica holds; raises Violation if it cannot be read."""
+    records: list[Record] = []
+    try:
+        while log.max_id >= len(records):
+            records += log.read(len(records), 1000, 1 << 30)
+    except PartitionDamaged as damaged:
+        raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
+    return records
+
+
+def _stream(random: Random) -> Random:
+    """Return a source of its own for each part, so that parts do not disturb each other."""
+    return Random(random.getrandbits(64))
