@@ -1,8 +1,14 @@
 """The command ``waltz``: verbs grouped by noun.
 
-`app` puts it together; `cluster`, `storage`, `log` and `local` have the verbs of one noun each.
-`rows` and `transactions` are pure: what is shown to people. What they type is in `waltz.ranges`.
-`options`, `output` and `running` are what all verbs share.
+`app` puts it together. The verbs of a noun are in the module of its name: `local`, `cluster`,
+`server`, `storage` (with `storage_partitions`, `storage_replicas`), `log` (with `log_export`,
+`log_import`), `client`, `perf`, `disk`, `config`, `top`.
+
+* What is shown is pure: `rows`, and `cluster_rows` and so on; `transactions`. `output` shows it
+* All verbs share `options`, `cluster_options` (which cluster), `running`, `progress`
+* They reach a cluster by `admin_access`, `client_access`, `load`
+* Files of storages: `stopped_storage` and `dry_disk` read them, `segment_check` judges (pure)
+* Exported logs: `archive` (pure), `archive_files`, `import_record`; `validation` (pure)
 """
 
 from waltz.cli.app import main

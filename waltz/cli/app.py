@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz.cli import client, cluster, config, disk, local, log, perf, server, storage
+from waltz.cli import client, cluster, config, disk, local, log, perf, server, storage, top
 from waltz.cli.options import examples
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(client.app, name="client")
 app.add_typer(perf.app, name="perf")
 app.add_typer(disk.app, name="disk")
 app.add_typer(config.app, name="config")
+app.add_typer(top.app)
 
 
 def main() -> None:

@@ -1,0 +1,90 @@
+"""What top shows: rates, lag and recoveries, from two looks at a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from waltz.cli.top_rows import top
+from waltz.metadata.admin import assign_everything
+from waltz.metadata.formats import (
+    UNRESOLVED,
+    OwnedPartition,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaState,
+    ServerDescriptor,
+)
+from waltz.metadata.recipe import Member, View
+from waltz.operations import HeldPartition
+from waltz.operations.sample import (
+    Sample,
+    ServerSample,
+    StorageSample,
+    rate,
+    sessions_since,
+)
+
+MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
+ASSIGNMENT = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 7),)})
+VIEW = View(ASSIGNMENT, 1, 1, (Member("s_0", 1, ServerDescriptor(3, "host", 99)),))
+
+
+def held(partition: int, max_id: int | None, *, on: bool = True) -> HeldPartition:
+    return HeldPartition(partition, 4, 0, 0, max_id, 1_500_000, readable=on, writable=on)
+
+
+def sample(at: float, mark: int | None, session: int = 4) -> Sample:
+    replicas = {"a:1": ReplicaState(session, UNRESOLVED), "b:1": ReplicaState(session - 1, 17)}
+    return Sample(
+        at,
+        2,
+        VIEW,
+        MAPS,
+        {0: PartitionMetadata(7, session, replicas)},
+        {3: ServerSample({0: mark})},
+        {"a:1": StorageSample({0: held(0, 100)}), "b:1": StorageSample({0: held(0, 60)})},
+    )
+
+
+def test_rates_need_two_marks() -> None:
+    first, later = sample(10.0, 100), sample(12.0, 150)
+    assert rate(first, later, 0) == 25.0
+    assert rate(None, later, 0) is None
+    assert rate(later, later, 0) is None
+    assert rate(sample(10.0, None), later, 0) is None
+    assert rate(first, later, 1) is None
+
+
+def test_every_session_is_a_recovery() -> None:
+    assert sessions_since(sample(1.0, 0, session=4), sample(2.0, 0, session=6), 0) == 2
+    assert sessions_since(replace(sample(1.0, 0), metadata={}), sample(2.0, 0, session=0), 0) == 1
+    assert sessions_since(sample(1.0, 0), sample(2.0, 0), 1) == 0
+
+
+def test_what_is_shown() -> None:
+    first, now = sample(10.0, 80, session=3), sample(12.0, 110)
+    shown = top(first, first, now)
+    assert (shown.value["transactions_per_second"], shown.value["recoveries"]) == (15.0, 1)
+    served, lost = shown.value["partitions"]
+    assert (served["server"], served["generation"], served["session"]) == (3, 7, 4)
+    assert served["replicas"] == [
+        {"storage": "a:1", "in_session": True, "available": True, "lag": 10},
+        {"storage": "b:1", "in_session": False, "available": True, "lag": 50},
+    ]
+    assert (lost["server"], lost["high_water_mark"]) == (None, None)
+    assert shown.value["servers"][0]["transactions_per_second"] == 15.0
+    assert shown.value["storages"][1]["lag"] == 50
+    _, partitions, _, storages = shown.tables
+    assert partitions.cells[0][-1] == "b:1: recovering"
+    assert storages.cells[0][-2] == "1.5"
+
+
+def test_what_does_not_answer() -> None:
+    silent = {"a:1": StorageSample({0: held(0, None, on=False)}), "b:1": StorageSample(problem="x")}
+    now = replace(sample(1.0, 5), storages=silent, servers={3: ServerSample(problem="y")})
+    shown = top(now, None, now)
+    replicas = shown.value["partitions"][0]["replicas"]
+    assert [(r["available"], r["lag"]) for r in replicas] == [(False, None), (None, None)]
+    assert shown.tables[0].cells[0][-1] == 2
+    assert shown.tables[1].cells[0][-1] == "a:1: off b:1: does not answer"
+    assert shown.value["transactions_per_second"] is None
