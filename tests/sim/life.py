@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,6 +23,9 @@ APPENDS = 1000
 FAULTS = 6
 DEADLINE_SECONDS = 300.0
 FINISH_SECONDS = 120.0
+PATIENCE_SECONDS = 120
+"""Of real time, for a life of less than a second: beyond it, one event never ends."""
+
 SEGMENT_BYTES = (6_000, 24_000)
 
 _NOTED = (
@@ -174,10 +180,11 @@ class Life:
 
 
 def live(seed: int, *, rot: bool = False) -> Result:
-    """Live one seed; a violation is part of the result."""
+    """Live one seed, in a process's main thread; a violation is part of the result."""
     life = Life(seed, rot=rot)
     try:
-        result = life.run()
+        with _bounded():
+            result = life.run()
         if rot:
             result.counters["rot: a life in which every promise was kept"] += 1
         return result
@@ -195,3 +202,19 @@ def live(seed: int, *, rot: bool = False) -> Result:
             violation.promise,
             broken,
         )
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """End a life in which time stands still."""
+
+    def end(*_: object) -> None:
+        raise Violation(Promise.ALIVE, f"still at one event after {PATIENCE_SECONDS} s")
+
+    previous = signal.signal(signal.SIGALRM, end)
+    signal.alarm(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)

@@ -1,6 +1,6 @@
 """Lives many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`.
 
-`--replay SEED` lives one of them again, exactly as it was, and prints its story.
+`--seed N` lives one of them again, exactly as it was; with `--story` it prints what happened.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ COUNTERS_THAT_MUST_OCCUR = (
 
 _ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
 _DETAIL_SECONDS = 0.25
+_ROTTEN = 20
 
 
 @dataclass(slots=True)
@@ -106,9 +107,9 @@ def live_all(
     return outcome
 
 
-def replay(seed: int, *, rot: bool) -> str:
-    """Live a seed again; return its story, with all details of its last moments."""
-    life = Life(seed, rot=rot, detailed=True)
+def replay(seed: int, *, rot: bool, story: bool) -> str:
+    """Live a seed again; return how it ended, after its story with all details of the end."""
+    life = Life(seed, rot=rot, detailed=story)
     try:
         result = life.run()
         end = f"every promise was kept: {result.committed} committed, {result.faults} faults"
@@ -118,7 +119,9 @@ def replay(seed: int, *, rot: bool) -> str:
     for partition in life.partitions:
         shape += f"\npartition {partition.partition}: {len(partition.servers)} servers, "
         shape += str(partition.shape)
-    return f"{shape}\n{life.story.recount(life.clock.now, _DETAIL_SECONDS)}\n\n{end}"
+    if story:
+        shape += f"\n{life.story.recount(life.clock.now, _DETAIL_SECONDS)}\n"
+    return f"{shape}\n{end}"
 
 
 def main() -> None:
@@ -129,18 +132,23 @@ def main() -> None:
     parser.add_argument(
         "--rot",
         type=int,
-        default=20,
-        help="how many of them to live again with bits that flip on disks: what comes of it is "
-        "counted, and is no failure",
+        default=None,
+        help=f"how many of them to live again with bits that flip on disks, {_ROTTEN} if not "
+        "given: what comes of it is counted, and is no failure",
     )
-    parser.add_argument("--replay", type=int, metavar="SEED", help="tell the story of one seed")
+    parser.add_argument("--seed", type=int, help="live only this one, with rot if --rot is given")
+    parser.add_argument("--story", action="store_true", help="tell what happened to --seed")
     arguments = parser.parse_args()
-    if arguments.replay is not None:
-        print(replay(arguments.replay, rot="--rot" in sys.argv))
+    if arguments.story and arguments.seed is None:
+        parser.error("--story tells the story of one seed: say which with --seed")
+    if arguments.seed is not None:
+        print(replay(arguments.seed, rot=bool(arguments.rot), story=arguments.story))
         return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     outcome = _with_progress("lives", seeds, rot=False)
-    rotten = _with_progress("lives with rot", seeds[: arguments.rot], rot=True)
+    rotten = _with_progress(
+        "lives with rot", seeds[: _ROTTEN if arguments.rot is None else arguments.rot], rot=True
+    )
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
     if rotten.lives:
@@ -150,6 +158,8 @@ def main() -> None:
             print(f"{count:10} {name}")
     for violation in outcome.violations:
         print(f"\n{violation}")
+    if outcome.violations:
+        print("\nto see what happened: python -m tests.sim.runner --story --seed …")
     if outcome.silent:
         print(f"\nnever occurred: {outcome.silent}")
     print(f"\n{outcome.lives - len(outcome.violations)} passed, {len(outcome.violations)} failed")
