@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import MetaData, create_engine
 
 _INSTALLED = Path("/usr/lib/postgresql")
 _SETTINGS = "-c fsync=off -c listen_addresses='' -c max_connections=50"
@@ -66,6 +67,16 @@ def running_postgres() -> Iterator[str]:
             run("pg_ctl", "-D", str(data), "-w", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(place)
+
+
+def emptied(url: str) -> Iterator[str]:
+    """Yield ``url`` and drop every table of that database afterwards."""
+    yield url
+    engine = create_engine(url)
+    left = MetaData()
+    left.reflect(engine)
+    left.drop_all(engine)
+    engine.dispose()
 
 
 def _user() -> pwd.struct_passwd | None:

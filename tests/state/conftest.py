@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, MetaData, create_engine
+from sqlalchemy import Engine, create_engine
 
-from tests.postgres import running_postgres
+from tests.postgres import emptied, running_postgres
 
 
 @pytest.fixture(scope="session")
@@ -24,13 +24,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'state.db'}"
         return
-    url: str = request.getfixturevalue("postgres")
-    yield url
-    engine = create_engine(url)
-    left = MetaData()
-    left.reflect(engine)
-    left.drop_all(engine)
-    engine.dispose()
+    yield from emptied(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture

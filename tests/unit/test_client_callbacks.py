@@ -401,6 +401,18 @@ def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockClu
     assert threading.active_count() == before
 
 
+def test_one_can_wait_until_something_is_applied(
+    open_client: Open, other: BlockingClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    tx = other.append(0, b"theirs")
+    client.wait_applied(0, tx, 10)
+    assert [each.id for each in app.applied] == [tx]
+    with pytest.raises(TimedOut, match="was applied up to 0, not to 5"):
+        client.wait_applied(0, 5, 0.01)
+
+
 def test_what_it_measures(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)

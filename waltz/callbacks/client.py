@@ -14,7 +14,7 @@ from waltz import blocking
 from waltz.blocking import BlockingClient
 from waltz.callbacks.application import Application
 from waltz.callbacks.context import TransactionContext
-from waltz.callbacks.errors import PartitionInactive
+from waltz.callbacks.errors import PartitionInactive, TimedOut
 from waltz.callbacks.in_flight import InFlight
 from waltz.callbacks.measures import CallbackMeasures
 from waltz.callbacks.partition import ActivePartition, Underway
@@ -145,6 +145,16 @@ class CallbackClient(Generic[DataT]):
         for in_flight in list(self._in_flight.values()):
             in_flight.wait(deadline)
 
+    def wait_applied(
+        self, partition: int, transaction_id: int, timeout: float | None = None
+    ) -> None:
+        """Return when the application has applied everything up to that transaction.
+
+        ``timeout`` is in seconds. Raises TimedOut, InCallback, and what `mark` raises.
+        """
+        self._workers.check_outside("wait_applied")
+        self._log.thread.call(self._applied(self._of(partition), transaction_id, timeout))
+
     def close(self) -> None:
         """End, and tell every context under way that it did. May be called again.
 
@@ -222,6 +232,21 @@ class CallbackClient(Generic[DataT]):
         partition = self._active.pop(number)
         await partition.stop(partial(PartitionInactive, number))
         await self._tasks.pop(partition)
+
+    async def _applied(
+        self, partition: ActivePartition[DataT], transaction_id: int, seconds: float | None
+    ) -> None:
+        bound = asyncio.timeout(seconds)
+        try:
+            async with bound:
+                await partition.applied_up_to(transaction_id)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TimedOut(
+                f"partition {partition.number} was applied up to {partition.mark}, not to "
+                f"{transaction_id}, within {seconds:g} s; it goes on"
+            ) from None
 
     async def _begin(
         self,

@@ -135,6 +135,17 @@ class ActivePartition(Generic[DataT]):
         if self._stream is not None:
             await self._stream.aclose()
 
+    async def applied_up_to(self, transaction_id: int) -> None:
+        """Return when that transaction was applied. Raises what `stop` was given."""
+        self._waiting += 1
+        try:
+            while self.mark < transaction_id:
+                if self._why is not None:
+                    raise self._why()
+                await self._something()
+        finally:
+            self._waiting -= 1
+
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
         """Return what ``context`` wants appended at the present mark. On any thread.
 
@@ -160,7 +171,7 @@ class ActivePartition(Generic[DataT]):
                     transaction_id = await self._append(draft)
                 except LockFailed as failed:
                     await self._workers.retry(self._call, context.on_lock_failure)
-                    await self._applied_up_to(failed.transaction_id)
+                    await self.applied_up_to(failed.transaction_id)
                     draft = await self._workers.retry(self._execute_again, context)
                 else:
                     await self._committed(transaction_id, underway)
@@ -249,16 +260,6 @@ class ActivePartition(Generic[DataT]):
             await self._workers.apply(self._complete, delivery)
             assert delivery.context is not None
             self.in_flight.leave(delivery.context.number)
-
-    async def _applied_up_to(self, transaction_id: int) -> None:
-        self._waiting += 1
-        try:
-            while self.mark < transaction_id:
-                if self._why is not None:
-                    raise self._why()
-                await self._something()
-        finally:
-            self._waiting -= 1
 
     async def _something(self) -> None:
         """Wait until anything has happened."""

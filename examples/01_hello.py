@@ -1,0 +1,10 @@
+"""The first transaction. Run it with ZooKeeper's address: python examples/01_hello.py HOST:PORT."""
+
+import sys
+
+import waltz.blocking
+
+with waltz.blocking.connect(sys.argv[1], root="/waltz", tls=waltz.PLAINTEXT) as client:
+    tx = client.append(0, b"hello")
+    for transaction in client.stream(0, after=tx - 1, until=tx, data=True):
+        print(transaction.id, transaction.data)

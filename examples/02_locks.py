@@ -1,0 +1,32 @@
+"""A decision that holds: the next number of an invoice, whoever else takes one at the same time.
+
+``number`` decides by the log up to ``attempt.mark``. If anybody has taken the lock after that, the
+transaction is refused and ``number`` is asked again. Run it as often as you like, also side by
+side: python examples/02_locks.py HOST:PORT
+"""
+
+import asyncio
+import sys
+
+import waltz
+
+INVOICES = waltz.Lock("invoices", 1)
+
+
+async def main(zookeeper: str) -> None:
+    """Take ten numbers, five at a time."""
+    async with waltz.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
+
+        async def number(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+            log = client.stream(0, until=attempt.mark, data=True)
+            taken = [t.data async for t in log if t.data.startswith(b"invoice ")]
+            return waltz.Draft(b"invoice %d" % len(taken), write_locks=[INVOICES])
+
+        for _ in range(2):
+            taken = await asyncio.gather(*(client.submit(0, number) for _ in range(5)))
+            for tx in sorted(tx for tx in taken if tx is not None):
+                print((await client.read(0, tx)).decode())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,67 @@
+"""A state in a database that follows the log: data and mark change in one SQL transaction.
+
+Stop it, kill it, run several of it: the counts are those of the log. It needs waltz[sql], and the
+driver of the database if that is not SQLite.
+
+    python examples/06_state_store.py HOST:PORT sqlite:///counts.db
+"""
+
+import sys
+
+from sqlalchemy import String, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+import waltz
+from waltz import callbacks
+from waltz.state import StateStore
+
+
+class Base(DeclarativeBase):
+    """The tables."""
+
+
+class Count(Base):
+    """How often something was seen."""
+
+    __tablename__ = "counts"
+    name: Mapped[str] = mapped_column(String(50), primary_key=True)
+    seen: Mapped[int]
+
+
+class Counts(StateStore[bytes]):
+    """Counts the transactions of each partition."""
+
+    def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
+        """Count one. What is done here is committed with the mark, or not at all."""
+        name = f"partition {transaction.partition}"
+        count = session.get(Count, name) or Count(name=name, seen=0)
+        count.seen += 1
+        session.add(count)
+
+
+class Add(callbacks.TransactionContext[bytes]):
+    """One more."""
+
+    def execute(self, builder: callbacks.TransactionBuilder[bytes]) -> bool:
+        """Append something."""
+        builder.data = b"counted"
+        return True
+
+
+def main(zookeeper: str, database: str) -> None:
+    """Add one, and show all counts."""
+    engine = create_engine(database)
+    Base.metadata.create_all(engine)
+    store = Counts(engine)
+    store.create_table()
+    with callbacks.connect(store, zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
+        client.submit(Add())
+        client.flush()
+    with Session(engine) as session:
+        for count in session.scalars(select(Count).order_by(Count.name)):
+            print(f"{count.name}: {count.seen}")
+    engine.dispose()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,68 @@
+"""Runs a bank on a cluster or on the mock, with any database, and audits it in the end."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import create_engine
+
+import waltz
+from examples.bank.accounts import Bank
+from examples.bank.audit import audit
+from examples.bank.office import Office
+from waltz import blocking, mock
+from waltz.blocking import BlockingClient
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """See ``python -m examples.bank --help``."""
+    given = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        database = given.database or f"sqlite:///{Path(directory) / 'bank.db'}"
+        engine = create_engine(database)
+        try:
+            open_log = _opener(given.zookeeper, given.root, tls=given.tls)
+            with (
+                Office(Bank(engine), open_log(), tellers=given.tellers) as office,
+                open_log() as log,
+            ):
+                office.open_accounts(given.accounts)
+                office.work(given.accounts, given.transfers, given.seed)
+                office.catch_up()
+                tally, money = office.tally, audit(log, office.bank)
+        finally:
+            engine.dispose()
+    print(f"{tally.done} bookings, {tally.refused} refused, {tally.unknown} of unknown end")
+    print(f"{tally.conflicts} times somebody was quicker, and it was decided again")
+    print(f"{money} in {given.accounts} accounts of each branch: as much as was paid in")
+
+
+def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], BlockingClient[bytes]]:
+    if zookeeper is None:
+        faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
+        cluster = mock.MockCluster(partitions=3, faults=faults)
+        return lambda: blocking.opened(cluster.connect())
+    how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
+    return lambda: blocking.connect(zookeeper, root=root, tls=how)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m examples.bank", description=__doc__)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a running cluster")
+    where.add_argument("--mock", action="store_true", help="no cluster, but faults")
+    parser.add_argument("--root", default="/waltz", help="the cluster's znode (%(default)s)")
+    parser.add_argument("--tls", action="store_true", help="the cluster's ports speak TLS")
+    parser.add_argument(
+        "--database", metavar="URL", help="by default an SQLite that is thrown away"
+    )
+    for name, usual in (("accounts", 8), ("transfers", 200), ("tellers", 4), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=usual, help="(%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What customers order. Each decides by the balances, under the locks of the accounts concerned."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import waltz
+from examples.bank.accounts import BOOKING, BOOKINGS, MINT, Bank, Booking
+from waltz.callbacks import TransactionBuilder, TransactionContext
+
+
+@dataclass
+class Tally:
+    """How orders ended; counted on several threads."""
+
+    done: int = 0
+    refused: int = 0
+    unknown: int = 0
+    conflicts: int = 0
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(
+        self, *, done: int = 0, refused: int = 0, unknown: int = 0, conflicts: int = 0
+    ) -> None:
+        """Add to the counts."""
+        with self._counting:
+            self.done += done
+            self.refused += refused
+            self.unknown += unknown
+            self.conflicts += conflicts
+
+
+class Order(TransactionContext[bytes]):
+    """An order in one branch; it tells the tally how it ended."""
+
+    def __init__(self, bank: Bank, tally: Tally, branch: int) -> None:
+        self._bank = bank
+        self._tally = tally
+        self._branch = branch
+
+    def partition_id(self, num_partitions: int) -> int:
+        """The branch's partition."""
+        return self._branch
+
+    def execute(self, builder: TransactionBuilder[bytes]) -> bool:
+        """Book what `booking` says, unless somebody else changes one of the accounts meanwhile."""
+        booking = self.booking()
+        if booking is None:
+            return False
+        builder.header = BOOKING
+        builder.data = BOOKINGS.serialize(booking)
+        accounts = {booking.source, booking.target} - {MINT}
+        builder.write_locks = [waltz.Lock("account", number) for number in sorted(accounts)]
+        return True
+
+    def booking(self) -> Booking | None:
+        """Return what to book as things are now, None if nothing."""
+        raise NotImplementedError
+
+    def on_completion(self, result: bool) -> None:
+        """In the log, or refused."""
+        self._tally.count(done=result, refused=not result)
+
+    def on_lock_failure(self) -> None:
+        """Somebody was quicker; it is decided again."""
+        self._tally.count(conflicts=1)
+
+    def on_exception(self, error: Exception) -> None:
+        """It may be in the log; the balances will tell. The customer has to look."""
+        self._tally.count(unknown=1)
+
+
+class Open(Order):
+    """Opens an account with some money in it."""
+
+    def __init__(self, bank: Bank, tally: Tally, branch: int, number: int, amount: int) -> None:
+        super().__init__(bank, tally, branch)
+        self._number = number
+        self._amount = amount
+
+    def booking(self) -> Booking | None:
+        """Not if there is one."""
+        if self._bank.balance(self._branch, self._number) is not None:
+            return None
+        return Booking(MINT, self._number, self._amount)
+
+
+class Transfer(Order):
+    """Transfers money between two accounts of a branch."""
+
+    def __init__(
+        self, bank: Bank, tally: Tally, branch: int, source: int, target: int, amount: int
+    ) -> None:
+        super().__init__(bank, tally, branch)
+        self._booking = Booking(source, target, amount)
+
+    def booking(self) -> Booking | None:
+        """Not if that would overdraw the account, or if there is no such account."""
+        source = self._bank.balance(self._branch, self._booking.source)
+        target = self._bank.balance(self._branch, self._booking.target)
+        if source is None or target is None or source < self._booking.amount:
+            return None
+        return self._booking
