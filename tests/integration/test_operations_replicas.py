@@ -11,16 +11,13 @@ import itertools
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 
 from tests.load import Load, client_of
 from waltz.local import LocalCluster, Shape
-from waltz.operations import move, recovery, retirement
 from waltz.operations.carrying_out import NotPossible, ReplicaOperator, Stalled, carry_out
 from waltz.operations.move import Move
-from waltz.operations.observation import Scope
 from waltz.operations.recovery import ReplicaRecovery
 from waltz.operations.replicas import LAG_ALLOWED
 from waltz.operations.retirement import Retirement
@@ -28,7 +25,7 @@ from waltz.operations.steps import (
     Drop,
     Fill,
     Hold,
-    Plan,
+    Order,
     Reassign,
     Step,
     SwitchOff,
@@ -66,8 +63,7 @@ async def make_spare(cluster: LocalCluster) -> None:
     """Retire the fourth storage's group, and put it into the group of the first, without load."""
     spare = cluster.plan.storages[SPARE]
     async with operating(cluster) as operator:
-        plan = partial(retirement.next_step, order=Retirement(SPARE))
-        await carry_out(plan, Scope(None, group=SPARE), operator)
+        await carry_out(Retirement(SPARE), operator)
     async with cluster.metadata() as metadata:
         await metadata.remove_storage_node(spare.address)
         await metadata.add_storage_node(spare.address, 0, spare.admin)
@@ -128,23 +124,22 @@ async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
 
 
 async def carried_out(
-    cluster: LocalCluster, plan: Plan, scope: Scope, victims: tuple[str, ...] = ()
+    cluster: LocalCluster, order: Order, victims: tuple[str, ...] = ()
 ) -> list[Step]:
-    """Carry a plan out while victims are killed; return the steps."""
+    """Carry an order out while victims are killed; return the steps."""
     nuisance = Nuisance(cluster, list(victims))
     async with operating(cluster) as operator, asyncio.timeout(DONE_WITHIN_S):
-        await carry_out(plan, scope, operator, on_step=nuisance)
+        await carry_out(order, operator, on_step=nuisance)
     await nuisance.over()
     return nuisance.steps
 
 
-async def moving(cluster: LocalCluster) -> tuple[Move, Plan, Scope]:
+async def moving(cluster: LocalCluster) -> Move:
     """Return what moves partition 0 between the two storages of group 0, whichever has it."""
     pair = [address(cluster, 0), address(cluster, SPARE)]
     pair.sort(key=(await replicas_of(cluster, 0)).__contains__)
     destination, source = pair
-    order = Move(0, source, destination, delete_files=True)
-    return order, partial(move.next_step, order=order), Scope((0,), frozenset(pair))
+    return Move(0, source, destination, delete_files=True)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +153,9 @@ async def moving(cluster: LocalCluster) -> tuple[Move, Plan, Scope]:
 async def test_a_partition_moves_while_processes_are_killed(
     running: LocalCluster, victims: tuple[str, ...]
 ) -> None:
-    order, plan, scope = await moving(running)
+    order = await moving(running)
     async with under_load(running):
-        steps = await carried_out(running, plan, scope, victims)
+        steps = await carried_out(running, order, victims)
         assert {type(step) for step in steps} >= {Hold, SwitchOff, Fill, SwitchOn, Reassign, Drop}
         holding = await replicas_of(running, 0)
         assert order.destination in holding
@@ -168,21 +163,19 @@ async def test_a_partition_moves_while_processes_are_killed(
 
 
 async def test_a_move_goes_on_wherever_it_was_broken_off(running: LocalCluster) -> None:
-    _, plan, scope = await moving(running)
+    order = await moving(running)
     async with under_load(running):
         for attempt in itertools.count(1):
             with contextlib.suppress(TimeoutError):
                 async with operating(running) as operator, asyncio.timeout(0.1 * attempt):
-                    await carry_out(plan, scope, operator)
+                    await carry_out(order, operator)
                     break
 
 
 async def test_a_group_is_retired_while_processes_are_killed(running: LocalCluster) -> None:
     retired = running.plan.storages[1]
     async with under_load(running) as load:
-        plan = partial(retirement.next_step, order=Retirement(1))
-        victims = ("storage/2", "server/0")
-        steps = await carried_out(running, plan, Scope(None, group=1), victims)
+        steps = await carried_out(running, Retirement(1), ("storage/2", "server/0"))
         assert {type(step) for step in steps} >= {Reassign, Drop}
         for partition in range(running.plan.shape.partitions):
             assert retired.address not in await replicas_of(running, partition)
@@ -204,9 +197,7 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         await load.progress(GOES_ON_WITHIN_S)
         await running.start_one("storage/1")
         order = ReplicaRecovery(0, address(running, 1))
-        plan = partial(recovery.next_step, order=order)
-        scope = Scope((0,), frozenset({order.destination}))
-        steps = await carried_out(running, plan, scope, ("storage/1", "server/1"))
+        steps = await carried_out(running, order, ("storage/1", "server/1"))
         assert {type(step) for step in steps} >= {Hold, SwitchOn}
         await running.sync("storage/1")
 
@@ -214,14 +205,14 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
 async def test_what_cannot_be_done_is_refused_and_what_does_not_go_on_says_why(
     running: LocalCluster,
 ) -> None:
-    order, plan, scope = await moving(running)
-    across = partial(move.next_step, order=Move(0, order.source, "nobody:1"))
+    order = await moving(running)
+    across = Move(0, order.source, "nobody:1")
     async with operating(running) as operator:
         with pytest.raises(NotPossible, match="nobody:1 is in no group"):
-            await carry_out(across, Scope((0,)), operator)
+            await carry_out(across, operator)
         await running.stop_one("storage/2")
         with pytest.raises(Stalled, match=f"storage {address(running, 2)} does not answer"):
-            await carry_out(plan, scope, operator, patience_seconds=0.1)
+            await carry_out(order, operator, patience_seconds=0.1)
         await running.start_one("storage/2")
         assert order.destination not in await replicas_of(running, 0)
     await running.healthy()

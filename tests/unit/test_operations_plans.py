@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replica_model import Down, Model
-from waltz.operations import move, recovery, retirement
 from waltz.operations.move import Move
 from waltz.operations.recovery import ReplicaRecovery
 from waltz.operations.replicas import LAG_ALLOWED, HeldPartition
 from waltz.operations.retirement import Retirement
-from waltz.operations.steps import Done, Fill, Next, Plan, Reassign, Refuse, SwitchOff, Wait
+from waltz.operations.steps import Done, Fill, Next, Order, Reassign, Refuse, SwitchOff, Wait
 
 MANY_STEPS = 20
 """More than any plan needs: each has at most six steps, of which a change may repeat some."""
@@ -36,7 +35,7 @@ def model(others: int, partitions: int = 1) -> Model:
 
 def arrive(
     cluster: Model,
-    plan: Plan,
+    plan: Order,
     disturb: Callable[[int], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> list[Next]:
@@ -44,7 +43,7 @@ def arrive(
     taken: list[Next] = []
     for round_number in range(MANY_STEPS):
         disturb(round_number)
-        found = plan(cluster.observed())
+        found = plan.next_step(cluster.observed())
         match found:
             case Done():
                 return taken
@@ -97,7 +96,7 @@ def test_a_move_arrives_and_the_partition_stays_open(
     cluster = model(others)
     cluster.append(more)
     leave(cluster, left)
-    arrive(cluster, partial(move.next_step, order=MOVE), check=partial(stays_open, cluster))
+    arrive(cluster, MOVE, check=partial(stays_open, cluster))
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
     assert 0 not in cluster.disks[S]
 
@@ -117,7 +116,7 @@ def test_a_move_bears_any_one_failure_at_any_time(
             cluster.serve()
 
     # One round after the failure the plan has taken back whoever was needed.
-    arrive(cluster, partial(move.next_step, order=MOVE), disturb)
+    arrive(cluster, MOVE, disturb)
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
 
 
@@ -127,13 +126,13 @@ def test_a_partition_opens_though_a_storage_is_lost_for_good_while_it_moves(
 ) -> None:
     cluster = model(others)
     victim = data.draw(st.sampled_from(sorted(cluster.groups)))
-    plan = partial(move.next_step, order=MOVE)
+    plan = MOVE
     for round_number in range(MANY_STEPS):
         if round_number == when:
             cluster.down = {victim}
         if not late:
             cluster.serve()
-        step = plan(cluster.observed())
+        step = plan.next_step(cluster.observed())
         if not isinstance(step, Wait | Done | Refuse):
             try:
                 cluster.perform(step)
@@ -151,27 +150,27 @@ def test_what_a_move_does() -> None:
     cluster.append(2 * LAG_ALLOWED)
     cluster.wipe("other1:1")
     cluster.serve()
-    taken = arrive(cluster, partial(move.next_step, order=MOVE))
+    taken = arrive(cluster, MOVE)
     kinds = [type(step).__name__ for step in taken]
     assert kinds == ["Hold", "SwitchOff", "Fill", "SwitchOn", "Reassign", "Reassign", "Drop"]
 
 
 def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None:
     cluster = model(2)
-    plan = partial(move.next_step, order=MOVE)
+    plan = MOVE
     while S in cluster.assigned[0]:
         cluster.serve()
-        step = plan(cluster.observed())
+        step = plan.next_step(cluster.observed())
         assert not isinstance(step, Wait | Done | Refuse)
         cluster.perform(step)
     cluster.down = {"other1:1"}
     assert not cluster.is_open(0)
-    back = plan(cluster.observed())
+    back = plan.next_step(cluster.observed())
     assert isinstance(back, Reassign)
     cluster.perform(back)
     assert cluster.is_open(0)
     cluster.serve()
-    assert isinstance(plan(cluster.observed()), Wait)
+    assert isinstance(plan.next_step(cluster.observed()), Wait)
     cluster.down = set()
     arrive(cluster, plan, check=partial(stays_open, cluster))
 
@@ -190,13 +189,13 @@ def test_what_a_move_refuses(order: Move, why: str) -> None:
     cluster = model(1)
     if order.destination == "other1:1":
         cluster.assigned[0] -= {"other1:1"}
-    found = move.next_step(cluster.observed(), order)
+    found = order.next_step(cluster.observed())
     assert isinstance(found, Refuse)
     assert any(part in found.reason for part in why.split("|"))
 
 
 def test_a_partition_with_one_replica_cannot_be_moved() -> None:
-    found = move.next_step(model(0).observed(), MOVE)
+    found = MOVE.next_step(model(0).observed())
     assert isinstance(found, Refuse)
     assert "only 1 would stay" in found.reason
 
@@ -204,7 +203,7 @@ def test_a_partition_with_one_replica_cannot_be_moved() -> None:
 def test_a_move_waits_while_another_replica_is_not_healthy_and_says_which() -> None:
     cluster = model(2)
     cluster.down = {"other2:1"}
-    found = move.next_step(cluster.observed(), MOVE)
+    found = MOVE.next_step(cluster.observed())
     assert found == Wait("storage other2:1 does not answer: it is down")
 
 
@@ -220,7 +219,7 @@ def test_a_retirement_arrives_and_bears_any_one_failure(
 
     group = data.draw(st.integers(0, copies - 1))
     check = (lambda: None) if rounds else partial(stays_open, cluster)
-    arrive(cluster, partial(retirement.next_step, order=Retirement(group)), disturb, check)
+    arrive(cluster, Retirement(group), disturb, check)
     retired = {storage for storage, g in cluster.groups.items() if g == group}
     assert not any(replicas & retired for replicas in cluster.assigned.values())
     assert not any(cluster.disks[storage] for storage in retired)
@@ -228,17 +227,17 @@ def test_a_retirement_arrives_and_bears_any_one_failure(
 
 def test_a_retirement_is_one_change_of_all_partitions() -> None:
     cluster = model(2, 3)
-    taken = arrive(cluster, partial(retirement.next_step, order=Retirement(1)))
+    taken = arrive(cluster, Retirement(1))
     assert [type(step).__name__ for step in taken] == ["Reassign", "Drop"]
     assert isinstance(taken[0], Reassign)
     assert [change.partition for change in taken[0].changes] == [0, 1, 2]
 
 
 def test_a_group_without_which_there_is_no_quorum_is_not_retired() -> None:
-    found = retirement.next_step(model(1).observed(), Retirement(1))
+    found = Retirement(1).next_step(model(1).observed())
     assert isinstance(found, Refuse)
     assert "no quorum of the 2" in found.reason
-    assert isinstance(retirement.next_step(model(1).observed(), Retirement(7)), Refuse)
+    assert isinstance(Retirement(7).next_step(model(1).observed()), Refuse)
 
 
 @given(st.integers(2, 4), st.integers(0, 3 * LAG_ALLOWED), st.booleans(), st.booleans())
@@ -252,7 +251,7 @@ def test_a_wiped_replica_is_recovered(
         cluster.update(S, 0, readable=False, writable=False)
     if served:
         cluster.append(1)
-    plan = partial(recovery.next_step, order=ReplicaRecovery(0, S))
+    plan = ReplicaRecovery(0, S)
     arrive(cluster, plan, check=partial(stays_open, cluster))
     assert cluster.disks[S][0].max_transaction_id == cluster.committed[0]
 
@@ -264,7 +263,7 @@ def test_a_replica_that_forgot_nothing_is_never_cut(others: int, behind: bool) -
     cluster.update(S, 0, readable=False, writable=False)
     if behind:
         cluster.append(3 * LAG_ALLOWED)
-    taken = arrive(cluster, partial(recovery.next_step, order=ReplicaRecovery(0, S)))
+    taken = arrive(cluster, ReplicaRecovery(0, S))
     assert not any(isinstance(step, Fill) for step in taken)
 
 
@@ -273,7 +272,7 @@ def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
     cluster.append(3 * LAG_ALLOWED)
     cluster.metadata[0] = replace(cluster.metadata[0])
     cluster.update("other1:1", 0, local_low_water_mark=3 * LAG_ALLOWED)
-    taken = arrive(cluster, partial(recovery.next_step, order=ReplicaRecovery(0, D, "other1:1")))
+    taken = arrive(cluster, ReplicaRecovery(0, D, "other1:1"))
     assert [type(step).__name__ for step in taken] == ["Hold", "SwitchOff", "Fill", "SwitchOn"]
     assert cluster.disks[D][0].max_transaction_id == 3 * LAG_ALLOWED
 
@@ -285,6 +284,6 @@ def test_a_replica_is_not_switched_off_when_the_others_are_no_quorum() -> None:
     cluster.serve()
     cluster.wipe(S)
     cluster.down = {"other2:1"}
-    found = recovery.next_step(cluster.observed(), ReplicaRecovery(0, S, "other1:1"))
+    found = ReplicaRecovery(0, S, "other1:1").next_step(cluster.observed())
     assert not isinstance(found, SwitchOff)
     assert isinstance(found, Wait)

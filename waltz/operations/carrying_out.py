@@ -13,15 +13,15 @@ from waltz.metadata.admin import Refused
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
-from waltz.operations.observation import Observer, Scope
+from waltz.operations.observation import Observer
 from waltz.operations.offline_copy import CopyFailed, Progress, copy_offline
-from waltz.operations.replicas import Observed
+from waltz.operations.replicas import Observed, Scope
 from waltz.operations.steps import (
     Done,
     Drop,
     Fill,
     Hold,
-    Plan,
+    Order,
     Reassign,
     Refuse,
     Step,
@@ -134,14 +134,13 @@ class ReplicaOperator:
 
 
 async def carry_out(
-    plan: Plan,
-    scope: Scope,
+    order: Order,
     operator: ReplicaOperator,
     *,
     patience_seconds: float = 60.0,
     on_step: OnStep = lambda _: None,
 ) -> int:
-    """Do what ``plan`` says until it is done; return the number of steps that were taken.
+    """Do what ``order`` says until it is done; return the number of steps that were taken.
 
     ``on_step`` is told every step before it is tried, and every wait when its reason changes.
     Raises NotPossible, and Stalled if no step could be taken for ``patience_seconds``; also what
@@ -150,7 +149,7 @@ async def carry_out(
     clock = asyncio.get_running_loop().time
     last_success, taken, told = clock(), 0, ""
     while True:
-        match plan(await operator.observe(scope)):
+        match order.next_step(await operator.observe(order.scope)):
             case Done():
                 return taken
             case Refuse(reason):

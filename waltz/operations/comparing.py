@@ -9,8 +9,8 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.formats import StoreParams
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.operations.comparison import Compared, Comparison, RangeSum
-from waltz.operations.observation import Observer, Scope
-from waltz.operations.replicas import Observed, PartitionView, ailment
+from waltz.operations.observation import Observer
+from waltz.operations.replicas import Observed, PartitionView, Scope, ailment
 from waltz.operations.storage_admin import StorageAdmin
 from waltz.protocol import UnsupportedByPeer
 

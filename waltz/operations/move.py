@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from waltz.metadata.admin import ReplicaChange
 from waltz.operations.filling import fill, switch_on
 from waltz.operations.leaving import settle
-from waltz.operations.replicas import Observed, PartitionView, objection, shortage
+from waltz.operations.replicas import Observed, PartitionView, Scope, objection, shortage
 from waltz.operations.steps import Done, Drop, Next, Reassign, Refuse, Wait
 
 
@@ -26,9 +26,17 @@ class Move:
     destination: str
     delete_files: bool = False
 
+    @property
+    def scope(self) -> Scope:
+        """The partition and both storages."""
+        return Scope((self.partition,), frozenset({self.source, self.destination}))
 
-def next_step(observed: Observed, order: Move) -> Next:
-    """Return what is next; from any state in which an earlier attempt was broken off, too."""
+    def next_step(self, observed: Observed) -> Next:
+        """Return what is next; from any state in which an earlier attempt was broken off, too."""
+        return _next_step(observed, self)
+
+
+def _next_step(observed: Observed, order: Move) -> Next:
     view = observed.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from waltz.metadata.admin import StorageMaps
 from waltz.metadata.cluster import Cluster
@@ -12,21 +11,11 @@ from waltz.metadata.formats import NEW_PARTITION, StoreParams
 from waltz.metadata.recipe import View
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.operations.inspection import ask_servers, read_partition
-from waltz.operations.replicas import Observed, PartitionView, StorageView
+from waltz.operations.replicas import Observed, PartitionView, Scope, StorageView
 from waltz.operations.storage_admin import StorageAdmin
 from waltz.operations.verification import ServerAnswers
 
 _PAUSE_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What a plan looks at: these partitions (None: all), their storages, and others beside."""
-
-    partitions: tuple[int, ...] | None
-    storages: frozenset[str] = frozenset()
-    group: int | None = None
-    """Also all storages of this group."""
 
 
 class Observer:

@@ -16,6 +16,7 @@ from waltz.operations.replicas import (
     HeldPartition,
     Observed,
     PartitionView,
+    Scope,
     absence,
     ailment,
     first_ailment,
@@ -35,9 +36,18 @@ class ReplicaRecovery:
     destination: str
     source: str | None = None
 
+    @property
+    def scope(self) -> Scope:
+        """The partition, and where it is copied from and to."""
+        named = {self.destination} if self.source is None else {self.destination, self.source}
+        return Scope((self.partition,), frozenset(named))
 
-def next_step(observed: Observed, order: ReplicaRecovery) -> Next:
-    """Return what is next; from any state in which an earlier attempt was broken off, too."""
+    def next_step(self, observed: Observed) -> Next:
+        """Return what is next; from any state in which an earlier attempt was broken off, too."""
+        return _next_step(observed, self)
+
+
+def _next_step(observed: Observed, order: ReplicaRecovery) -> Next:
     view = observed.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")

@@ -65,6 +65,16 @@ class PartitionView:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """What a plan looks at: these partitions (None: all), their storages, and others beside."""
+
+    partitions: tuple[int, ...] | None
+    storages: frozenset[str] = frozenset()
+    group: int | None = None
+    """All storages of this group, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """What was found: the storages' groups, the partitions asked for, and their storages."""
 

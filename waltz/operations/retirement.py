@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from waltz.metadata.admin import ReplicaChange
 from waltz.operations.leaving import settle
-from waltz.operations.replicas import Observed, objection, shortage
+from waltz.operations.replicas import Observed, Scope, objection, shortage
 from waltz.operations.steps import Done, Drop, Next, Reassign, Refuse, Wait
 
 
@@ -22,9 +22,17 @@ class Retirement:
     group: int
     delete_files: bool = False
 
+    @property
+    def scope(self) -> Scope:
+        """Everything: a group has a replica of every partition."""
+        return Scope(None, group=self.group)
 
-def next_step(observed: Observed, order: Retirement) -> Next:
-    """Return what is next; ``observed`` must have all partitions and the group's storages."""
+    def next_step(self, observed: Observed) -> Next:
+        """Return what is next; from any state in which an earlier attempt was broken off, too."""
+        return _next_step(observed, self)
+
+
+def _next_step(observed: Observed, order: Retirement) -> Next:
     leaving = frozenset(s for s, group in observed.groups.items() if group == order.group)
     if not leaving:
         return Refuse(f"group {order.group} has no storages")

@@ -1,16 +1,16 @@
-"""What operations on replicas do, one step at a time: the steps, and other answers of a plan. Pure.
+"""What operations on replicas do, one step at a time: the steps, and other answers of plans. Pure.
 
-A plan is a function from what was observed to one of these. Each step may be done twice, and may
+An `Order` makes one of these of what was observed. Each step may be done twice, and may
 be broken off anywhere: what was observed afterwards says how to go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from waltz.metadata.admin import ReplicaChange
-from waltz.operations.replicas import Observed
+from waltz.operations.replicas import Observed, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +106,14 @@ class Refuse:
 
 Step = Hold | SwitchOff | SwitchOn | Fill | Reassign | Drop
 Next = Step | Wait | Done | Refuse
-Plan = Callable[[Observed], Next]
+
+
+class Order(Protocol):
+    """Something to be reached, and the plan that leads there."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the plan looks at."""
+
+    def next_step(self, observed: Observed) -> Next:
+        """Return what is next; from any state in which an earlier attempt was broken off, too."""
