@@ -25,7 +25,7 @@ from waltz.net import (
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol.frames import encode_frame
 
-FRAME = encode_frame(CLIENT_SERVER.magic, 4, b"body")
+FRAME = encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), b"body")
 
 
 class Peer:

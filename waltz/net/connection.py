@@ -153,7 +153,7 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, once."""
-        self._end(str(exc) if exc else "closed by the peer")
+        self._end(str(exc) if exc else self._hung_up())
 
     def pause_writing(self) -> None:
         """The peer does not drain what it is sent."""
@@ -198,6 +198,16 @@ class FrameConnection(asyncio.Protocol):
         if self._on_end is not None:
             self._on_end(self)
         self.handler.lost(reason)
+
+    def _hung_up(self) -> str:
+        secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
+        if self._dialer and not self._ready and secured:
+            # With TLS 1.3 this side's handshake ends before the peer has looked at its certificate.
+            return (
+                "closed by the peer before its Hello: if it requires a certificate of its CA, show "
+                "one by tls.certificate and tls.key; its log says more"
+            )
+        return "closed by the peer"
 
     def _miss_hello(self) -> None:
         self._timer = None
