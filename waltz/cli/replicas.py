@@ -176,6 +176,7 @@ def compare_command(
 
 def shown(compared: Mapping[int, Compared]) -> Shown:
     """Return what is shown of comparisons, by partition."""
+    value = [_value(partition, each) for partition, each in compared.items()]
     cells = [
         (
             v["partition"],
@@ -185,7 +186,7 @@ def shown(compared: Mapping[int, Compared]) -> Shown:
             ", ".join(f"{storage} ends at {end}" for storage, end in v["behind"].items()),
             "; ".join(f"{storage}: {problem}" for storage, problem in v["problems"].items()),
         )
-        for v in (value := [_value(partition, each) for partition, each in compared.items()])
+        for v in value
     ]
     columns = ("partition", "compared to", "differs at", "storages that agree", "behind", "problem")
     return Shown(value, (Rows("Replicas", columns, cells),))
