@@ -64,7 +64,7 @@ def validate_command(
 
     async def work() -> Shown:
         async with open_client(where) as reader:
-            marks = await high_water_marks(reader, used)
+            marks = await high_water_marks(reader, used, timeout)
             begun = time.perf_counter()
             with progress("validated", plan.total) as advance:
                 found, _ = await asyncio.gather(
@@ -149,7 +149,7 @@ def consume_command(
         async with open_client(where) as client:
             marks = dict.fromkeys(used, NO_TRANSACTION)
             if not from_start:
-                marks = await high_water_marks(client, used)
+                marks = await high_water_marks(client, used, timeout)
             begun = time.perf_counter()
             with progress("checked", transactions) as advance:
                 found = await validate(client, marks, transactions, timeout, advance)

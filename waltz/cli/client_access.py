@@ -9,6 +9,7 @@ from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
 from waltz.client import Client, Stream, Transaction, connect
 from waltz.client.opening import Opening
+from waltz.ranges import format_partitions
 
 ANSWER_SECONDS = 30.0
 
@@ -24,16 +25,18 @@ def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
     )
 
 
-async def high_water_marks(client: Client, partitions: Iterable[int] | None) -> dict[int, int]:
+async def high_water_marks(
+    client: Client, partitions: Iterable[int] | None, seconds: float = ANSWER_SECONDS
+) -> dict[int, int]:
     """Return the marks of ``partitions``, None for all. Raises Failed if one is not told."""
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             marks = await asyncio.gather(*(client.high_water_mark(p) for p in wanted))
     except TimeoutError:
         raise Failed(
-            f"no server answered for all of the partitions within {ANSWER_SECONDS:g} s; "
-            "find out why with: waltz cluster verify"
+            f"no server told the ends of partitions {format_partitions(wanted)} within "
+            f"{seconds:g} s; find out why with: waltz cluster verify"
         ) from None
     return dict(zip(wanted, marks, strict=True))
 

@@ -26,6 +26,53 @@ _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"
 _PANEL = "Which cluster"
 
 
+ZooKeeper = Annotated[
+    str | None,
+    typer.Option(
+        "--zookeeper",
+        "-z",
+        envvar="WALTZ_ZOOKEEPER",
+        metavar="HOST:PORT[,…]",
+        help="Where ZooKeeper is.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Root = Annotated[
+    str | None,
+    typer.Option(
+        "--root",
+        "-r",
+        envvar="WALTZ_ROOT",
+        metavar="PATH",
+        help=f"The cluster's znode. Without it: {DEFAULT_ROOT}.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        envvar="WALTZ_CLUSTER",
+        metavar="FILE",
+        help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, in place of "
+        f"the other options. Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Tls = Annotated[
+    str | None,
+    typer.Option(
+        "--tls",
+        envvar="WALTZ_TLS",
+        metavar="on|off|FILE",
+        help="Whether connections are secured; FILE is YAML with certificate, key and ca, "
+        "which are PEM files, and serverName. Without it: on, or what the cluster file says.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
 class CannotTell(typer.BadParameter):
     """The command line does not say which cluster is meant, or not in a way that is understood."""
 
@@ -40,51 +87,10 @@ class Target:
 
 
 def named(
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            "--zookeeper",
-            "-z",
-            envvar="WALTZ_ZOOKEEPER",
-            metavar="HOST:PORT[,…]",
-            help="Where ZooKeeper is.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    root: Annotated[
-        str | None,
-        typer.Option(
-            "--root",
-            "-r",
-            envvar="WALTZ_ROOT",
-            metavar="PATH",
-            help=f"The cluster's znode. Without it: {DEFAULT_ROOT}.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            "--cluster",
-            "-c",
-            envvar="WALTZ_CLUSTER",
-            metavar="FILE",
-            help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, in place of "
-            f"the other options. Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    tls: Annotated[
-        str | None,
-        typer.Option(
-            "--tls",
-            envvar="WALTZ_TLS",
-            metavar="on|off|FILE",
-            help="Whether connections are secured; FILE is YAML with certificate, key and ca, "
-            "which are PEM files, and serverName. Without it: on, or what the cluster file says.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
+    zookeeper: ZooKeeper = None,
+    root: Root = None,
+    cluster: ClusterFile = None,
+    tls: Tls = None,
 ) -> Target:
     """Return the cluster that the options name. Raises CannotTell."""
     if cluster is None and zookeeper is None and _DEFAULT_CLUSTER_FILE.exists():

@@ -34,6 +34,17 @@ Timeout = Annotated[
     float,
     typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
 ]
+WriteLocks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lock", "-l", metavar="NAME:ID", help="Write lock; say by --mark what you know."
+    ),
+]
+ReadLocks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:ID", help="Read lock; say by --mark what you know."),
+]
+AppendLocks = Annotated[list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")]
 
 
 @app.command(
@@ -52,19 +63,9 @@ def append_command(
         str | None, typer.Argument(help="Without it, every line of standard input is one.")
     ] = None,
     header: Annotated[int, typer.Option(help="A number of the application's.")] = 0,
-    lock: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lock", "-l", metavar="NAME:ID", help="Write lock; say by --mark what you know."
-        ),
-    ] = None,
-    read_lock: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:ID", help="Read lock; say by --mark what you know."),
-    ] = None,
-    append_lock: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")
-    ] = None,
+    lock: WriteLocks = None,
+    read_lock: ReadLocks = None,
+    append_lock: AppendLocks = None,
     mark: Annotated[
         int | None,
         typer.Option(
@@ -137,7 +138,7 @@ def tail_command(
 
     async def work() -> None:
         async with open_client(where) as client:
-            marks = await high_water_marks(client, named)
+            marks = await high_water_marks(client, named, timeout)
             after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
             stream = client.stream(after, until=None if follow else marks, data=True)
             await _print_all(stream, output, None if follow else timeout)
@@ -173,7 +174,7 @@ def read_command(
 
     async def work() -> None:
         async with open_client(where) as client:
-            mark = (await high_water_marks(client, (partition,)))[partition]
+            mark = (await high_water_marks(client, (partition,), timeout))[partition]
             until = mark if last is None else last
             if until > mark:
                 raise Failed(

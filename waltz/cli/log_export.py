@@ -70,7 +70,7 @@ def export_command(
         check_form(form)
         there = find_pieces(directory)
         async with open_client(where) as client:
-            ends = await high_water_marks(client, named)
+            ends = await high_water_marks(client, named, timeout)
             ranges = {p: (exported_up_to(there, p), last) for p, last in ends.items()}
             _check(directory, ranges)
             total = sum(last - after for after, last in ranges.values())

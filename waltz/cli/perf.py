@@ -106,10 +106,10 @@ def consumers_command(
     async def work() -> Shown:
         async with open_client(where) as client:
             if existing:
-                until = await high_water_marks(client, used)
+                until = await high_water_marks(client, used, timeout)
                 after = {partition: max(-1, mark - share) for partition, mark in until.items()}
             else:
-                after = await high_water_marks(client, used)
+                after = await high_water_marks(client, used, timeout)
                 await _fill(where, used, share, size)
                 until = {partition: mark + share for partition, mark in after.items()}
             return await _read(client, after, until, timeout)
