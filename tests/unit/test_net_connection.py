@@ -99,7 +99,7 @@ async def test_both_sides_agree_and_exchange_frames() -> None:
     async with listening() as port:
         near, connection, far = await dialed(port)
         assert far.connection is not None
-        assert connection.version == far.connection.version == 4
+        assert connection.version == far.connection.version == max(CLIENT_SERVER.versions)
         assert connection.peer_text == "Waltz Server"
         assert far.connection.peer_text == "Waltz Client"
         assert connection.peer == f"127.0.0.1:{port.listener.port}"

@@ -41,6 +41,8 @@ PROTOCOLS: dict[str, tuple[ProtocolSpec, ModuleType]] = {
     "storage": (STORAGE, storage),
     "storage-admin": (ADMIN, admin),
 }
+REFERENCE = {CLIENT_SERVER: (0, 1, 2, 3, 4), STORAGE: (0,), ADMIN: (0,)}
+"""The versions that Waltz 0.13.2 speaks."""
 BY_MAGIC = {"L": "client-server", "S": "storage", "A": "storage-admin"}
 
 OURS = {
@@ -204,7 +206,7 @@ def test_every_message_of_every_version_is_covered(vectors: Path) -> None:
     """The vectors have no message that the tables lack, and the other way round."""
     entries = messages_of(load(vectors, "wire.json"))
     for name, (spec, messages) in PROTOCOLS.items():
-        for version in spec.versions:
+        for version in REFERENCE[spec]:
             recorded = {
                 e["type"] for e in entries if e["protocol"] == name and e["version"] == version
             }
@@ -230,7 +232,11 @@ def test_hellos_both_ways(vectors: Path) -> None:
 
 def test_our_hellos_are_the_recorded_ones(vectors: Path) -> None:
     recorded = {e["hex"] for e in load(vectors, "wire.json") if e["message"] == "Hello"}
-    ours = {spec.hello(side).hex() for spec, _ in PROTOCOLS.values() for side in (True, False)}
+    ours = {
+        spec.limited_to(*REFERENCE[spec]).hello(side).hex()
+        for spec, _ in PROTOCOLS.values()
+        for side in (True, False)
+    }
     assert ours == recorded
 
 

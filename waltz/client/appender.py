@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
 from waltz.client.asker import Asker
@@ -30,6 +31,8 @@ from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol import ReqId
 from waltz.protocol.records import NO_TRANSACTION
+
+T = TypeVar("T")
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
 """Data of unresolved appends per partition; beyond it appends wait, but one always goes."""
@@ -104,27 +107,20 @@ class Appender:
         Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
         ClusterUnreachable if nothing could be sent within the time given.
         """
-        self._calls += 1
-        call = self._calls
-        self._open_calls[call] = None
         sent: list[ReqId] = []
-        try:
-            if timeout_seconds is None:
-                return await self._append(partition, append, sent)
-            async with asyncio.timeout(timeout_seconds):
-                return await self._append(partition, append, sent)
-        except TimeoutError:
-            if sent:
-                reason = f"no outcome within {timeout_seconds:g} s"
-                raise AppendUncertain(partition, sent[-1], reason) from None
-            raise ClusterUnreachable(
-                f"no server took an append to partition {partition} within {timeout_seconds:g} s, "
-                "and nothing was sent: check that servers are running and reachable"
-            ) from None
-        finally:
-            del self._open_calls[call]
-            if self._flushers:
-                self._tell_flushers()
+        work = self._append(partition, append, sent)
+        return await self._called(work, partition, sent, timeout_seconds)
+
+    async def append_batch(
+        self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
+    ) -> list[Settled]:
+        """Append in one message, once; return how each ended: COMMITTED, LOCK_FAILED, ABSENT.
+
+        Raises what `append` raises, but LockFailed.
+        """
+        sent: list[ReqId] = []
+        work = self._append_batch(partition, appends, sent)
+        return await self._called(work, partition, sent, timeout_seconds)
 
     async def flush(self) -> None:
         """Return when every append called before this has its outcome."""
@@ -189,39 +185,91 @@ class Appender:
             self._asker.saw(number, state.appends.mark)
             self._drain(state)
 
+    async def _called(
+        self,
+        work: Coroutine[Any, Any, T],
+        partition: int,
+        sent: list[ReqId],
+        timeout_seconds: float | None,
+    ) -> T:
+        """Do ``work``, which notes in ``sent`` what it leaves behind unresolved, in time."""
+        self._calls += 1
+        call = self._calls
+        self._open_calls[call] = None
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await work
+        except TimeoutError:
+            if sent:
+                reason = f"no outcome within {timeout_seconds:g} s"
+                raise AppendUncertain(partition, sent[-1], reason) from None
+            raise ClusterUnreachable(
+                f"no server took an append to partition {partition} within {timeout_seconds:g} s, "
+                "and nothing was sent: check that servers are running and reachable"
+            ) from None
+        finally:
+            del self._open_calls[call]
+            if self._flushers:
+                self._tell_flushers()
+
     async def _append(self, partition: int, append: Append, sent: list[ReqId]) -> int:
         state = await self._partition(partition)
         size = len(append.data)
-        loop = asyncio.get_running_loop()
         while True:
-            await self._room(state, size)
-            future: asyncio.Future[Settled] = loop.create_future()
-            state.in_flight += 1
-            state.in_flight_bytes += size
-            state.appends.append(future, append)
-            self._drain(state)
+            future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+            await self._enter(state, 1, size)
             try:
-                settled = await future
-            except asyncio.CancelledError:
-                req_id = state.appends.withdraw(future)
-                if req_id is not None:
-                    sent.append(req_id)
-                raise
+                state.appends.append(future, append)
+                settled = await self._outcome(state, future, sent)
             finally:
-                state.in_flight -= 1
-                state.in_flight_bytes -= size
-                if state.queue:
-                    _wake(state.queue.popleft())
+                _leave(state, 1, size)
             if settled.outcome is Outcome.COMMITTED:
                 return settled.number
             if settled.outcome is not Outcome.ABSENT:
                 raise self._error(partition, settled, state.appends.mark)
 
-    async def _room(self, state: _Partition, size: int) -> None:
-        """Wait until one more append of ``size`` bytes fits into what may be in flight."""
-        while self._ended is None and (
-            state.in_flight >= self._max_in_flight
-            or (state.in_flight and state.in_flight_bytes + size > MAX_IN_FLIGHT_BYTES)
+    async def _append_batch(
+        self, partition: int, appends: Sequence[Append], sent: list[ReqId]
+    ) -> list[Settled]:
+        state = await self._partition(partition)
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Settled]] = [loop.create_future() for _ in appends]
+        count, size = len(appends), sum(len(append.data) for append in appends)
+        await self._enter(state, count, size)
+        try:
+            state.appends.append_batch(futures, appends)
+            settled = [await self._outcome(state, future, sent) for future in futures]
+        finally:
+            _leave(state, count, size)
+        for each in settled:
+            if each.outcome not in (Outcome.COMMITTED, Outcome.LOCK_FAILED, Outcome.ABSENT):
+                raise self._error(partition, each, state.appends.mark)
+        return settled
+
+    async def _outcome(
+        self, state: _Partition, future: asyncio.Future[Settled], sent: list[ReqId]
+    ) -> Settled:
+        self._drain(state)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            req_id = state.appends.withdraw(future)
+            if req_id is not None:
+                sent.append(req_id)
+            raise
+
+    async def _enter(self, state: _Partition, count: int, size: int) -> None:
+        """Be among those in flight, as soon as so much fits. With nothing there everything does.
+
+        `_leave` must follow.
+        """
+        while (
+            self._ended is None
+            and state.in_flight
+            and (
+                state.in_flight + count > self._max_in_flight
+                or state.in_flight_bytes + size > MAX_IN_FLIGHT_BYTES
+            )
         ):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             state.queue.append(turn)
@@ -232,6 +280,8 @@ class Appender:
                     _wake(state.queue.popleft())
                 raise
         self._check()
+        state.in_flight += count
+        state.in_flight_bytes += size
 
     async def _partition(self, number: int, mark: int | None = None) -> _Partition:
         """Return the partition, mounted from its high-water mark if this is its first use."""
@@ -258,7 +308,7 @@ class Appender:
             case Outcome.AHEAD:
                 return ClientAhead(partition, mark, settled.number)
             case Outcome.UNSUPPORTED:
-                return ServerTooOld(partition, settled.number, "locks of that kind")
+                return ServerTooOld(partition, settled.number, "locks of that kind, or no batches")
             case Outcome.UNCERTAIN:
                 assert settled.req_id is not None
                 reason = "the log was lost" if self._ended is None else str(self._ended())
@@ -302,6 +352,13 @@ class Appender:
             if oldest > last:
                 _wake(future)
         self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
+
+
+def _leave(state: _Partition, count: int, size: int) -> None:
+    state.in_flight -= count
+    state.in_flight_bytes -= size
+    for _ in range(min(count, len(state.queue))):
+        _wake(state.queue.popleft())
 
 
 def _wake(future: asyncio.Future[None]) -> None:

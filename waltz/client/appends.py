@@ -14,12 +14,16 @@ each call.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from waltz.client.codec import FeedRecord
-from waltz.client.mount import Mount, Phase, RequestIds
+from waltz.client.mount import Mount, Phase, RequestIds, wrapped
+from waltz.protocol.batches import BatchedAppend, Fate
 from waltz.protocol.client_server import (
+    AppendBatchRequest,
+    AppendBatchResponse,
     AppendRequest,
     FeedRequest,
     FeedSuspended,
@@ -34,6 +38,7 @@ from waltz.protocol.records import ReqId
 
 _READ_LOCKS_SINCE = 1
 _APPEND_LOCKS_SINCE = 2
+_BATCHES_SINCE = 5
 
 
 class Append(NamedTuple):
@@ -71,6 +76,14 @@ class Settled(NamedTuple):
     req_id: ReqId | None = None
 
 
+class _Waiting(NamedTuple):
+    """What is sent as soon as the partition is mounted: one append, or a batch."""
+
+    tokens: Sequence[object]
+    appends: Sequence[Append]
+    batch: bool
+
+
 class _Sent(NamedTuple):
     order: int
     token: object
@@ -89,7 +102,7 @@ class PartitionAppends:
         self.settled: list[Settled] = []
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
-        self._waiting: deque[tuple[object, Append]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, _Sent] = {}
         self._order: deque[int] = deque()
         self._locked: list[tuple[int, _Sent]] = []
@@ -122,17 +135,28 @@ class PartitionAppends:
 
     def append(self, token: object, append: Append) -> None:
         """Send as soon as the partition is mounted."""
-        if self.mount.log_mark_behind is not None:
-            self.settled.append(Settled(token, Outcome.AHEAD, self.mount.log_mark_behind))
-        elif self.mount.phase is Phase.MOUNTED:
+        if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
-            self._waiting.append((token, append))
+            self._wait(_Waiting((token,), (append,), False))
+
+    def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
+        """Send as one message, as soon as the partition is mounted; each is settled by itself.
+
+        All have the same ``mark``; none is refused for a lock that another one took.
+        """
+        if self.mount.phase is Phase.MOUNTED:
+            self._send_batch(tokens, appends)
+        else:
+            self._wait(_Waiting(tokens, appends, True))
 
     def withdraw(self, token: object) -> ReqId | None:
-        """Forget an append if it was not sent yet; otherwise return its id: its fate is open."""
+        """Forget an append if it was not sent yet; otherwise return its id: its fate is open.
+
+        A batch that was not sent yet is forgotten as a whole.
+        """
         for waiting in self._waiting:
-            if waiting[0] is token:
+            if any(each is token for each in waiting.tokens):
                 self._waiting.remove(waiting)
                 return None
         return next((sent.req_id for sent in self._sent.values() if sent.token is token), None)
@@ -173,6 +197,8 @@ class PartitionAppends:
                 if sent is not None:
                     self._locked.append((message.transaction_id, sent))
                     self._settle_by_mark()
+            case AppendBatchResponse():
+                self._batch_answered(message)
             case FlushResponse():
                 order = self._flushing.pop(message.req_id.seq, None)
                 if order is not None:
@@ -200,8 +226,7 @@ class PartitionAppends:
     def close(self) -> None:
         """Settle everything as it stands."""
         self.detach()
-        self.settled += (Settled(token, Outcome.UNSENT) for token, _ in self._waiting)
-        self._waiting.clear()
+        self._settle_waiting(Outcome.UNSENT)
         self._give_up_sent()
         self.settled += (Settled(s.token, Outcome.LOCK_FAILED, t) for t, s in self._locked)
         self._locked.clear()
@@ -211,8 +236,21 @@ class PartitionAppends:
         if self._sent:
             self._ask_flush()
         waiting, self._waiting = self._waiting, deque()
-        for token, append in waiting:
-            self._send(token, append)
+        for each in waiting:
+            if each.batch:
+                self._send_batch(each.tokens, each.appends)
+            else:
+                self._send(each.tokens[0], each.appends[0])
+
+    def _wait(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        if self.mount.log_mark_behind is not None:
+            self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
+
+    def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            self.settled += (Settled(token, outcome, number) for token in each.tokens)
 
     def _send(self, token: object, append: Append) -> None:
         data, checksum, header, write_locks, read_locks, append_locks, mark = append
@@ -221,9 +259,7 @@ class PartitionAppends:
         ):
             self.settled.append(Settled(token, Outcome.UNSUPPORTED, self.mount.version))
             return
-        req_id = self._ids.next(self.mount.generation)
-        self._sent[req_id.seq] = _Sent(self._ids.last, token, req_id)
-        self._order.append(req_id.seq)
+        req_id = self._register(token)
         if mark is None:
             mark = self.mount.mark
         self.outgoing.append(
@@ -231,6 +267,45 @@ class PartitionAppends:
                 req_id, mark, write_locks, read_locks, append_locks, header, data, checksum
             )
         )
+
+    def _send_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
+        version = self.mount.version
+        if version < _BATCHES_SINCE:
+            self.settled += (Settled(token, Outcome.UNSUPPORTED, version) for token in tokens)
+            return
+        first, *_ = [self._register(token) for token in tokens]
+        mark = appends[0].mark
+        items = tuple(
+            BatchedAppend(a.write_locks, a.read_locks, a.append_locks, a.header, a.data, a.checksum)
+            for a in appends
+        )
+        self.outgoing.append(
+            AppendBatchRequest(first, self.mount.mark if mark is None else mark, items)
+        )
+
+    def _register(self, token: object) -> ReqId:
+        req_id = self._ids.next(self.mount.generation)
+        self._sent[req_id.seq] = _Sent(self._ids.last, token, req_id)
+        self._order.append(req_id.seq)
+        return req_id
+
+    def _batch_answered(self, message: AppendBatchResponse) -> None:
+        """Take what the feed does not tell: what was refused, and what the server dropped."""
+        first = message.req_id.seq
+        for seq, outcome in enumerate(message.outcomes, first):
+            sent = self._sent.get(wrapped(seq))
+            if sent is None or sent.req_id.generation != message.req_id.generation:
+                continue
+            match outcome.fate:
+                case Fate.REFUSED:
+                    del self._sent[sent.req_id.seq]
+                    self._locked.append((outcome.transaction_id, sent))
+                case Fate.ABSENT:
+                    del self._sent[sent.req_id.seq]
+                    self.settled.append(Settled(sent.token, Outcome.ABSENT))
+                case Fate.COMMITTED | Fate.UNKNOWN:
+                    pass
+        self._settle_by_mark()
 
     def _commit(self, seq: int, transaction_id: int) -> None:
         """The log has ``seq``: whatever was sent earlier and is still open is not in it."""
@@ -266,8 +341,7 @@ class PartitionAppends:
         log_mark = self.mount.log_mark_behind
         if log_mark is None:
             return
-        self.settled += (Settled(token, Outcome.AHEAD, log_mark) for token, _ in self._waiting)
-        self._waiting.clear()
+        self._settle_waiting(Outcome.AHEAD, log_mark)
         self._give_up_sent()
 
     def _give_up_sent(self) -> None:

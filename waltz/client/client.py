@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 from waltz.client.appender import Appender
 from waltz.client.appends import Append
 from waltz.client.asker import Asker
+from waltz.client.bulk import Bulk
 from waltz.client.deadlines import in_time
 from waltz.client.directory import Directory
 from waltz.client.errors import (
@@ -136,6 +137,11 @@ class Client(Generic[DataT]):
     def num_partitions(self) -> int:
         """How many partitions the cluster has; they are numbered from 0."""
         return self._params.num_partitions
+
+    @property
+    def bulk(self) -> Bulk:
+        """Ranges and batches, for pipelines; servers of Waltz 0.13.2 do not offer them."""
+        return Bulk(self._standing, self._asker, self._appender, self._options)
 
     @property
     def cluster_name(self) -> str:

@@ -60,8 +60,12 @@ class RequestIds:
     def next(self, generation: int) -> ReqId:
         """Return an id that was not used before."""
         self.last += 1
-        seq = ((self.last + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        return ReqId(self.client_id, generation, self.partition, seq)
+        return ReqId(self.client_id, generation, self.partition, wrapped(self.last))
+
+
+def wrapped(number: int) -> int:
+    """Return ``number`` as the signed 32 bits of a sequence number."""
+    return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 class Mount:

@@ -14,12 +14,11 @@ from typing import Any
 from waltz.client.values import Serializer
 from waltz.config import (
     KEY_STORES,
-    REQUIRED,
     Key,
     Schema,
+    cluster_keys,
     positive,
     read_schema,
-    text,
     tls_config,
     tls_keys,
     tls_problems,
@@ -53,9 +52,7 @@ class ClientOptions:
 
 
 _KEYS = (
-    Key("zookeeper.connectString", text, REQUIRED, "host:port of ZooKeeper, comma-separated"),
-    Key("zookeeper.sessionTimeout", positive, REQUIRED, "milliseconds without a word of ZooKeeper"),
-    Key("cluster.root", text, REQUIRED, "the cluster's znode"),
+    *cluster_keys(),
     Key("client.longWaitThreshold", positive, 5000, "milliseconds before an append is asked after"),
     Key("client.maxConcurrentTransactions", positive, 1000, "unresolved appends per partition"),
     *tls_keys(_TLS_PREFIX),

@@ -18,6 +18,7 @@ from waltz.client.codec import FeedRecord, FeedRun, parse
 from waltz.client.directory import Directory
 from waltz.client.errors import ClientAhead, ClientClosed, DataCorrupt
 from waltz.client.feed import PartitionFeed
+from waltz.client.inline import InlineFeeds, taken
 from waltz.client.link import Link
 from waltz.client.links import Links
 from waltz.client.mount import Phase, RequestIds
@@ -87,6 +88,7 @@ class Stream(Generic[DataT_co]):
         self._paused = False
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
+        self._begun = False
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -111,9 +113,7 @@ class Stream(Generic[DataT_co]):
         Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
         """
         try:
-            await self._start()
-            source = self._with_their_data() if self._with_data else self._without_data()
-            async for batch in source:
+            async for batch in self._source():
                 self._count(batch)
                 yield batch
         finally:
@@ -166,9 +166,25 @@ class Stream(Generic[DataT_co]):
         if self._buffered >= self._sources.buffer:
             self._pause()
 
-    async def _start(self) -> None:
-        if self._closed or self._links is not None:
+    async def _source(self) -> AsyncIterator[list[Transaction[Any]]]:
+        if self._closed or self._begun:
             raise ClientClosed
+        self._begun = True
+        if self._with_data:
+            feeds = InlineFeeds(self._sources.asker, self._after, self._until, self._wake.set)
+            try:
+                async for batch in taken(feeds, self._anything, self._sources.deserialize):
+                    yield batch
+            finally:
+                feeds.end()
+            if not feeds.unsupported:
+                return
+            self._after = feeds.positions
+        await self._start()
+        async for batch in self._with_their_data() if self._with_data else self._without_data():
+            yield batch
+
+    async def _start(self) -> None:
         client_id = await self._sources.new_client_id()
         if self._failure is not None:
             raise self._failure
@@ -206,11 +222,9 @@ class Stream(Generic[DataT_co]):
     async def _next_records(self) -> list[FeedRecord] | None:
         """Return up to BATCH records, None at the end; waits for the first."""
         while not self._buffer:
-            if self._failure is not None:
-                raise self._failure
-            if self._complete:
+            if self._complete and self._failure is None:
                 return None
-            await self._something()
+            await self._anything()
         records: list[FeedRecord] = []
         while self._buffer and len(records) < BATCH:
             run = self._buffer.popleft()
@@ -230,6 +244,12 @@ class Stream(Generic[DataT_co]):
             raise ClientClosed
         self._wake.clear()
         await self._wake.wait()
+
+    async def _anything(self) -> None:
+        """Wait likewise, but for nothing once the stream has failed."""
+        if self._failure is not None:
+            raise self._failure
+        await self._something()
 
     async def _without_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         while (records := await self._next_records()) is not None:

@@ -1,0 +1,201 @@
+"""Ranges and batches: many transactions in one request, for pipelines. Touches the network.
+
+Servers from protocol version 5 on offer them (docs/formats.md). Records stay in wire form, so that
+whoever turns them into columns does it for thousands at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from waltz.client.appender import Appender
+from waltz.client.appends import Append, Outcome, Settled
+from waltz.client.asker import Asker
+from waltz.client.deadlines import in_time
+from waltz.client.errors import DataTooLarge
+from waltz.client.questions import Headers, Records
+from waltz.client.serializers import encoded
+from waltz.client.settings import ClientOptions
+from waltz.client.standing import Standing
+from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.protocol.locks import lock_hashes
+from waltz.protocol.records import RecordBatch, RecordHeader, checksum
+
+T = TypeVar("T")
+
+MAX_BATCH_APPENDS = 10_000
+"""The most appends of one batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRange:
+    """Committed records with consecutive ids, checked, and the log's mark when they were read.
+
+    Iterating ``records`` gives `Record` after `Record`; ``records.wire`` is all of them as bytes.
+    """
+
+    records: RecordBatch
+    high_water_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRange:
+    """Headers of committed transactions with consecutive ids, and the log's mark then."""
+
+    headers: tuple[RecordHeader, ...]
+    high_water_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """This append of a batch is in the log."""
+
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Not in the log: the transaction ``conflict`` took one of its locks after the mark."""
+
+    conflict: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Not in the log, and it never will be: a fault came between. It may be appended anew."""
+
+
+BatchOutcome = Appended | Refused | Absent
+
+
+class Bulk:
+    """What `waltz.Client.bulk` offers."""
+
+    def __init__(
+        self, standing: Standing, asker: Asker, appender: Appender, options: ClientOptions
+    ) -> None:
+        self._standing = standing
+        self._asker = asker
+        self._appender = appender
+        self._options = options
+
+    async def records(
+        self,
+        partition: int,
+        first_id: int,
+        *,
+        max_records: int = 10_000,
+        max_bytes: int = 4 << 20,
+        wait_seconds: float = 0.0,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> RecordRange:
+        """Return committed records from ``first_id`` on, within both bounds, but at least one.
+
+        There are none if nothing follows yet; with ``wait_seconds`` the answer waits so long for
+        the first. Fewer than would fit do not mean that the log ends: compare with the mark.
+
+        Raises ServerTooOld, ClientAhead if ``first_id`` is beyond the log's next id, DataCorrupt,
+        ClusterUnreachable when time has run out, PartitionUnknown, ClientClosed, ValueError.
+        """
+        self._check_range(partition, first_id, max_records, max_bytes)
+        what = Records(first_id, max_records, max_bytes, round(wait_seconds * 1000))
+        missing = f"the records of partition {partition} from {first_id} on did not come"
+        answer = await self._in_time(self._asker.range(partition, what), timeout, missing)
+        assert answer.records is not None
+        return RecordRange(answer.records, answer.mark)
+
+    async def headers(
+        self,
+        partition: int,
+        first_id: int,
+        *,
+        max_headers: int = 10_000,
+        timeout: float | None = None,  # noqa: ASYNC109 - expires as a named error
+    ) -> HeaderRange:
+        """Return headers of committed transactions from ``first_id`` on, perhaps none.
+
+        This is how to find out what became of one's own appends: by their request ids. Raises
+        what `records` raises.
+        """
+        self._check_range(partition, first_id, max_headers, 1)
+        missing = f"the headers of partition {partition} from {first_id} on did not come"
+        work = self._asker.range(partition, Headers(first_id, max_headers))
+        answer = await self._in_time(work, timeout, missing)
+        return HeaderRange(answer.headers, answer.mark)
+
+    async def append(
+        self,
+        partition: int,
+        drafts: Sequence[Draft[Any]],
+        *,
+        mark: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - an append that was sent needs more than a cancellation
+    ) -> list[BatchOutcome]:
+        """Append ``drafts`` in their order with one request; return what became of each.
+
+        Each is checked by its own locks against what others took after ``mark``, the last
+        transaction that the caller took into account; drafts of one batch never refuse each
+        other, and one that is refused takes nothing along. A batch is not a transaction: after a
+        fault a prefix of what was granted may be in the log, the rest is `Absent`. Nothing is
+        sent twice.
+
+        Raises AppendUncertain when time ran out, or the client was closed, before everything is
+        known (``req_id`` is that of the first unknown append, the others count on from it),
+        ServerTooOld, ClientAhead, ClusterUnreachable when nothing could be sent, DataTooLarge,
+        PartitionUnknown, ClientClosed, and ValueError for too many drafts, or one with a mark of
+        its own.
+        """
+        self._standing.check_partition(partition)
+        if len(drafts) > MAX_BATCH_APPENDS:
+            raise ValueError(
+                f"a batch of {len(drafts)} appends: at most {MAX_BATCH_APPENDS} go into one"
+            )
+        if any(draft.mark is not None for draft in drafts):
+            raise ValueError("a batch has one mark: give it to append, not to its drafts")
+        appends = [self._of(draft, mark) for draft in drafts]
+        size = sum(len(append.data) for append in appends)
+        if size > MAX_DATA_BYTES:
+            raise DataTooLarge(size, MAX_DATA_BYTES)
+        if not appends:
+            return []
+        if timeout is None:
+            timeout = self._options.append_timeout_seconds
+        settled = await self._appender.append_batch(partition, appends, timeout)
+        return [_outcome(each) for each in settled]
+
+    def _of(self, draft: Draft[Any], mark: int | None) -> Append:
+        data = encoded(self._options.serializer, draft.data)
+        return Append(
+            data,
+            checksum(data),
+            draft.header,
+            lock_hashes(tuple(draft.write_locks)),
+            lock_hashes(tuple(draft.read_locks)),
+            lock_hashes(tuple(draft.append_locks)),
+            mark,
+        )
+
+    def _check_range(self, partition: int, first_id: int, count: int, size: int) -> None:
+        self._standing.check_partition(partition)
+        if first_id < 0:
+            raise ValueError(f"transaction ids begin at 0: there is no {first_id}")
+        if count < 1 or size < 1:
+            raise ValueError("a range has at least one record: its bounds must be above 0")
+
+    async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
+        if seconds is None:
+            seconds = self._options.answer_timeout_seconds
+        return await in_time(work, seconds, missing)
+
+
+def _outcome(settled: Settled) -> BatchOutcome:
+    match settled.outcome:
+        case Outcome.COMMITTED:
+            return Appended(settled.number)
+        case Outcome.LOCK_FAILED:
+            return Refused(settled.number)
+        case _:
+            assert settled.outcome is Outcome.ABSENT
+            return Absent()

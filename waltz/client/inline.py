@@ -1,0 +1,188 @@
+"""A stream's data from servers that send it together with the headers: range after range.
+
+The next range of a partition is asked for before the last one is handed on, but not while two
+wait to be taken, so what is in memory is bounded (docs/formats.md, "Reading a range"). Touches the
+network through the client's `Asker`, which asks again until it is answered.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, assert_never
+
+from waltz.client.asker import Asker, OnAnswer
+from waltz.client.errors import ClientAhead, DataCorrupt
+from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Records, Verdict
+from waltz.client.values import Transaction
+from waltz.protocol import RecordBatch, ReqId
+
+_WAIT_MS = 10_000
+"""How long a server may wait for the next transaction before it says that there is none yet."""
+
+_HEAD = struct.Struct(">qiiiiii")
+_CHECKSUM_BYTES = 4
+
+
+_RANGE_RECORDS = 1000
+_MOST_RANGE_BYTES = 1 << 20
+_LEAST_RANGE_BYTES = 16 << 10
+_HELD_BYTES = 32 << 20
+"""Shared by a stream's partitions; each has up to twice its share in memory."""
+_HELD_RANGES = 2
+
+
+class _Range(NamedTuple):
+    partition: int
+    records: RecordBatch
+
+
+@dataclass(slots=True)
+class _Partition:
+    position: int
+    held: int = 0
+    """Ranges that have arrived and were not taken."""
+    asked: OnAnswer | None = None
+
+
+class InlineFeeds:
+    """Several partitions' ranges, merged as they arrive.
+
+    ``wake`` is called when something has happened; ``unsupported`` is then true once a server
+    has turned out not to offer ranges: nothing more is asked for, and what is left must be read
+    in another way, after the `positions`.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        after: Mapping[int, int],
+        until: Mapping[int, int],
+        wake: Callable[[], None],
+    ) -> None:
+        self.unsupported = False
+        self.failure: Exception | None = None
+        self._asker = asker
+        self._until = until
+        self._wake = wake
+        share = _HELD_BYTES // max(len(after), 1)
+        self._range_bytes = min(max(share, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
+        self._partitions = {partition: _Partition(mark) for partition, mark in after.items()}
+        self._arrived: deque[_Range] = deque()
+        self._ended = False
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The last transaction taken or held, by partition."""
+        return {number: state.position for number, state in self._partitions.items()}
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was wanted has arrived."""
+        return all(
+            number in self._until and state.position >= self._until[number]
+            for number, state in self._partitions.items()
+        )
+
+    def ask(self) -> None:
+        """Ask for the next range wherever there is room for it."""
+        for number, state in self._partitions.items():
+            self._ask(number, state)
+
+    def take(self) -> _Range | None:
+        """Return what arrived first and was not taken yet."""
+        if not self._arrived:
+            return None
+        arrived = self._arrived.popleft()
+        state = self._partitions[arrived.partition]
+        state.held -= 1
+        self._ask(arrived.partition, state)
+        return arrived
+
+    def end(self) -> None:
+        """Withdraw what is asked for."""
+        self._ended = True
+        for number, state in self._partitions.items():
+            if state.asked is not None:
+                self._asker.withdraw(number, state.asked)
+                state.asked = None
+
+    def _ask(self, number: int, state: _Partition) -> None:
+        count = min(_RANGE_RECORDS, self._until.get(number, 1 << 62) - state.position)
+        if (
+            state.asked is not None
+            or state.held >= _HELD_RANGES
+            or count <= 0
+            or self._ended
+            or self.unsupported
+            or self.failure is not None
+        ):
+            return
+
+        def answered(answer: Answer | None) -> None:
+            state.asked = None
+            if answer is not None:
+                self._answered(number, state, answer)
+            self._wake()
+
+        state.asked = answered
+        what = Records(state.position + 1, count, self._range_bytes, _WAIT_MS)
+        self._asker.ask(number, what, answered)
+
+    def _answered(self, number: int, state: _Partition, answer: Answer) -> None:
+        match answer.verdict:
+            case Verdict.RECORDS:
+                assert answer.records is not None
+                self._asker.saw(number, answer.mark)
+                if answer.records.count:
+                    state.position += answer.records.count
+                    state.held += 1
+                    self._arrived.append(_Range(number, answer.records))
+                self._ask(number, state)
+            case Verdict.UNSUPPORTED:
+                self.unsupported = True
+            case Verdict.AHEAD:
+                self.failure = ClientAhead(number, state.position, answer.mark)
+            case Verdict.CORRUPT:
+                self.failure = DataCorrupt(number, answer.mark, CHECKSUM_ATTEMPTS)
+            case Verdict.DATA | Verdict.MARK | Verdict.HEADERS:
+                raise AssertionError(f"an answer to another question: {answer.verdict}")
+            case _:
+                assert_never(answer.verdict)
+
+
+def transactions(
+    partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
+) -> list[Transaction[Any]]:
+    """Return a range's records as an application sees them."""
+    wire, position = records.wire, 0
+    unpack = _HEAD.unpack_from
+    made = []
+    for _ in range(records.count):
+        number, client, generation, at, seq, header, length = unpack(wire, position)
+        start = position + _HEAD.size
+        position = start + length + _CHECKSUM_BYTES
+        data = deserialize(wire[start : start + length])
+        made.append(
+            Transaction(partition, number, ReqId(client, generation, at, seq), header, data)
+        )
+    return made
+
+
+async def taken(
+    feeds: InlineFeeds, something: Callable[[], Any], deserialize: Callable[[bytes], Any]
+) -> AsyncIterator[list[Transaction[Any]]]:
+    """Yield what arrives, until it is complete or unsupported; waits with ``something``."""
+    feeds.ask()
+    while True:
+        arrived = feeds.take()
+        if arrived is not None:
+            yield transactions(arrived.partition, arrived.records, deserialize)
+        elif feeds.failure is not None:
+            raise feeds.failure
+        elif feeds.unsupported or feeds.complete:
+            return
+        else:
+            await something()
