@@ -3,6 +3,7 @@
 * `keys`: what a setting is, and the types of values
 * `resolving`: which value each setting has, where it came from, what is wrong
 * `reading`: the file and the environment; what the processes call
+* `processes`: settings that several kinds of processes have
 * `tls`: the settings of TLS, and what to do with the key stores of 0.13.2
 """
 
@@ -19,6 +20,7 @@ from waltz.config.keys import (
     positive,
     text,
 )
+from waltz.config.processes import cluster_keys, endpoint_keys
 from waltz.config.reading import ConfigError, look_up, read_schema, read_settings
 from waltz.config.resolving import Resolved, Setting, flatten, variable
 from waltz.config.tls import (
@@ -39,6 +41,8 @@ __all__ = [
     "Schema",
     "Setting",
     "boolean",
+    "cluster_keys",
+    "endpoint_keys",
     "file",
     "flatten",
     "integer",

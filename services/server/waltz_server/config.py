@@ -16,7 +16,8 @@ from waltz.config import (
     KEY_STORES,
     Key,
     Schema,
-    file,
+    cluster_keys,
+    endpoint_keys,
     port,
     positive,
     read_schema,
@@ -30,19 +31,11 @@ from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.partition import PartitionSettings
 
 _KEYS = (
-    Key("zookeeper.connectString", text, meaning="host:port of the ZooKeeper servers, with commas"),
-    Key(
-        "zookeeper.sessionTimeout",
-        positive,
-        meaning="milliseconds without a word after which this server counts as dead",
-    ),
-    Key("cluster.root", text, meaning="the cluster's znode"),
+    *cluster_keys(),
     Key("server.port", port, meaning="client-facing port; 0 takes a free one"),
-    Key("server.jetty.port", port, None, "HTTP port for health and metrics; not set: no HTTP"),
-    Key("server.bind.host", text, None, "address to listen on; not set: all"),
+    *endpoint_keys("server."),
     Key("server.advertised.host", text, None, "host told to clients; not set: the host name"),
     Key("server.advertised.port", port, None, "port told to clients; not set: server.port"),
-    Key("server.ports.file", file, None, "file to write the ports in use to, as JSON"),
     Key("server.optimisticLockTableSize", positive, 30_000, "slots of a partition's lock table"),
     Key("server.feedCacheSize", positive, 64 << 20, "bytes of feed, shared by the partitions"),
     Key("server.minFetchSize", positive, 100, "transactions fed for one feed request at least"),
