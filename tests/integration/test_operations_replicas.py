@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from tests.load import Load, client_of
+from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
+from waltz.operations import compare_replicas
 from waltz.operations.carrying_out import NotPossible, ReplicaOperator, Stalled, carry_out
 from waltz.operations.move import Move
 from waltz.operations.recovery import ReplicaRecovery
@@ -113,7 +117,7 @@ async def replicas_of(cluster: LocalCluster, partition: int) -> set[str]:
 
 @asynccontextmanager
 async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
-    """Append all the while; at the end nothing may be lost and everything must be well."""
+    """Append all the while; at the end nothing is lost, all is well, and replicas are the same."""
     async with Load(cluster) as load:
         await load.progress(GOES_ON_WITHIN_S)
         yield load
@@ -121,6 +125,12 @@ async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
         await load.finish(GOES_ON_WITHIN_S)
         await load.check()
     await cluster.healthy()
+    async with cluster.metadata() as metadata:
+        for partition in range(cluster.plan.shape.partitions):
+            compared = await compare_replicas(metadata, cluster.tls, partition)
+            assert compared.last_id > 0
+            assert compared.is_sound
+            assert not compared.ends
 
 
 async def carried_out(
@@ -200,6 +210,34 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         steps = await carried_out(running, order, ("storage/1", "server/1"))
         assert {type(step) for step in steps} >= {Hold, SwitchOn}
         await running.sync("storage/1")
+
+
+async def test_on_the_command_line(running: LocalCluster) -> None:
+    order = await moving(running)
+    where = ["--cluster", str(running.layout.description)]
+
+    async def waltz(*arguments: str) -> Result:
+        """Run a verb, which has an event loop of its own, beside this one."""
+        return await asyncio.to_thread(CliRunner().invoke, app, ["storage", *arguments, *where])
+
+    tried = await waltz("move", "0", order.source, order.destination, "--dry-run")
+    assert tried.exit_code == 0
+    assert f"it would begin with: storage {order.destination} makes a replica" in tried.stderr
+    there = await waltz("move", "0", order.source, order.destination, "--delete-files", "--yes")
+    assert there.exit_code == 0, there.stderr
+    assert "ZooKeeper is told" in there.stderr
+    again = await waltz("move", "0", order.source, order.destination)
+    assert "nothing was left to do" in again.stderr
+    back = await waltz("move", "0", order.destination, order.source, "--delete-files", "--yes")
+    assert back.exit_code == 0, back.stderr
+    well = await waltz("recover", "0", order.source)
+    assert "nothing was left to do" in well.stderr
+    refused = await waltz("retire-group", "7", "--yes")
+    assert (refused.exit_code, refused.stderr) == (1, "waltz: group 7 has no storages\n")
+    compared = await waltz("compare", "0-1", "-o", "json")
+    assert compared.exit_code == 0, compared.stderr
+    assert [each["first_difference"] for each in json.loads(compared.stdout)] == [None, None]
+    assert (await waltz("compare", "9")).exit_code == 1
 
 
 async def test_what_cannot_be_done_is_refused_and_what_does_not_go_on_says_why(
