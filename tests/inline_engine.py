@@ -54,10 +54,10 @@ class InlineEngine:
         self.submit([arrival(request, answers.append) for request in requests])
         return answers
 
-    def administer(self, request: Any) -> Any:
+    def administer(self, request: Any, version: int = 0) -> Any:
         """Return the answer to one admin request."""
         answers: list[Any] = []
-        self.desk.handle(request, answers.append)
+        self.desk.handle(request, version, answers.append)
         (answer,) = answers
         return answer
 

@@ -40,8 +40,9 @@ class Node:
         self.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
+        assert self.connection is not None
         for body in bodies:
-            request = self.messages.decode(body, 0)
+            request = self.messages.decode(body, self.connection.version)
             match request:
                 case storage.OpenRequest(session, seq, partition):
                     self.say(
@@ -56,7 +57,7 @@ class Node:
 
     def say(self, answer: Any) -> None:
         assert self.connection is not None
-        self.connection.send(self.messages.encode(answer, 0))
+        self.connection.send(self.messages.encode(answer, self.connection.version))
 
     def lost(self, reason: str) -> None:
         pass

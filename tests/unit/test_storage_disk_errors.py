@@ -48,7 +48,7 @@ def outcome(engine: InlineEngine, request: Any) -> tuple[list[Any], list[type[Ba
     answers: list[Any] = []
     try:
         if isinstance(request, admin.PartitionAssignmentRequest):
-            engine.desk.handle(request, answers.append)
+            engine.desk.handle(request, 0, answers.append)
         else:
             engine.submit([arrival(request, answers.append)])
     except DiskFailed as failed:

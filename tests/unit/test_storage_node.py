@@ -27,6 +27,8 @@ from waltz_storage.node import StorageNode
 
 CLUSTER = Cluster(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)
+OLD_STORAGE, OLD_ADMIN = STORAGE.limited_to(0), ADMIN.limited_to(0)
+"""What Waltz 0.13.2 offers."""
 
 
 def settings(path: Path) -> StorageConfig:
@@ -129,9 +131,9 @@ async def read_to_end(port: int, *frames: bytes) -> bytes:
     [
         (b"GET / HTTP/1.1\r\n\r\n",),
         (b"\x16\x03\x01\x02\x00\x01\x00",),
-        (STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x63")),
-        (STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x0d\x00")),
-        (STORAGE.hello(dialer=True), b"S\x00\x00\x7f\xff\xff\xff"),
+        (OLD_STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x63")),
+        (OLD_STORAGE.hello(dialer=True), encode_frame(STORAGE.magic, 0, b"\x0d\x00")),
+        (OLD_STORAGE.hello(dialer=True), b"S\x00\x00\x7f\xff\xff\xff"),
     ],
     ids=["http", "tls", "unknown type", "short body", "huge frame"],
 )
@@ -144,11 +146,11 @@ async def test_garbage_closes_its_connection_and_no_other(
     assert answer.transaction_id == -1
 
 
-async def test_admin_requests_that_cannot_be_answered_close_the_connection(
+async def test_admin_requests_that_version_0_cannot_answer_close_the_connection(
     node: StorageNode,
 ) -> None:
     request = admin.PartitionAvailableRequest(6, (99,), available=True)
-    frames = (ADMIN.hello(dialer=True), admin.encode(request, 0))
+    frames = (OLD_ADMIN.hello(dialer=True), admin.encode(request, 0))
     assert await read_to_end(admin_address(node)[1], *frames) == ADMIN.hello(dialer=False)
 
 
@@ -160,7 +162,7 @@ async def test_a_peer_that_does_not_read_is_not_worked_for(
     asked = 80
     requests = (storage.RecordListRequest(-1, seq, 0, 0, 8) for seq in range(asked))
     reader, writer = await asyncio.open_connection(*address(node), limit=1 << 16)
-    writer.write(STORAGE.hello(dialer=True))
+    writer.write(OLD_STORAGE.hello(dialer=True))
     writer.write(b"".join(storage.encode(request, 0) for request in requests))
 
     async def lists_read() -> int:
@@ -268,8 +270,8 @@ async def test_many_admin_requests_in_one_chunk_are_all_answered(node: StorageNo
     asked = 3000
     reader, writer = await asyncio.open_connection(*admin_address(node))
     requests = b"".join(admin.encode(admin.MetricsRequest(n), 0) for n in range(asked))
-    writer.write(ADMIN.hello(dialer=True) + requests)
-    decoder = FrameDecoder(ADMIN)
+    writer.write(OLD_ADMIN.hello(dialer=True) + requests)
+    decoder = FrameDecoder(OLD_ADMIN)
     answered = 0
     async with asyncio.timeout(30):
         while answered < asked:

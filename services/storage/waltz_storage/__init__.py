@@ -10,6 +10,7 @@ From the disk up; modules marked * are pure:
 * `fencing`*: who may use a partition
 * `partition`, `directory`: one partition, and all of a node
 * `durability`, `engine`, `engine_thread`: rounds of writing, and the threads that do them
-* `admin_desk`, `measures`, `connections`, `config`, `node`, `main`: the process around it
+* `admin_desk`, `range_checksum`: what administrators ask for
+* `measures`, `connections`, `config`, `node`, `main`: the process around it
 * `errors`*: why the node says no
 """

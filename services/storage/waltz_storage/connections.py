@@ -196,6 +196,7 @@ class AdminConnection:
         self._intake.go_on()
 
     def _begin(self, requests: list[admin.Message]) -> None:
+        version = _ready(self._intake.connection).version
         for request in requests:
             match request:
                 case admin.AdminOpenRequest(seq, key, num_partitions):
@@ -208,7 +209,7 @@ class AdminConnection:
                     self._answer(admin.MetricsResponse(seq, self._metrics()))
                 case _:
                     # An answer sent as a request is nothing the desk can do.
-                    self._desk.handle(cast(admin.Request, request), self._answer)
+                    self._desk.handle(cast(admin.Request, request), version, self._answer)
 
     def _answer(self, answer: admin.Response | None) -> None:
         connection = _ready(self._intake.connection)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from waltz.protocol.admin import Switch
+from waltz.protocol.admin import PartitionState, Switch
+from waltz.protocol.records import NO_TRANSACTION
 from waltz_storage.control import ControlFile, open_control
 from waltz_storage.control_format import PartitionInfo
 from waltz_storage.disk import Disk
@@ -85,6 +86,28 @@ class StorageDirectory:
             for partition, info in infos.items()
             if info.assigned
         }
+
+    def states(self) -> tuple[PartitionState, ...]:
+        """Return the state of each assigned partition at this moment; any thread may ask.
+
+        One that is refused is switched off, whatever its switches say, and its log is unknown.
+        """
+        known = (p for p in range(self.num_partitions) if p not in self._control.damaged)
+        return tuple(self._state(p) for p in known if self._control.info(p).assigned)
+
+    def _state(self, partition: int) -> PartitionState:
+        info = self._control.info(partition)
+        opened = self._partitions.get(partition)
+        return PartitionState(
+            partition,
+            info.session_id,
+            info.low_water_mark,
+            info.local_low_water_mark,
+            opened.log.max_id if opened is not None else NO_TRANSACTION,
+            opened.log.size_bytes if opened is not None else 0,
+            info.readable and opened is not None,
+            info.writable and opened is not None,
+        )
 
     def assign(self, partition: int) -> None:
         """Create a partition, or adopt the files it left here; raises RequestRefused."""

@@ -77,7 +77,7 @@ class PartitionUnopened(RequestRefused):
 
 
 class UnknownPartition(Exception):
-    """The id is outside the cluster's partitions; the admin port closes the connection."""
+    """The id is outside the cluster's partitions; version 0 of the admin port has no answer."""
 
 
 class DirectoryRefused(Exception):

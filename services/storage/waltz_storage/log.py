@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -73,6 +73,24 @@ class StagedAppend:
     size: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """So many records that were read, their size on disk, and the CRC-32 up to them, unsigned."""
+
+    count: int
+    size: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Records of one segment: verified, as they are on disk and in wire form."""
+
+    count: int
+    raw: bytes
+    wire: bytes
+
+
 class PartitionLog:
     """An open log. ``next_id`` is the id that the next record must have."""
 
@@ -100,6 +118,11 @@ class PartitionLog:
     def max_id(self) -> int:
         """The id of the last record, -1 if there is none."""
         return self._tail.next_id - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """How long the segments are, with the space allocated ahead; any thread may ask."""
+        return sum(segment.end for segment in tuple(self._sealed)) + self._tail.allocated
 
     def stage(self, batches: Sequence[RecordBatch]) -> StagedAppend:
         """Encode what may be appended, in order. Touches nothing."""
@@ -178,19 +201,19 @@ class PartitionLog:
         exceeded, but never before the first record. Raises PartitionDamaged.
         """
         count, wire = 0, []
-        while count < max_records and 0 <= first_id + count < self.next_id:
-            transaction_id = first_id + count
-            segment = self._segment_of(transaction_id)
-            step = min(max_records - count, segment.next_id - transaction_id, _READ_STEP_RECORDS)
-            taken, size, raw = self._read_segment(
-                segment, transaction_id, step, max_bytes, must_have_one=not count
-            )
-            count += taken
-            max_bytes -= size
-            wire.append(raw)
-            if taken < step:
-                break
+        for found in self._stretches(first_id, max_records, max_bytes):
+            count += found.count
+            wire.append(found.wire)
         return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
+
+    def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
+        """Read as `read` does, and go on from the CRC-32 ``value`` over the bytes on disk."""
+        count = size = 0
+        for found in self._stretches(first_id, max_records, max_bytes):
+            count += found.count
+            size += len(found.raw)
+            value = crc32(found.raw, value)
+        return Scan(count, size, value)
 
     def flush_all(self) -> None:
         """Make everything durable, index included; raises NoSpace, DiskFailed."""
@@ -282,8 +305,8 @@ class PartitionLog:
         segment = self._segment_of(last_id + 1)
         if segment.first_id == last_id + 1:
             return HEADER_BYTES
-        _, size, wire = self._read_segment(segment, last_id, 1, 0, must_have_one=True)
-        if size != len(wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
+        found = self._read_segment(segment, last_id, 1, 0, must_have_one=True)
+        if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
             position = entry_position(last_id + 1 - segment.first_id)
             damage = Damage(position, f"index corrupted: record {last_id} does not end there")
             raise self._damaged(segment.first_id, INDEX_SUFFIX, damage)
@@ -310,10 +333,24 @@ class PartitionLog:
         while len(self._open) > max(1, self._options.open_segments):
             self._open.popitem(last=False)[1].close()
 
+    def _stretches(self, first_id: int, max_records: int, max_bytes: int) -> Iterator[_Stretch]:
+        count = 0
+        while count < max_records and 0 <= first_id + count < self.next_id:
+            transaction_id = first_id + count
+            segment = self._segment_of(transaction_id)
+            step = min(max_records - count, segment.next_id - transaction_id, _READ_STEP_RECORDS)
+            found = self._read_segment(
+                segment, transaction_id, step, max_bytes, must_have_one=not count
+            )
+            count += found.count
+            max_bytes -= len(found.raw)
+            yield found
+            if found.count < step:
+                break
+
     def _read_segment(
         self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, must_have_one: bool
-    ) -> tuple[int, int, bytes]:
-        """Return how many records were read, their size on disk, and their wire form."""
+    ) -> _Stretch:
         files = self._files(segment.first_id)
         try:
             offsets = self._offsets(segment, files.index, first_id, step)
@@ -327,10 +364,11 @@ class PartitionLog:
         try:
             if not HEADER_BYTES <= start <= end <= segment.end:
                 raise Damage(start, f"index corrupted: record {first_id} at {start} … {end}")
-            wire = decode_records(files.data.read(start, end - start), start, first_id, taken)
+            raw = files.data.read(start, end - start)
+            wire = decode_records(raw, start, first_id, taken)
         except Damage as damage:
             raise self._damaged(segment.first_id, DATA_SUFFIX, damage) from damage
-        return taken, end - start, wire
+        return _Stretch(taken, raw, wire)
 
     def _offsets(
         self, segment: SealedSegment, index: DiskFile, first_id: int, count: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from waltz.metrics import Timer
 from waltz.protocol import storage
@@ -18,7 +19,7 @@ from waltz_storage.control import ControlFile
 from waltz_storage.control_format import PartitionInfo
 from waltz_storage.errors import RequestRefused, UnknownRequest
 from waltz_storage.fencing import admit, begin_session, raises_fence
-from waltz_storage.log import PartitionLog
+from waltz_storage.log import PartitionLog, Scan
 
 READ_LIMIT_BYTES = 64 << 20
 """A list of records ends before it would grow beyond this; it always has the first one."""
@@ -126,11 +127,13 @@ class StoragePartition:
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> RecordBatch:
         """Return consecutive records; raises PartitionDamaged, RequestRefused."""
-        try:
+        with _reading():
             return self.log.read(first_id, max_records, max_bytes)
-        except OSError as error:
-            # A read changes nothing; the same error while something is changed ends the process.
-            raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error
+
+    def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
+        """Go on with a checksum over records; raises PartitionDamaged, RequestRefused."""
+        with _reading():
+            return self.log.scan(first_id, max_records, max_bytes, value)
 
     def _headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         headers: list[RecordHeader] = []
@@ -147,6 +150,15 @@ class StoragePartition:
         # What lies below the local mark counts as known clean: it must be durable first.
         self.log.flush_all()
         self._control.update(self.partition, info)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # A read changes nothing; the same error while something is changed ends the process.
+        raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error
 
 
 def failure(request: storage.Request, refused: RequestRefused) -> storage.FailureResponse:

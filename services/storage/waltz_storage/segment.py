@@ -153,6 +153,11 @@ class TailSegment:
         self._pending: array[int] = array("q")
         self._index_dirty = False
 
+    @property
+    def allocated(self) -> int:
+        """Up to where the data file has space."""
+        return self._allocated
+
     def sealed(self) -> SealedSegment:
         """Return this segment as it would be if it were complete."""
         return SealedSegment(self.first_id, self.next_id, self.end)
