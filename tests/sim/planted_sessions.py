@@ -147,6 +147,13 @@ SESSION_BUGS = (
         "What one replica has acknowledged is called committed.",
     ),
     Planted(
+        "a late answer of the metadata counts",
+        Package.SERVER,
+        "if order is not self._order:\n    return False\nself._order = None\n",
+        "self._order = None\n",
+        "The answer to an order of an earlier generation is taken for that to the last one.",
+    ),
+    Planted(
         "an id is given twice",
         Package.SERVER,
         "self._next_id = mark + 1\n",

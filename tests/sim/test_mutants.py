@@ -9,7 +9,10 @@ from tests.sim.planting import Planted
 
 QUICK = (
     "the last record of a batch is dropped",
+    "one of three is a quorum",
     "the fastest replica commits",
+    "an id is given twice",
+    "records cached under the wrong id",
     "locks compared too strictly",
 )
 
