@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, usual in (("accounts", 8), ("transfers", 200), ("tellers", 4), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=usual, help="(%(default)s)")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each order (0)")
     return parser
 
 

@@ -29,7 +29,9 @@ def audit(log: BlockingClient[bytes], bank: Bank) -> int:
         finally:
             engine.dispose()
     if balances != rebuilt:
-        different = [key for key in balances | rebuilt if balances.get(key) != rebuilt.get(key)]
+        different = [
+            key for key in sorted(balances | rebuilt) if balances.get(key) != rebuilt.get(key)
+        ]
         raise Wrong(f"the balances of (branch, number) {different} are not those of the log")
     if sum(balances.values()) != minted:
         raise Wrong(f"there are {sum(balances.values())}, but {minted} were paid in")

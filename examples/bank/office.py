@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -19,12 +20,18 @@ LARGEST_TRANSFER = 400
 
 
 class Office:
-    """Gives orders to every branch. To be closed; it closes ``log``."""
+    """Gives orders to every branch. To be closed; it closes ``log``.
 
-    def __init__(self, bank: Bank, log: BlockingClient[bytes], *, tellers: int = 4) -> None:
+    Each teller waits ``pause`` seconds before an order.
+    """
+
+    def __init__(
+        self, bank: Bank, log: BlockingClient[bytes], *, tellers: int = 4, pause: float = 0.0
+    ) -> None:
         self.bank = bank
         self.tally = Tally()
         self._tellers = tellers
+        self._pause = pause
         self._client = CallbackClient(log, bank, max_in_flight=4 * tellers, retry_threads=2)
         self._branches = log.num_partitions
 
@@ -83,6 +90,7 @@ class Office:
         number: int,
     ) -> None:
         while again(number):
+            time.sleep(self._pause)
             branch = chance.randrange(self._branches)
             source, target = chance.sample(range(1, accounts + 1), 2)
             amount = chance.randint(1, LARGEST_TRANSFER)

@@ -1,0 +1,79 @@
+"""The numbered examples, run as their first lines say, on a real cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from waltz.local import LocalCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(cluster: LocalCluster, tmp_path: Path) -> Run:
+    """Runs an example and returns the lines it prints."""
+
+    def run_it(name: str, *arguments: str) -> list[str]:
+        ended = subprocess.run(
+            [sys.executable, EXAMPLES / name, cluster.zookeeper, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr == ""
+        return ended.stdout.splitlines()
+
+    return run_it
+
+
+def test_hello(run: Run) -> None:
+    [line] = run("01_hello.py")
+    assert line.endswith(" b'hello'")
+
+
+def test_the_first_example_is_ten_lines_long() -> None:
+    assert len((EXAMPLES / "01_hello.py").read_text().splitlines()) == 10
+
+
+def test_locks(run: Run) -> None:
+    numbers = [int(line.split()[1]) for line in run("02_locks.py")]
+    assert numbers == list(range(numbers[0], numbers[0] + 10))
+    [first, *_] = run("02_locks.py")
+    assert first == f"invoice {numbers[-1] + 1}"
+
+
+def test_following(run: Run) -> None:
+    first = run("03_follow.py", "place")
+    second = run("03_follow.py", "place")
+    ids = [int(line.split()[0]) for line in first + second]
+    assert ids == list(range(len(ids)))
+    assert second[-1].endswith("one more line")
+
+
+def test_serializers(run: Run) -> None:
+    assert run("04_serializers.py") == ["roof: [4.5, 5.25]"]
+
+
+def test_callbacks(run: Run) -> None:
+    words = [f"word-{EXAMPLES.stat().st_ino}", "waltz"]
+    run("05_callbacks.py", *words)
+    assert run("05_callbacks.py", *words) == [f"{word}: taken" for word in words]
+
+
+def test_state_store(run: Run) -> None:
+    def counted() -> int:
+        lines = run("06_state_store.py", "sqlite:///counts.db")
+        [line] = [line for line in lines if line.startswith("partition 0")]
+        return int(line.split()[-1])
+
+    assert counted() + 1 == counted()
