@@ -32,7 +32,8 @@ from waltz.protocol import (
 from waltz.protocol.client_server import FeedRequest
 from waltz.protocol.frames import encode_frame
 
-FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), 4)
+NEWEST = max(CLIENT_SERVER.versions)
+FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
 BODY = FRAME[7:]
 
 
@@ -207,7 +208,7 @@ async def test_a_slow_reader_congests_and_then_drains() -> None:
         near, connection, far = await dialed(port)
         assert far.connection is not None
         far.connection.pause_reading()
-        large = encode_frame(CLIENT_SERVER.magic, 4, bytes(1 << 20))
+        large = encode_frame(CLIENT_SERVER.magic, NEWEST, bytes(1 << 20))
         count = 0
         while not connection.congested:
             connection.send(large)
@@ -348,7 +349,7 @@ async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
 @pytest.mark.parametrize(
     ("dialer", "writes_between", "expected"),
     [
-        (True, False, [encode_frame(CLIENT_SERVER.magic, 4)]),
+        (True, False, [encode_frame(CLIENT_SERVER.magic, NEWEST)]),
         (True, True, [FRAME, FRAME]),
         (False, False, []),
     ],

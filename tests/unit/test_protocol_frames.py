@@ -27,6 +27,7 @@ from waltz.protocol.frames import (
     encode_hello,
 )
 
+NEWEST = max(CLIENT_SERVER.versions)
 SPECS = st.sampled_from((CLIENT_SERVER, STORAGE, ADMIN))
 
 
@@ -66,7 +67,7 @@ def test_any_chunking_gives_the_same_bodies(
 
 
 def test_byte_by_byte() -> None:
-    frame = encode_frame(CLIENT_SERVER.magic, 4, b"body")
+    frame = encode_frame(CLIENT_SERVER.magic, NEWEST, b"body")
     decoder = FrameDecoder(CLIENT_SERVER)
     stream = CLIENT_SERVER.hello(dialer=True) + frame + frame
     received = [body for i in range(len(stream)) for body in decoder.feed(stream[i : i + 1])]
@@ -75,7 +76,7 @@ def test_byte_by_byte() -> None:
 
 def test_half_a_frame_waits() -> None:
     decoder = agreed()
-    frame = encode_frame(CLIENT_SERVER.magic, 4, b"x" * 1000)
+    frame = encode_frame(CLIENT_SERVER.magic, NEWEST, b"x" * 1000)
     assert decoder.feed(frame[:500]) == []
     assert decoder.mid_frame
     assert decoder.feed(frame[500:]) == [b"x" * 1000]
@@ -114,7 +115,7 @@ def test_garbage_raises_nothing_but_the_two_refusals(junk: bytes, shaken: bool) 
     decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
     with suppress(ProtocolViolation, MalformedMessage):
         for body in decoder.feed(junk):
-            client_server.decode(body, 4)
+            client_server.decode(body, NEWEST)
 
 
 @settings(max_examples=500, deadline=None)
@@ -142,7 +143,7 @@ def test_a_second_hello_is_refused() -> None:
 
 def test_messages_before_the_hello_are_refused() -> None:
     with pytest.raises(ProtocolViolation):
-        FrameDecoder(CLIENT_SERVER).feed(encode_frame(CLIENT_SERVER.magic, 4, b"early"))
+        FrameDecoder(CLIENT_SERVER).feed(encode_frame(CLIENT_SERVER.magic, NEWEST, b"early"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_strangers_are_named(first: bytes, said: str) -> None:
 def test_impossible_lengths_are_refused_by_the_head_alone(length: int) -> None:
     decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
     decoder.feed(CLIENT_SERVER.hello(dialer=True))
-    head = bytes([CLIENT_SERVER.magic, 0, 4]) + length.to_bytes(4, "big", signed=True)
+    head = bytes([CLIENT_SERVER.magic, 0, NEWEST]) + length.to_bytes(4, "big", signed=True)
     with pytest.raises(ProtocolViolation, match="frame length"):
         decoder.feed(head)
 
@@ -172,7 +173,7 @@ def test_impossible_lengths_are_refused_by_the_head_alone(length: int) -> None:
 def test_the_longest_allowed_frame_passes() -> None:
     decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
     decoder.feed(CLIENT_SERVER.hello(dialer=True))
-    assert decoder.feed(encode_frame(CLIENT_SERVER.magic, 4, b"z" * 1000)) == [b"z" * 1000]
+    assert decoder.feed(encode_frame(CLIENT_SERVER.magic, NEWEST, b"z" * 1000)) == [b"z" * 1000]
 
 
 @pytest.mark.parametrize("version", CLIENT_SERVER.versions)
