@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Final, Generic, Literal
 
 from waltz.callbacks.errors import DataMissing
-from waltz.client import Draft
-from waltz.client.values import DataT
+from waltz.client.values import DataT, Draft
 from waltz.protocol.locks import Lock
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from waltz.client import Transaction
+from waltz.client.values import Transaction
 from waltz.protocol.records import ReqId
 
 C = TypeVar("C")

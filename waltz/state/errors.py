@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz.client import WaltzError
+from waltz.client.errors import WaltzError
 
 
 class MarkMismatch(WaltzError):
