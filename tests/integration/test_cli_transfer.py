@@ -17,7 +17,7 @@ from tests.eventually import eventually
 from waltz.cli.app import app
 from waltz.local import LocalCluster
 
-ROWS = 1500
+ROWS = 6000
 
 
 def command(cluster: LocalCluster, *arguments: str) -> list[str]:

@@ -1,8 +1,4 @@
-"""``waltz log import``: files into a log. Touches disk, ZooKeeper and the network.
-
-Every append takes a lock that all imports take, by the mark up to which this one knows the log. So
-an append that an earlier, broken off run left under way is refused, or is seen before going on.
-"""
+"""``waltz log import``: files into a log. Touches disk, ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import fcntl
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,20 +17,17 @@ import typer
 
 from waltz.cli.archive import BadArchive, Row
 from waltz.cli.archive_files import find_pieces, read_piece, read_rows
-from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client, without_silence
+from waltz.cli.client_access import high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.import_record import Begun, ImportRecord
+from waltz.cli.importing import Importer
 from waltz.cli.options import DryRun, examples, partitions_of
 from waltz.cli.output import Format, Output, show
-from waltz.cli.progress import Advance, progress
+from waltz.cli.progress import progress
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.transfer_rows import imported
-from waltz.client import Client, LockFailed
-from waltz.protocol import Lock
 
 app = typer.Typer()
-
-_LOCK_NAME = "waltz-import"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +98,12 @@ async def _import(
             known.partitions.setdefault(partition, Begun(mark)).clients.append(client.client_id)
         if not dry_run:
             known.write(file)
-        before = {
-            partition: await _count(
-                client, partition, known, known.partitions[partition].base, mark
-            )
-            for partition, mark in marks.items()
-        }
+        before: dict[int, int] = {}
+        importers: dict[int, Importer] = {}
+        for partition, mark in marks.items():
+            begun = known.partitions[partition]
+            importers[partition] = Importer(client, partition, begun.clients, mark)
+            before[partition] = await importers[partition].count(begun.base, mark)
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
             raise Failed(f"more has been imported than {file} is for; was it of other files?")
@@ -118,52 +111,13 @@ async def _import(
             with progress("imported", sum(missing.values())) as advance:
                 await asyncio.gather(
                     *(
-                        _append(client, source, known, before[source.target], marks, advance)
+                        importers[source.target].append(
+                            islice(source.rows(), before[source.target], None), advance
+                        )
                         for source in sources
                     )
                 )
     return {partition: (before[partition], missing[partition]) for partition in missing}
-
-
-async def _append(
-    client: Client,
-    source: _Source,
-    known: ImportRecord,
-    skipped: int,
-    marks: dict[int, int],
-    advance: Advance,
-) -> None:
-    partition, mark = source.target, marks[source.target]
-    lock = Lock(_LOCK_NAME, partition)
-    for row in islice(source.rows(), skipped, None):
-        while True:
-            try:
-                mark = await client.append(
-                    partition, row.data, header=row.header, write_locks=[lock], mark=mark
-                )
-                break
-            except LockFailed:
-                # Another lock may share its place in the server's table: that is no import.
-                now = await client.high_water_mark(partition)
-                if await _count(client, partition, known, mark, now):
-                    raise Failed(
-                        f"an earlier import has appended to partition {partition} just now; do it "
-                        "again: it goes on where that ended"
-                    ) from None
-                mark = now
-        advance(1)
-
-
-async def _count(client: Client, partition: int, known: ImportRecord, after: int, last: int) -> int:
-    """Return how many transactions after ``after`` up to ``last`` are of this import."""
-    if last <= after:
-        return 0
-    ours, count = set(known.partitions[partition].clients), 0
-    stream = client.stream(partition, after=after, until=last)
-    async with aclosing(without_silence(stream, ANSWER_SECONDS)) as batches:
-        async for batch in batches:
-            count += sum(transaction.req_id.client_id in ours for transaction in batch)
-    return count
 
 
 def _sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[_Source]:

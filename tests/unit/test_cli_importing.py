@@ -1,0 +1,133 @@
+"""Imports append every row once and in order, whatever becomes of their requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from waltz.cli.archive import Row
+from waltz.cli.importing import Importer
+from waltz.cli.running import Failed
+from waltz.client import Client, Draft, LockFailed, ServerTooOld, Transaction
+from waltz.client.bulk import Absent, Appended, BatchOutcome, Refused
+from waltz.protocol import ReqId
+
+ME, ANOTHER = 5, 9
+
+
+class ScriptedLog:
+    """A log, in place of `Client`, that does to each request what the script says next.
+
+    A number: that many of the batch are appended, the rest never will be; else the request fails.
+    """
+
+    def __init__(self, *script: int | str) -> None:
+        self.script = list(script)
+        self.log: list[tuple[int, bytes]] = []
+        self.marks: list[int | None] = []
+
+    @property
+    def bulk(self) -> ScriptedBulk:
+        return ScriptedBulk(self)
+
+    def take(self, data: Sequence[bytes], mark: int | None) -> list[BatchOutcome]:
+        self.marks.append(mark)
+        match self.script.pop(0) if self.script else len(data):
+            case "foreign":
+                self.log.append((ANOTHER, b"foreign"))
+                return [Refused(len(self.log) - 1)] * len(data)
+            case "ours":
+                self.log.append((ME, data[0]))
+                return [Refused(len(self.log) - 1)] * len(data)
+            case count:
+                assert isinstance(count, int)
+                first = len(self.log)
+                self.log += ((ME, each) for each in data[:count])
+                appended = [Appended(first + n) for n in range(count)]
+                return [*appended, *(Absent() for _ in data[count:])]
+
+    async def append(self, partition: int, data: bytes, **options: Any) -> int:
+        (outcome,) = self.take([data], options["mark"])
+        if isinstance(outcome, Appended):
+            return outcome.transaction_id
+        raise LockFailed(partition, 0)
+
+    async def high_water_mark(self, partition: int) -> int:
+        return len(self.log) - 1
+
+    def stream(self, partition: int, *, after: int, until: int) -> ScriptedStream:
+        return ScriptedStream(
+            [
+                Transaction(partition, number, ReqId(self.log[number][0], 1, 0, 1), 0, b"")
+                for number in range(after + 1, until + 1)
+            ]
+        )
+
+
+class ScriptedBulk:
+    def __init__(self, log: ScriptedLog) -> None:
+        self._log = log
+
+    async def append(
+        self, partition: int, drafts: Sequence[Draft[Any]], *, mark: int | None
+    ) -> list[BatchOutcome]:
+        if self._log.script and self._log.script[0] == "old":
+            raise ServerTooOld(partition, 4, "batches")
+        assert all(draft.write_locks for draft in drafts)
+        return self._log.take([draft.data for draft in drafts], mark)
+
+
+class ScriptedStream:
+    def __init__(self, transactions: list[Transaction]) -> None:
+        self._transactions = transactions
+
+    async def batches(self) -> AsyncIterator[list[Transaction]]:
+        yield self._transactions
+
+
+async def imported(log: ScriptedLog, count: int = 5) -> int:
+    rows = (Row(0, None, 0, b"%d" % n) for n in range(count))
+    told: list[int] = []
+    await Importer(cast(Client, log), 0, [ME], -1).append(rows, told.append)
+    assert [data for client, data in log.log if client == ME] == [b"%d" % n for n in range(count)]
+    return sum(told)
+
+
+async def test_all_at_once() -> None:
+    assert await imported(log := ScriptedLog()) == 5
+    assert log.marks == [-1]
+
+
+async def test_what_never_came_is_appended_anew() -> None:
+    assert await imported(log := ScriptedLog(3, 0)) == 5
+    assert log.marks == [-1, 2, 2]
+
+
+async def test_a_lock_of_others_is_passed() -> None:
+    assert await imported(log := ScriptedLog(2, "foreign")) == 5
+    assert log.marks == [-1, 1, 2]
+
+
+async def test_an_append_of_an_earlier_run_ends_this_one() -> None:
+    with pytest.raises(Failed, match="an earlier import has appended to partition 0 just now"):
+        await imported(ScriptedLog(2, "ours"))
+
+
+async def test_a_server_without_batches() -> None:
+    class OldLog(ScriptedLog):
+        @property
+        def bulk(self) -> ScriptedBulk:
+            return ScriptedBulk(ScriptedLog("old"))
+
+    assert await imported(log := OldLog(1, "foreign")) == 5
+    assert log.marks == [-1, 0, 1, 2, 3, 4]
+
+
+async def test_what_counts_as_imported() -> None:
+    log = ScriptedLog()
+    log.log = [(ME, b""), (ANOTHER, b""), (ME, b""), (ME, b"")]
+    importer = Importer(cast(Client, log), 0, [ME], 3)
+    assert [await importer.count(-1, 3), await importer.count(0, 2)] == [3, 1]
+    assert await importer.count(3, 3) == 0
