@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -388,6 +389,40 @@ def test_marks_of_another_log_are_said(open_client: Open, other: BlockingClient[
         client.submit(Say(app.record, "x"))
     client.submit(Say(app.record, "x", partition=1))
     client.flush(10)
+
+
+class Lost(mock.MockClient[bytes]):
+    """A client that has lost track of the servers."""
+
+    def stream(self, *_: Any, **__: Any) -> Any:
+        raise waltz.ClientFailed("no access")
+
+
+def test_a_client_that_fails_is_said_once(cluster: mock.MockCluster) -> None:
+    async def open_it() -> Lost:
+        return Lost(cluster, 1, waltz.ClientOptions())
+
+    app = Recording()
+    with CallbackClient(opened(open_it()), app) as client:
+        until(lambda: len(app.errors) == 2)
+        with pytest.raises(waltz.ClientFailed, match="no access"):
+            client.submit(Say(app.record, "x"))
+    assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
+
+
+def test_a_context_that_wants_to_end_the_program_leaves_no_place_taken(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    class Ending(Say):
+        def on_exception(self, error: Exception) -> None:
+            raise SystemExit
+
+    app = Recording()
+    client = open_client(app)
+    cluster.fail_next_append(0, committed=False)
+    client.submit(Ending(app.record, "x"))
+    client.flush(10)
+    assert not client.has_pending
 
 
 def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockCluster) -> None:

@@ -262,7 +262,7 @@ class CallbackClient(Generic[DataT]):
         for partition in self._active.values():
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()
-        await asyncio.gather(*self._tasks.values(), *self._carrying)
+        await asyncio.gather(*self._tasks.values(), *self._carrying, return_exceptions=True)
 
 
 @overload

@@ -116,8 +116,9 @@ class ActivePartition(Generic[DataT]):
         """Raises what `stop` was given, or the problem, if the partition takes no contexts."""
         if self._why is not None:
             raise self._why()
-        if isinstance(self.problem, ClientAhead):
-            raise self.problem
+        match self.problem:
+            case ClientAhead(partition=partition, client_mark=mark, log_mark=log_mark):
+                raise ClientAhead(partition, mark, log_mark)
 
     async def stop(self, why: Callable[[], WaltzError]) -> None:
         """Have `follow` end after the transaction that it is at.
@@ -164,6 +165,15 @@ class ActivePartition(Generic[DataT]):
 
     async def carry(self, underway: Underway[DataT], draft: Draft[DataT] | None) -> None:
         """Append ``draft``, and what ``execute`` makes of it after lock failures."""
+        committed = False
+        try:
+            committed = await self._carried(underway, draft)
+        finally:
+            if not committed:
+                self.in_flight.leave(underway.number)
+
+    async def _carried(self, underway: Underway[DataT], draft: Draft[DataT] | None) -> bool:
+        """Return whether it is in the log; otherwise the context was told what became of it."""
         context = underway.context
         try:
             while draft is not None:
@@ -175,13 +185,13 @@ class ActivePartition(Generic[DataT]):
                     draft = await self._workers.retry(self._execute_again, context)
                 else:
                     await self._committed(transaction_id, underway)
-                    return
+                    return True
         except Exception as error:
             if isinstance(error, AppendUncertain):
                 self._progress.orphaned(error.req_id)
                 self._tell()
             await self._workers.retry(self._call, context.on_exception, error)
-        self.in_flight.leave(underway.number)
+        return False
 
     async def _append(self, draft: Draft[DataT]) -> int:
         return await self._client.append(
@@ -281,5 +291,6 @@ class ActivePartition(Generic[DataT]):
         """On any thread."""
         try:
             self._application.uncaught_exception(self.number, transaction_id, error)
-        except Exception:
+        except BaseException:
+            # On whatever thread this is: it has other things to do.
             log.exception("uncaught_exception has raised, about: %s", error)
