@@ -99,6 +99,22 @@ def test_a_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster)
     asyncio.run(replicas_agree(changed, 20))
 
 
+def test_reading_and_writing_are_switched_apart(changed: LocalCluster) -> None:
+    storage = storages(changed)[1]
+    switch = ["storage", "switch", storage, "1"]
+    done(changed, *switch, "--write", "off", "--dry-run")
+    assert held(changed, storage, 1)["writable"]
+    done(changed, *switch, "--write", "off")
+    half = held(changed, storage, 1)
+    assert (half["readable"], half["writable"], half["available"]) == (True, False, False)
+    assert half["size_bytes"] > 0
+    done(changed, *switch, "--write", "on", "--read", "on")
+    assert held(changed, storage, 1)["available"]
+    assert "does not hold partitions 5" in refused(changed, *switch[:3], "5", "--read", "on")
+    append(changed, 1)
+    wait_until(lambda: healthy(changed))
+
+
 def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) -> None:
     source, _, destination = storages(changed)
     append(changed, 1)

@@ -20,7 +20,8 @@ from waltz.cli.storage_rows import synced
 from waltz.metadata import admin as changes
 from waltz.metadata.cluster import Cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
-from waltz.operations import SyncStep, read_partitions, sync_storage
+from waltz.operations import StorageAdmin, SyncStep, read_partitions, sync_storage
+from waltz.protocol import UnsupportedByPeer
 from waltz.protocol.admin import Switch
 from waltz.ranges import format_partitions, parse_partitions
 
@@ -257,8 +258,8 @@ def switch_command(
             maps = await found.storage_maps()
             async with await open_admin(found, maps, storage, where.tls) as admin:
                 _check_held(storage, wanted, await admin.partitions())
-                for which, on in given.items() if not dry_run else ():
-                    await admin.switch(wanted, which, on=on)
+                if not dry_run:
+                    await _switch(admin, storage, wanted, given)
 
     run(switch())
     done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
@@ -272,6 +273,19 @@ def _check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -
             f"storage {storage} does not hold partitions {format_partitions(missing)}; it holds "
             f"{format_partitions(held)}"
         )
+
+
+async def _switch(
+    admin: StorageAdmin, storage: str, partitions: tuple[int, ...], orders: Mapping[Switch, bool]
+) -> None:
+    try:
+        for which, on in orders.items():
+            await admin.switch(partitions, which, on=on)
+    except UnsupportedByPeer:
+        raise Failed(
+            f"storage {storage} has one switch for both, as Waltz 0.13.2 has; upgrade it, or use: "
+            "waltz storage availability"
+        ) from None
 
 
 async def _let_go(

@@ -1,0 +1,120 @@
+"""A storage's admin port as tools use it: one question where it can be, several to old storages."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from waltz.metadata.formats import StoreParams
+from waltz.net import PLAINTEXT, FrameConnection, Listener
+from waltz.operations import HeldPartition, StorageAdmin, SyncStep, sync_storage
+from waltz.protocol import ADMIN, UnsupportedByPeer, admin
+
+PARAMS = StoreParams(uuid.UUID(int=3), 4)
+GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}}
+
+
+class AdminPort:
+    """A storage that holds partitions 1, switched on, and 2, switched off; it keeps questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self._connection: FrameConnection | None = None
+
+    def ready(self, connection: FrameConnection) -> None:
+        self._connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self._connection is not None
+        version = self._connection.version
+        for body in bodies:
+            request = admin.decode(body, version)
+            if not isinstance(request, admin.AdminOpenRequest):
+                self.asked.append(request)
+            self._connection.send(admin.encode(self._answer(request), version))
+
+    def lost(self, reason: str) -> None:
+        pass
+
+    def writable(self) -> None:
+        pass
+
+    def _answer(self, request: admin.Message) -> admin.Response:
+        match request:
+            case admin.AssignedPartitionStatusRequest(seq):
+                return admin.AssignedPartitionStatusResponse(seq, {2: False, 1: True})
+            case admin.LastSessionInfoRequest(seq, partition):
+                return admin.LastSessionInfoResponse(seq, partition, 7, 5, 4)
+            case admin.MetricsRequest(seq):
+                return admin.MetricsResponse(seq, json.dumps(GAUGES))
+            case admin.PartitionStatesRequest(seq):
+                state = admin.PartitionState(1, 7, 5, 4, 12, 99, readable=True, writable=False)
+                return admin.PartitionStatesResponse(seq, (state,))
+            case _:
+                return admin.AdminSuccessResponse(request.seq_num)
+
+
+@asynccontextmanager
+async def storage(*versions: int) -> AsyncIterator[tuple[AdminPort, StorageAdmin]]:
+    port = AdminPort()
+    listener = Listener(ADMIN.limited_to(*versions), lambda: port, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    name = "127.0.0.1:1"
+    try:
+        async with await StorageAdmin.open(name, listener.port, PLAINTEXT, PARAMS) as opened:
+            yield port, opened
+    finally:
+        await listener.close()
+
+
+async def test_all_states_are_one_answer() -> None:
+    async with storage(0, 1) as (port, opened):
+        (state,) = await opened.states()
+        assert state == HeldPartition(1, 7, 5, 4, 12, 99, readable=True, writable=False)
+        assert not state.available
+        assert len(port.asked) == 1
+
+
+async def test_an_old_storage_is_asked_for_each() -> None:
+    async with storage(0) as (_, opened):
+        assert await opened.states() == (
+            HeldPartition(1, 7, 5, 4, 12, None, readable=True, writable=True),
+            HeldPartition(2, 7, 5, 4, None, None, readable=False, writable=False),
+        )
+
+
+async def test_switches() -> None:
+    async with storage(0, 1) as (port, opened):
+        await opened.switch((2, 1, 2), admin.Switch.WRITE, on=False)
+        await opened.set_available((2, 1), available=True)
+        switched, available = port.asked
+        assert (switched.partitions, switched.switch, switched.on) == (
+            (1, 2),
+            admin.Switch.WRITE,
+            False,
+        )
+        assert (available.partitions, available.available) == ((1, 2), True)
+
+
+async def test_an_old_storage_has_one_switch() -> None:
+    async with storage(0) as (port, opened):
+        with pytest.raises(UnsupportedByPeer):
+            await opened.switch((1,), admin.Switch.READ, on=True)
+        await opened.set_available((1,), available=False)
+        assert len(port.asked) == 1
+
+
+async def test_what_a_sync_would_do_is_not_done() -> None:
+    async with storage(0, 1) as (port, opened):
+        step = await sync_storage(opened, (1, 3), dry_run=True)
+        assert step == SyncStep((3,), (2,))
+        assert len(port.asked) == 1
+        assert await sync_storage(opened, (1, 3)) == step
+        assigned, unassigned = port.asked[-2:]
+        assert (assigned.partitions, assigned.assigned) == ((3,), True)
+        assert (unassigned.partitions, unassigned.delete_files) == ((2,), False)
