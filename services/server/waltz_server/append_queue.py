@@ -130,14 +130,14 @@ class AppendQueue:
             self._retry_waiting(self._locks, granted, refused)
         arrived, self._arrived = self._arrived, []
         for item in arrived:
-            if isinstance(item, Barrier):
-                self._submitted += len(granted)
-                self._place_barrier(item)
-                self._submitted -= len(granted)
+            if isinstance(item, tuple):
+                self._decide(self._locks, item, granted, refused)
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)
             else:
-                self._decide(self._locks, item, granted, refused)
+                self._submitted += len(granted)
+                self._place_barrier(item)
+                self._submitted -= len(granted)
         self._submitted += len(granted)
         return granted, refused
 

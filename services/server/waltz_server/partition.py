@@ -176,9 +176,12 @@ class Partition:
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
         """Take the appends of one received chunk."""
-        speaks = self._clients.speaks
+        client_id, speaks = None, False
         for append in appends:
-            if append.generation == self.generation and speaks(peer, append.client_id):
+            if append.client_id != client_id:
+                client_id = append.client_id
+                speaks = self._clients.speaks(peer, client_id)
+            if speaks and append.generation == self.generation:
                 self.counters.transactions += 1
                 self._queue.add(peer, append)
         self._submit()

@@ -22,7 +22,8 @@ from waltz_server.store_reads import StoreReads
 TICK_SECONDS = 0.05
 """A read that waits may get its empty answer about so much later than it asked for."""
 MAX_ANSWER_BYTES = 4 << 20
-MAX_ANSWER_ITEMS = 1 << 16
+MAX_ANSWER_RECORDS = 1 << 16
+MAX_ANSWER_HEADERS = 1 << 12
 READS_PER_CONNECTION = 4
 QUESTIONS_PER_CONNECTION = 1000
 
@@ -51,9 +52,9 @@ class Question:
         """What its answer may hold."""
         request = self.request
         if isinstance(request, cs.HeadersRequest):
-            return Bounds(_clamped(request.max_headers, MAX_ANSWER_ITEMS), MAX_ANSWER_BYTES)
+            return Bounds(_clamped(request.max_headers, MAX_ANSWER_HEADERS), MAX_ANSWER_BYTES)
         return Bounds(
-            _clamped(request.max_records, MAX_ANSWER_ITEMS),
+            _clamped(request.max_records, MAX_ANSWER_RECORDS),
             _clamped(request.max_bytes, MAX_ANSWER_BYTES),
         )
 
