@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 import sysconfig
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 from tests.docs.console import ANYTHING, Block, blocks, prints, typed
+from tests.docs.hosts import Host
+from waltz.cli.app import app
 
 _LONGEST_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_SHELL = frozenset("&|;<>")
 _ENVIRONMENT_ONLY = ("make ", ". ")
 """Beginnings of commands that make or enter the environment in which tests run already."""
 
@@ -19,12 +27,15 @@ _ENVIRONMENT_ONLY = ("make ", ". ")
 class Reader:
     """A reader at a prompt, in ``directory``; ``names`` are what the page calls things here.
 
-    What was left running in the background ends with `leave`.
+    Storages and servers are started on ``machines``, and end with `leave`.
     """
 
-    def __init__(self, directory: Path, names: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, names: Mapping[str, str], machines: Mapping[str, Host]
+    ) -> None:
         self._directory = directory
         self._names = names
+        self._machines = machines
         scripts = sysconfig.get_path("scripts")
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("WALTZ_")
@@ -43,7 +54,7 @@ class Reader:
 
     def leave(self) -> None:
         """End what was left running."""
-        for process in self._running:
+        for process in reversed(self._running):
             process.terminate()
         for process in self._running:
             process.wait(_LONGEST_SECONDS)
@@ -66,7 +77,7 @@ class Reader:
             self._environment |= dict(pairs)
             return 0
         if here.startswith(("waltz-storage ", "waltz-server ")):
-            self._start(here.removesuffix("&"))
+            self._start(here)
             return 1
         printed = self._run(here)
         assert prints(shown, printed, self._names), (
@@ -75,18 +86,40 @@ class Reader:
         return 1
 
     def _start(self, command: str) -> None:
-        self._running.append(
-            subprocess.Popen(
-                shlex.split(command),
-                cwd=self._directory,
-                env=self._environment,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+        """Start a process as ``waltz-storage FILE &  # on MACHINE``; return when it serves."""
+        program, _, name = command.partition("&  # on ")
+        machine = self._machines[name]
+        process = subprocess.Popen(
+            shlex.split(program),
+            cwd=self._directory,
+            env={**self._environment, **machine.environment},
+            stdout=subprocess.DEVNULL,
+            stderr=(self._directory / f"{name}.log").open("w"),
+            text=True,
         )
+        self._running.append(process)
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while not machine.ports_file.exists():
+            said = f"{name}: {(self._directory / f'{name}.log').read_text()}"
+            assert process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(_POLL_SECONDS)
 
     def _run(self, command: str) -> str:
+        """Return what a command prints; ``waltz`` without a shell's help runs in this process."""
+        if command.startswith("waltz ") and not _SHELL.intersection(command):
+            with contextlib.chdir(self._directory):
+                arguments = shlex.split(command)[1:]
+                result = CliRunner().invoke(app, arguments, env=self._environment)
+            status, out, errors = result.exit_code, result.stdout, result.stderr
+        else:
+            status, out, errors = self._in_shell(command)
+        said = f"$ {command}\n{out}{errors}"
+        assert status == 0, said
+        assert "Traceback" not in errors, said
+        return out + errors
+
+    def _in_shell(self, command: str) -> tuple[int, str, str]:
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self._directory,
@@ -96,7 +129,4 @@ class Reader:
             timeout=_LONGEST_SECONDS,
             check=False,
         )
-        said = f"$ {command}\n{done.stdout}{done.stderr}"
-        assert done.returncode == 0, said
-        assert "Traceback" not in done.stderr, said
-        return done.stdout or done.stderr
+        return done.returncode, done.stdout, done.stderr

@@ -17,9 +17,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A directory in which no cluster is left running."""
     yield tmp_path
     if (tmp_path / "waltz-local" / "cluster.json").exists():
-        Reader(tmp_path, {}).type("waltz local down")
+        Reader(tmp_path, {}, {}).type("waltz local down")
 
 
 def test_the_quickstart_works(place: Path) -> None:
-    reader = Reader(place, {})
+    reader = Reader(place, {}, {})
     assert reader.follow(DOCS / "quickstart.md") > 10
