@@ -248,6 +248,17 @@ def test_an_append_whose_fate_is_unknown_is_told_and_the_log_goes_on(
     assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
 
 
+def test_what_is_appended_directly_is_applied_too(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    for number in range(20):
+        client.submit(Say(app.record, f"context {number}"))
+        client.log.append(0, b"direct")
+    client.flush(10)
+    until(lambda: len(app.applied) == 40)
+    assert len([each for each in app.applied if each.data == b"direct"]) == 20
+
+
 def test_too_many_in_flight_wait_for_room(cluster: mock.MockCluster, open_client: Open) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=2, submit_timeout=0.05)

@@ -24,17 +24,33 @@ def test_only_the_next_in_turn_is_applied() -> None:
 
 def test_ones_own_waits_until_it_is_known_whose_it_is() -> None:
     progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
-    assert not progress.unclear([fed(0, THEIRS)])
-    assert progress.unclear([fed(0, THEIRS), fed(1)])
+    number = progress.begin_append()
+    assert not progress.unclear([fed(0, THEIRS)], number)
+    assert progress.unclear([fed(0, THEIRS), fed(1)], number)
     progress.committed(1, "context")
-    assert not progress.unclear([fed(0, THEIRS), fed(1)])
-    assert progress.unclear([fed(1), fed(2)])
+    assert not progress.unclear([fed(0, THEIRS), fed(1)], number)
+    assert progress.unclear([fed(1), fed(2)], number)
+    progress.end_append(number)
+    assert not progress.unclear([fed(1), fed(2)], number)
 
 
-def test_what_nobody_asks_after_is_applied_as_anybodys() -> None:
+def test_it_waits_only_for_appends_begun_before() -> None:
     progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
-    progress.orphaned(fed(0).req_id)
-    assert not progress.unclear([fed(0)])
+    before = progress.begin_append()
+    after = progress.begin_append()
+    progress.end_append(before)
+    assert not progress.unclear([fed(0)], before)
+    assert progress.unclear([fed(0)], after)
+
+
+def test_what_was_applied_needs_no_clarity() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(MINE, 3)
+    number = progress.begin_append()
+    assert not progress.unclear([fed(2), fed(3)], number)
+
+
+def test_what_is_no_contexts_is_applied_as_anybodys() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
     assert progress.next(fed(0)) == Delivery(None, tell_completion=True)
 
 

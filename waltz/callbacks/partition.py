@@ -22,7 +22,6 @@ from waltz.callbacks.measures import CallbackMeasures
 from waltz.callbacks.progress import Delivery, PartitionProgress
 from waltz.callbacks.workers import Workers
 from waltz.client import (
-    AppendUncertain,
     ClientAhead,
     ClientClosed,
     ClientFailed,
@@ -178,35 +177,33 @@ class ActivePartition(Generic[DataT]):
         try:
             while draft is not None:
                 try:
-                    transaction_id = await self._append(draft)
+                    await self._append(draft, underway)
                 except LockFailed as failed:
                     await self._workers.retry(self._call, context.on_lock_failure)
                     await self.applied_up_to(failed.transaction_id)
                     draft = await self._workers.retry(self._execute_again, context)
                 else:
-                    await self._committed(transaction_id, underway)
                     return True
         except Exception as error:
-            if isinstance(error, AppendUncertain):
-                self._progress.orphaned(error.req_id)
-                self._tell()
             await self._workers.retry(self._call, context.on_exception, error)
         return False
 
-    async def _append(self, draft: Draft[DataT]) -> int:
-        return await self._client.append(
-            self.number,
-            draft.data,
-            header=draft.header,
-            write_locks=draft.write_locks,
-            read_locks=draft.read_locks,
-            append_locks=draft.append_locks,
-            mark=draft.mark,
-        )
-
-    async def _committed(self, transaction_id: int, underway: Underway[DataT]) -> None:
-        self._progress.committed(transaction_id, underway)
-        self._tell()
+    async def _append(self, draft: Draft[DataT], underway: Underway[DataT]) -> None:
+        number = self._progress.begin_append()
+        try:
+            transaction_id = await self._client.append(
+                self.number,
+                draft.data,
+                header=draft.header,
+                write_locks=draft.write_locks,
+                read_locks=draft.read_locks,
+                append_locks=draft.append_locks,
+                mark=draft.mark,
+            )
+            self._progress.committed(transaction_id, underway)
+        finally:
+            self._progress.end_append(number)
+            self._tell()
         if self._stopped:
             await self._conclude()
 
@@ -225,7 +222,8 @@ class ActivePartition(Generic[DataT]):
             self._stream = stream
             async for batch in stream.batches():
                 self.problem = None
-                while self._progress.unclear(batch) and not self._stopping.is_set():
+                last_append = self._progress.last_append
+                while self._progress.unclear(batch, last_append) and not self._stopping.is_set():
                     await self._something()
                 if not await self._workers.apply(self._deliver, batch):
                     return

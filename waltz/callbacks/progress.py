@@ -1,7 +1,9 @@
 """How far one partition was applied, and whose context each transaction is. Pure.
 
 A transaction of this client can be fed before its append has told its id, so that it is not known
-yet whose it is: then it has to wait. Completion is told once, also if the application has to be
+yet whose it is: then it has to wait for the appends that were under way by then, of which it may be
+one. Not for ever: it may be nobody's, if the append was given up, or was none of a context.
+Completion is told once, also if the application has to be
 given the transaction several times.
 """
 
@@ -12,7 +14,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from waltz.client.values import Transaction
-from waltz.protocol.records import ReqId
 
 C = TypeVar("C")
 
@@ -38,24 +39,38 @@ class PartitionProgress(Generic[C]):
         self.mark = mark
         self._client_id = client_id
         self._committed: dict[int, C] = {}
-        self._orphaned: set[ReqId] = set()
+        self._appending: dict[int, None] = {}
+        self.last_append = -1
+        """The number of the append that was begun last."""
+
         self._told = mark
 
     def committed(self, transaction_id: int, context: C) -> None:
         """The append of ``context`` is in the log."""
         self._committed[transaction_id] = context
 
-    def orphaned(self, req_id: ReqId) -> None:
-        """Nobody will ask any more what became of the append ``req_id``."""
-        self._orphaned.add(req_id)
+    def begin_append(self) -> int:
+        """An append is begun; returns its number."""
+        self.last_append += 1
+        self._appending[self.last_append] = None
+        return self.last_append
 
-    def unclear(self, transactions: Iterable[Transaction[object]]) -> bool:
-        """Whether one of these is of this client, and its append has yet to say which one."""
+    def end_append(self, number: int) -> None:
+        """Its fate is known, and if it was `committed` that was said; or it was given up."""
+        del self._appending[number]
+
+    def unclear(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:
+        """Whether one of these may be of an append that has yet to tell its id.
+
+        ``last_append`` is the last that was begun before they came.
+        """
+        oldest = next(iter(self._appending), None)
+        if oldest is None or oldest > last_append:
+            return False
         return any(
             each.req_id.client_id == self._client_id
             and each.id > self.mark
             and each.id not in self._committed
-            and each.req_id not in self._orphaned
             for each in transactions
         )
 
@@ -72,7 +87,6 @@ class PartitionProgress(Generic[C]):
         assert transaction.id == self.mark + 1
         self.mark = transaction.id
         self._committed.pop(transaction.id, None)
-        self._orphaned.discard(transaction.req_id)
 
     def abandon(self) -> list[Delivery[C]]:
         """Return what was committed and will not be applied by this client, in order."""
