@@ -276,6 +276,25 @@ def test_a_congested_reader_is_sent_nothing_until_it_drains() -> None:
     assert [ids(a)[0] for a in slow.heard(world)] == [0, 2]
 
 
+def test_a_reader_that_drains_gets_only_so_much_at_a_time() -> None:
+    """Whether it takes more shows only when that has been sent."""
+    world, slow = opened(), Reader(congested=True)
+    peer = mounted(world, 1)
+    put(world, peer, append("x" * (MAX_ANSWER_BYTES // 2)))
+    for _ in range(10):
+        slow.records(world, 0)
+    slow.drain(world)
+    assert len(slow.heard(world)) == 2
+    slow.congested = True
+    assert world.turn()
+    assert slow.heard(world) == []
+    slow.drain(world)
+    portions = [len(slow.heard(world))]
+    while world.turn():
+        portions.append(len(slow.heard(world)))
+    assert portions == [2, 2, 2, 2]
+
+
 def test_only_so_many_reads_are_under_way_for_one_connection() -> None:
     world, reader, other = opened(FORGETFUL, last=300), Reader(), Reader()
     world.hold(*NAMES)

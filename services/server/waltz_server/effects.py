@@ -202,7 +202,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Call ``turn`` soon: there are feeds to catch up."""
+    """Call ``turn`` soon, when all effects are performed: there is more to send."""
 
 
 class Level(IntEnum):

@@ -244,8 +244,9 @@ class Partition:
         self._queue.forget(peer)
 
     def turn(self) -> None:
-        """Give one far-behind feed its turn."""
+        """Give one far-behind feed its turn, and go on answering reads of ranges."""
         self._feeding.turn()
+        self._ranges.resume()
 
     # ---- reports, passed to the store
 

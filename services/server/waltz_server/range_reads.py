@@ -14,7 +14,16 @@ from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, RecordHeader
 from waltz.protocol import client_server as cs
 from waltz.protocol.records import EMPTY_BATCH
-from waltz_server.effects import Drop, Fetched, PartitionEffect, Peer, ReadsTick, Send, Wake
+from waltz_server.effects import (
+    Again,
+    Drop,
+    Fetched,
+    PartitionEffect,
+    Peer,
+    ReadsTick,
+    Send,
+    Wake,
+)
 from waltz_server.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
 from waltz_server.recent_records import Bounds, RecentRecords, within
 from waltz_server.store_reads import StoreReads
@@ -73,6 +82,8 @@ class RangeReads:
         self._recent = recent
         self._store = store
         self._out = out
+        self.answered_bytes = 0
+        """Length of all answers so far."""
         self._mark: int | None = None
         self._open: Counter[Peer] = Counter()
         """Number of questions that have not been answered."""
@@ -143,10 +154,14 @@ class RangeReads:
         self._waiting = [question for question in self._waiting if question.ticks > 0]
         for question in over:
             self._answer(question)
-        for peer in list(self._due):
-            self._serve(peer)
+        self.resume()
         if self._waiting:
             self._tick()
+
+    def resume(self) -> None:
+        """Go on with what is due: what was answered has been sent, as far as it could be."""
+        for peer in list(self._due):
+            self._serve(peer)
 
     def lost(self, peer: Peer) -> None:
         """A connection is gone: nobody waits for its answers."""
@@ -184,12 +199,18 @@ class RangeReads:
             self._waiting = [q for q in self._waiting if q.request.first_id > mark]
         for question in arrived:
             self._due.setdefault(question.peer, deque()).append(question)
-            self._serve(question.peer)
+        for peer in dict.fromkeys(question.peer for question in arrived):
+            self._serve(peer)
 
     def _serve(self, peer: Peer) -> None:
         """Answer what is due on a connection, as far as it takes it."""
         queue = self._due.get(peer)
+        begun = self.answered_bytes
         while queue and not peer.congested:
+            if self.answered_bytes - begun >= MAX_ANSWER_BYTES:
+                # Whether the connection takes that much shows when it has been sent.
+                self._out.append(Again())
+                return
             if not self._answer_from_memory(queue[0]):
                 if peer.reads >= READS_PER_CONNECTION:
                     # Perhaps for other partitions, which do not tell when they are done.
@@ -250,6 +271,7 @@ class RangeReads:
         self._open[peer] -= 1
         if not self._open[peer]:
             del self._open[peer]
+        self.answered_bytes += len(frames)
         self._out.append(Send(peer, frames))
 
     def _tick(self) -> None:
