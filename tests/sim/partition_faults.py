@@ -130,27 +130,37 @@ class PartitionFaults:
         self._clock.after(pause, setattr, self._metadata, "failing", 0.0)
 
     def _change_replicas(self, leaving: str | None = None) -> None:
-        """Add and remove one or several, keeping a quorum of every set that may matter."""
-        self._damage.forgive()
+        """Add and remove one or several; some of the added are down at first."""
         now = set(self._metadata.replicas)
         spare = [name for name in self._storages if name not in now]
         added = set(self._random.sample(spare, self._random.randint(0, len(spare))))
         removed = set(self._random.sample(sorted(now), self._random.randint(0, 2)))
         if leaving is not None:
             removed = {leaving} & now
+        if self._assign(added, removed):
+            for name in sorted(added):
+                if self._random.random() < 0.5:
+                    self._restart(self._storages[name])
+
+    def _assign(self, added: set[str], removed: set[str]) -> bool:
+        """Change the replicas, if a quorum of every set that may matter stays."""
+        self._damage.forgive()
+        now = set(self._metadata.replicas)
         new = (now | added) - removed
         if new == now or len(new) < 3 or not self._damage.intact(self._life, new):
-            return
+            return False
         for what, names in (("added", added), ("removed", removed)):
             if names:
                 many = "one" if len(names) == 1 else "several"
                 listed = ", ".join(sorted(names))
                 self._story.fault(self._metadata.name, f"replicas {what}: {many}", f": {listed}")
         self._metadata.assign(tuple(name for name in self._storages if name in new))
-        for name in sorted(added):
-            if self._storages[name].up and self._random.random() < 0.5:
-                self._storages[name].crash(power=False)
-                self._storages[name].start_later()
+        return True
+
+    def _restart(self, storage: StorageNode) -> None:
+        if storage.up:
+            storage.crash(power=False)
+            storage.start_later()
 
     # ---- what is between servers and storages
 
@@ -177,11 +187,20 @@ class PartitionFaults:
         choice = self._random.random()
         if choice < 0.5:
             self._change_replicas(leaving=ahead.name)
-        elif choice < 0.75 and ahead.up:
-            ahead.crash(power=False)
-            ahead.start_later()
+            pause = self._random.expovariate(1 / _RETURN_SECONDS)
+            self._clock.after(pause, self._return_late, ahead)
+        elif choice < 0.75:
+            self._restart(ahead)
         if self._random.random() < 0.3:
             self._kill_server()
         else:
             self._network.cut_node(owner)
             self._depose()
+
+    def _return_late(self, left: StorageNode) -> None:
+        """Assign a replica again that ran ahead and left; the metadata names it before it is up."""
+        if self._stopped or left.name in self._metadata.replicas:
+            return
+        self._restart(left)
+        if self._assign({left.name}, set()):
+            self._story.fault(left.name, "replica that ran ahead assigned again")

@@ -39,6 +39,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: owner deposed and back",
     "fault: owner in a new generation",
     "fault: power lost in the middle of a change",
+    "fault: replica that ran ahead assigned again",
     "fault: replicas added: one",
     "fault: replicas added: several",
     "fault: replicas removed: one",
