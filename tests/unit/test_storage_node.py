@@ -154,6 +154,56 @@ async def test_admin_requests_that_version_0_cannot_answer_close_the_connection(
     assert await read_to_end(admin_address(node)[1], *frames) == ADMIN.hello(dialer=False)
 
 
+async def test_since_version_1_what_cannot_be_done_is_answered(desk: RpcConnection) -> None:
+    assert desk.version == 1
+    for request in (
+        lambda seq: admin.PartitionAvailableRequest(seq, (99,), available=True),
+        lambda seq: admin.PartitionSwitchRequest(seq, (0, 99), admin.Switch.READ, on=False),
+        lambda seq: admin.PartitionAssignmentRequest(seq, (-1,), True, False),
+    ):
+        with pytest.raises(RemoteFailure, match=r"partition (99|-1) is outside 0\.\.2"):
+            await desk.call(request)
+    with pytest.raises(RemoteFailure, match="not assigned"):
+        await desk.call(lambda seq: admin.RangeChecksumRequest(seq, 2, 0, 5))
+    states = (await desk.call(admin.PartitionStatesRequest)).states
+    assert [(s.partition, s.available) for s in states] == [(0, True), (1, True)]
+
+
+async def test_readers_get_what_is_committed(server: RpcConnection, desk: RpcConnection) -> None:
+    await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
+    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
+    assert server.version == 1
+    size = len(batch(0, 2).wire) + 2 * 4
+    found = await server.call(lambda seq: storage.BoundedRecordListRequest(1, seq, 0, 1, 9, size))
+    assert found.records == batch(1, 2)
+    found = await server.call(
+        lambda seq: storage.CommittedRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20)
+    )
+    assert found.records == batch(1, 3)
+    await desk.call(lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False))
+    with pytest.raises(RemoteFailure, match="read for partition=0 has been disabled"):
+        await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 0, 9))
+    await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(5, 1)))
+
+
+async def test_to_a_peer_of_version_0_a_half_open_partition_is_closed(
+    node: StorageNode, desk: RpcConnection
+) -> None:
+    await desk.call(lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False))
+    ask = storage.MaxTransactionIdRequest(1, 7, 0)
+    reader, writer = await asyncio.open_connection(*address(node))
+    writer.write(OLD_STORAGE.hello(dialer=True) + storage.encode(ask, 0))
+    decoder = FrameDecoder(OLD_STORAGE)
+    bodies: list[bytes] = []
+    async with asyncio.timeout(10):
+        while not bodies:
+            bodies += decoder.feed(await reader.read(1 << 16))
+    writer.close()
+    (answer,) = (storage.decode(body, 0) for body in bodies)
+    assert isinstance(answer, storage.FailureResponse)
+    assert "read and write for partition=0" in (answer.failure.message or "")
+
+
 async def test_a_peer_that_does_not_read_is_not_worked_for(
     node: StorageNode, server: RpcConnection
 ) -> None:
