@@ -12,7 +12,7 @@ from waltz_storage.partition import StoragePartition
 RANGE_LIMIT_BYTES = 256 << 20
 """A request ends before it would read more than this; it always has the first record."""
 
-_SLICE_BYTES = 4 << 20
+_SLICE_BYTES = 1 << 20
 
 
 class RangeChecksum:
