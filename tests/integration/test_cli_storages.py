@@ -111,6 +111,8 @@ def test_reading_and_writing_are_switched_apart(changed: LocalCluster) -> None:
     done(changed, *switch, "--write", "on", "--read", "on")
     assert held(changed, storage, 1)["available"]
     assert "does not hold partitions 5" in refused(changed, *switch[:3], "5", "--read", "on")
+    asked = ["storage", "max-transaction-id", storage, "5"]
+    assert "does not hold partitions 5; it holds 0-1" in refused(changed, *asked)
     append(changed, 1)
     wait_until(lambda: healthy(changed))
 

@@ -120,6 +120,7 @@ def test_what_cannot_be_done_is_one_sentence(cluster: LocalCluster, tmp_path: Pa
         (["import", str(tmp_path)], "has no transactions"),
         (["import", str(mixed)], "rows that are of no partition"),
         (["export", str(ahead), "0"], "they are of another cluster"),
+        (["export", str(mixed), "0"], "mixed.jsonl/partition-0: Not a directory"),
     ):
         result = invoke(cluster, *arguments)
         assert result.exit_code == 1

@@ -72,3 +72,9 @@ def test_examples_are_understood(words: tuple[str, ...]) -> None:
         assert verb is not None, line
         with VERBS[verb].make_context("waltz", arguments[1 + len(verb) :]):
             pass
+
+
+def test_the_shell_completes_nouns_and_verbs() -> None:
+    asked = {"_WALTZ_COMPLETE": "complete_bash", "COMP_WORDS": "waltz disk ", "COMP_CWORD": "2"}
+    completed = CliRunner().invoke(app, [], env=asked, prog_name="waltz")
+    assert completed.stdout.split() == ["verify", "stat", "dump", "control"]

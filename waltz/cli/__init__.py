@@ -8,7 +8,8 @@
 * All verbs share `options`, `cluster_options` (which cluster), `running`, `progress`
 * They reach a cluster by `admin_access`, `client_access`, `load`
 * Files of storages: `stopped_storage` and `dry_disk` read them, `segment_check` judges (pure)
-* Exported logs: `archive` (pure), `archive_files`, `import_record`, `importing`; `validation` (pure)
+* Exported logs: `archive` (pure), `archive_files`, `import_record`, `importing`
+* What `client` checks: `validation` (pure)
 """
 
 from waltz.cli.app import main

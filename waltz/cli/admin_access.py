@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
+from waltz.cli.running import Failed
 from waltz.metadata.admin import Refused, StorageMaps
 from waltz.metadata.cluster import Cluster
 from waltz.net import TlsConfig
 from waltz.operations import StorageAdmin
+from waltz.ranges import format_partitions
 
 ANSWER_SECONDS = 10.0
 
@@ -25,3 +28,12 @@ async def open_admin(
         raise Refused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
     async with asyncio.timeout(ANSWER_SECONDS):
         return await StorageAdmin.open(storage, port, tls, await cluster.store_params())
+
+
+def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:
+    """Raise Failed if ``wanted`` are not all among the partitions that ``storage`` holds."""
+    if missing := sorted(set(wanted) - held.keys()):
+        raise Failed(
+            f"storage {storage} does not hold partitions {format_partitions(missing)}; it holds "
+            f"{format_partitions(held)}"
+        )

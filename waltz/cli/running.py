@@ -90,11 +90,16 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = _USUAL_SECONDS) ->
 
 @contextlib.contextmanager
 def failing_clearly() -> Iterator[None]:
-    """Turn an expected error into one line on standard error and exit status 1."""
+    """Turn an expected error, or one of a file, into one line on standard error, and status 1."""
     try:
         yield
     except _EXPECTED as error:
         print(f"waltz: {error}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(1) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"waltz: {error.filename}: {error.strerror}", file=sys.stderr)  # noqa: T201
         raise typer.Exit(1) from None
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.admin_access import open_admin
+from waltz.cli.admin_access import check_held, open_admin
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, Yes, confirm, examples, parsed
 from waltz.cli.output import Format, Output, say, show
@@ -218,7 +218,7 @@ def availability_command(
         async with opened(where) as found:
             maps = await found.storage_maps()
             async with await open_admin(found, maps, storage, where.tls) as admin:
-                _check_held(storage, wanted, await admin.partitions())
+                check_held(storage, wanted, await admin.partitions())
                 if not dry_run:
                     await admin.set_available(wanted, available=state is OnOff.ON)
 
@@ -257,7 +257,7 @@ def switch_command(
         async with opened(where) as found:
             maps = await found.storage_maps()
             async with await open_admin(found, maps, storage, where.tls) as admin:
-                _check_held(storage, wanted, await admin.partitions())
+                check_held(storage, wanted, await admin.partitions())
                 if not dry_run:
                     await _switch(admin, storage, wanted, given)
 
@@ -265,14 +265,6 @@ def switch_command(
     done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
-
-
-def _check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:
-    if missing := sorted(set(wanted) - held.keys()):
-        raise Failed(
-            f"storage {storage} does not hold partitions {format_partitions(missing)}; it holds "
-            f"{format_partitions(held)}"
-        )
 
 
 async def _switch(

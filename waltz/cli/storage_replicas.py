@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.admin_access import open_admin
+from waltz.cli.admin_access import check_held, open_admin
 from waltz.cli.cluster_options import ClusterCommand, target, tls_named
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
@@ -50,6 +50,7 @@ def max_transaction_id_command(
         async with opened(where) as found:
             maps, params = await found.storage_maps(), await found.store_params()
             async with await open_admin(found, maps, storage, where.tls) as admin:
+                check_held(storage, [partition], await admin.partitions())
                 return await max_transaction_id(
                     admin, storage, partition, where.tls, params, offline=offline
                 )
