@@ -1,0 +1,45 @@
+"""Python on the pages: what is a program is type-checked, everything else is at least Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.console import blocks
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def test_programs_are_type_checked(tmp_path: Path) -> None:
+    programs = [
+        (page, block)
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "python" and block.title is not None
+    ]
+    assert len(programs) > 5
+    for page, program in programs:
+        assert program.title is not None
+        written = tmp_path / f"{page.stem}_{program.title}"
+        assert not written.exists(), f"{page.name} has two files {program.title}"
+        written.write_text(program.text)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *sorted(map(str, tmp_path.glob("*.py")))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_all_of_it_is_python(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            compile(block.text, f"{page.name}: {block.title}", "exec")
