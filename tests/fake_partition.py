@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from waltz.protocol import ReqId, checksum
+from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
+from waltz.protocol.batches import Fate, Outcome
 from waltz.protocol.client_server import (
+    AppendBatchRequest,
+    AppendBatchResponse,
     AppendRequest,
     FeedData,
     FeedRequest,
     FeedSuspended,
     FlushRequest,
     FlushResponse,
+    HeadersRequest,
+    HeadersResponse,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
     LockFailure,
     MountRequest,
     MountResponse,
     MountState,
+    RecordsRequest,
+    RecordsResponse,
     TransactionDataRequest,
     TransactionDataResponse,
 )
@@ -57,6 +64,10 @@ class FakeLog:
             (self.taken.get(x, -1) for x in request.write_locks + request.read_locks), default=-1
         )
         return last if last > request.client_high_water_mark else None
+
+    def record(self, transaction_id: int) -> Record:
+        entry = self.entries[transaction_id]
+        return Record(transaction_id, entry.req_id, entry.header, entry.data, entry.checksum)
 
     def ids(self) -> list[ReqId]:
         return [entry.req_id for entry in self.entries]
@@ -96,6 +107,8 @@ class FakePartition:
         self.handled: list[Any] = []
         self.pending: deque[tuple[Hashable, Any]] = deque()
         self._send = send
+        self.waiting: list[tuple[Hashable, RecordsRequest]] = []
+        """Reads of what is not there yet."""
         self._mounts: dict[int, tuple[Hashable, int, int]] = {}
         self._feeds: dict[int, _Feed] = {}
 
@@ -105,7 +118,7 @@ class FakePartition:
         match message:
             case MountRequest():
                 self._mount(connection, message)
-            case AppendRequest():
+            case AppendRequest() | AppendBatchRequest():
                 if self.drop_appends:
                     self.drop_appends -= 1
                 elif self._current(connection, message) and (
@@ -122,8 +135,8 @@ class FakePartition:
                 else:
                     mark = -(2**63) if self.opening else self.log.mark
                     self._send(connection, HighWaterMarkResponse(req_id, mark))
-            case TransactionDataRequest():
-                self._data(connection, message)
+            case _:
+                self._read(connection, message)
         if self.auto:
             self.resolve()
             self.pump()
@@ -141,10 +154,15 @@ class FakePartition:
                         self._send(connection, LockFailure(message.req_id, conflict))
                     elif not lose:
                         self.log.commit(message)
+                case AppendBatchRequest():
+                    self._batch(connection, message, lose=lose)
                 case FlushRequest(req_id):
                     self._send(connection, FlushResponse(req_id, self.log.mark))
                 case MountRequest():
                     self._mounted(connection, message)
+        waiting, self.waiting = self.waiting, []
+        for connection, message in waiting:
+            self._records(connection, message)
 
     def pump(self, count: int | None = None) -> None:
         """Send up to ``count`` FeedData of each feed (None: all there is)."""
@@ -203,6 +221,67 @@ class FakePartition:
         self._feeds[message.req_id.client_id] = _Feed(
             message.req_id, connection, mark, remaining, end
         )
+
+    def _batch(self, connection: Hashable, message: AppendBatchRequest, *, lose: bool) -> None:
+        """Decide a batch at one instant; with ``lose`` only what was granted first gets in."""
+        first, mark = message.req_id, message.client_high_water_mark
+        singles = [
+            AppendRequest(
+                ReqId(first.client_id, first.generation, first.partition, first.seq + i),
+                mark,
+                *(each.write_locks, each.read_locks, each.append_locks),
+                *(each.header, each.data, each.checksum),
+            )
+            for i, each in enumerate(message.appends)
+        ]
+        conflicts = [self.log.conflict(single) for single in singles]
+        outcomes = []
+        for single, conflict in zip(singles, conflicts, strict=True):
+            if conflict is not None:
+                outcomes.append(Outcome(Fate.REFUSED, conflict))
+            elif lose and any(outcome.fate is Fate.COMMITTED for outcome in outcomes):
+                outcomes.append(Outcome(Fate.ABSENT))
+            else:
+                self.log.commit(single)
+                outcomes.append(Outcome(Fate.COMMITTED, self.log.mark))
+        self._send(connection, AppendBatchResponse(first, tuple(outcomes)))
+
+    def _read(self, connection: Hashable, message: Any) -> None:
+        match message:
+            case TransactionDataRequest():
+                self._data(connection, message)
+            case RecordsRequest():
+                self._records(connection, message)
+            case HeadersRequest(req_id, first_id, count):
+                last = min(first_id + count - 1, self.log.mark)
+                records = [self.log.record(i) for i in range(first_id, last + 1)]
+                headers = tuple(RecordHeader(r.transaction_id, r.req_id, r.header) for r in records)
+                self._send(connection, HeadersResponse(req_id, None, self.log.mark, headers))
+
+    def _records(self, connection: Hashable, message: RecordsRequest) -> None:
+        req_id, first_id, count, size, wait_ms = (
+            *(message.req_id, message.first_id, message.max_records),
+            *(message.max_bytes, message.wait_ms),
+        )
+        if self.opening or self.data_errors:
+            self.data_errors = max(0, self.data_errors - 1)
+            empty = RecordBatch.of([])
+            self._send(connection, RecordsResponse(req_id, "not ready", -(2**63), empty))
+            return
+        if first_id == self.log.mark + 1 and wait_ms:
+            self.waiting.append((connection, message))
+            return
+        records: list[Record] = []
+        for i in range(first_id, min(first_id + count, self.log.mark + 1)):
+            if records and sum(len(r.encode()) for r in records) + 40 > size:
+                break
+            record = self.log.record(i)
+            if self.spoil_data:
+                self.spoil_data -= 1
+                record = replace(record, checksum=record.checksum ^ 1)
+            records.append(record)
+        batch = RecordBatch.of(records)
+        self._send(connection, RecordsResponse(req_id, None, self.log.mark, batch))
 
     def _data(self, connection: Hashable, message: TransactionDataRequest) -> None:
         req_id, wanted = message.req_id, message.transaction_id

@@ -18,7 +18,8 @@ from waltz.metadata.formats import OwnedPartition, PartitionAssignment, ServerDe
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
 from waltz.net import PLAINTEXT, FrameConnection, Listener, TlsConfig
-from waltz.protocol import CLIENT_SERVER, client_server
+from waltz.protocol import CLIENT_SERVER, RecordBatch, client_server
+from waltz.protocol.batches import Fate, Outcome
 
 ROOT = "/test/cluster"
 
@@ -98,6 +99,12 @@ class _Connection:
             case client_server.TransactionDataRequest(req_id, wanted):
                 error = "partition not ready"
                 self.say(client_server.TransactionDataResponse(req_id, wanted, None, error=error))
+            case client_server.RecordsRequest(req_id):
+                error, empty = "partition not here", RecordBatch.of([])
+                self.say(client_server.RecordsResponse(req_id, error, -(2**63), empty))
+            case client_server.AppendBatchRequest(req_id, _, appends):
+                outcomes = (Outcome(Fate.ABSENT),) * len(appends)
+                self.say(client_server.AppendBatchResponse(req_id, outcomes))
 
     def say(self, message: Any) -> None:
         assert self._frames is not None
@@ -132,7 +139,7 @@ class FakeCluster:
     async def start_server(
         self,
         *partitions: int,
-        versions: tuple[int, ...] = (0, 1, 2, 3, 4),
+        versions: tuple[int, ...] = CLIENT_SERVER.versions,
         tls: TlsConfig = PLAINTEXT,
     ) -> FakeServer:
         """Start a server that has ``partitions``."""

@@ -14,6 +14,7 @@ What acts drives those over the network: `link` and `links` (connections), `tick
 """
 
 from waltz.client.api import LogClient, LogStream
+from waltz.client.bulk import Absent, Appended, HeaderRange, RecordRange, Refused
 from waltz.client.client import Client
 from waltz.client.connecting import connect
 from waltz.client.errors import (
@@ -42,7 +43,9 @@ from waltz.client.stream import Stream
 from waltz.client.values import Attempt, Draft, Serializer, Transaction
 
 __all__ = [
+    "Absent",
     "AppendUncertain",
+    "Appended",
     "Attempt",
     "BytesSerializer",
     "Client",
@@ -56,11 +59,14 @@ __all__ = [
     "DataTooLarge",
     "DataclassSerializer",
     "Draft",
+    "HeaderRange",
     "JsonSerializer",
     "LockFailed",
     "LogClient",
     "LogStream",
     "PartitionUnknown",
+    "RecordRange",
+    "Refused",
     "Serializer",
     "ServerTooOld",
     "Stream",
