@@ -17,7 +17,8 @@ import pytest
 
 from waltz.config import ConfigError
 from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
-from waltz.protocol import ADMIN, STORAGE, FrameDecoder, admin, storage
+from waltz.operations import StorageAdmin
+from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.config import StorageConfig, load
@@ -202,6 +203,27 @@ async def test_to_a_peer_of_version_0_a_half_open_partition_is_closed(
     (answer,) = (storage.decode(body, 0) for body in bodies)
     assert isinstance(answer, storage.FailureResponse)
     assert "read and write for partition=0" in (answer.failure.message or "")
+
+
+async def test_a_node_of_version_0_is_asked_what_it_knows(tmp_path: Path) -> None:
+    old = StorageNode(settings(tmp_path), OLD_STORAGE, OLD_ADMIN)
+    await old.start(CLUSTER)
+    desk = await RpcConnection.open_admin(admin_address(old), PLAINTEXT, IDENTITY)
+    server = await RpcConnection.open_storage(address(old), PLAINTEXT, IDENTITY)
+    try:
+        assert (desk.version, server.version) == (0, 0)
+        await desk.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+        await server.call(lambda seq: storage.SetLowWaterMarkRequest(3, seq, 1, -1))
+        (held,) = await StorageAdmin(desk).states()
+        assert (held.partition, held.session_id, held.max_transaction_id) == (1, 3, -1)
+        with pytest.raises(UnsupportedByPeer, match="upgrade it"):
+            await StorageAdmin(desk).switch((1,), admin.Switch.READ, on=False)
+        with pytest.raises(UnsupportedByPeer, match="upgrade it"):
+            await server.call(lambda seq: storage.BoundedRecordListRequest(3, seq, 1, 0, 9, 9))
+    finally:
+        desk.close()
+        server.close()
+        await old.stop()
 
 
 async def test_a_peer_that_does_not_read_is_not_worked_for(

@@ -17,7 +17,7 @@ from waltz.http import serve_http
 from waltz.metadata.cluster import Cluster as ClusterMetadata
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import Listener
-from waltz.protocol import ADMIN, STORAGE
+from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.config import StorageConfig
 from waltz_storage.connections import AdminConnection, Cluster, ServerConnection
@@ -34,10 +34,21 @@ EXIT_DISK_FAILED = 70
 
 
 class StorageNode:
-    """One running storage node. `start`, then `stop`."""
+    """One running storage node. `start`, then `stop`.
 
-    def __init__(self, config: StorageConfig) -> None:
+    ``servers`` and ``administrators`` are what it offers on its ports: all versions, or fewer to
+    act out an older node.
+    """
+
+    def __init__(
+        self,
+        config: StorageConfig,
+        servers: ProtocolSpec = STORAGE,
+        administrators: ProtocolSpec = ADMIN,
+    ) -> None:
         self.config = config
+        self._servers = servers
+        self._administrators = administrators
         self.listener: Listener | None = None
         self.admin_listener: Listener | None = None
         self._directory: StorageDirectory | None = None
@@ -66,10 +77,12 @@ class StorageNode:
         desk = AdminDesk(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(
-            STORAGE, lambda: ServerConnection(cluster, engine.submit), config.tls
+            self._servers, lambda: ServerConnection(cluster, engine.submit), config.tls
         )
         self.admin_listener = Listener(
-            ADMIN, lambda: AdminConnection(cluster, desk, lambda: _bean_json(registry)), config.tls
+            self._administrators,
+            lambda: AdminConnection(cluster, desk, lambda: _bean_json(registry)),
+            config.tls,
         )
         self.listener.start(config.bind_host, config.port)
         self.admin_listener.start(config.bind_host, config.admin_port)
