@@ -8,9 +8,9 @@ What decides is pure, one partition at a time:
 * `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
-`appender`, `asker`, `stream`, `submitting`, `standing` and `client`, the API itself, opened by
-`connecting`.
-`deadlines` bounds waiting. `settings` reads configuration files.
+`appender`, `asker`, `stream` (with `inline`, its data), `bulk` (ranges and batches), `submitting`,
+`standing` and `client`, the API itself, opened by `connecting`. `deadlines` bounds waiting.
+`settings` reads configuration files.
 """
 
 from waltz.client.api import LogClient, LogStream
