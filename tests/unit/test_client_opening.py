@@ -18,7 +18,7 @@ from waltz.config import ConfigError
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.memory import MemoryZooKeeper
 from waltz.metadata.recipe import View
-from waltz.metadata.store import OnChange
+from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError
 
 
@@ -221,6 +221,46 @@ async def test_a_client_that_loses_track_of_the_servers_fails() -> None:
         await client.close()
         with pytest.raises(waltz.ClientClosed):
             await client.append(0, b"e")
+        await metadata.store.close()
+
+
+class HoldingCluster(Cluster):
+    """Metadata that give out no more client ids once ``held`` is set; what asks waits for it."""
+
+    held: asyncio.Event | None = None
+    asked = 0
+
+    async def next_client_id(self) -> int:
+        if self.held is not None:
+            self.asked += 1
+            await self.held.wait()
+            raise StoreClosed("the connection to ZooKeeper was closed")
+        return await super().next_client_id()
+
+
+async def test_a_stream_that_gets_no_id_ends_as_its_client_does() -> None:
+    async with fake_cluster() as cluster:
+        metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        metadata.held = asyncio.Event()
+        starting = asyncio.ensure_future(anext(aiter(client.stream(0))))
+        await eventually(lambda: metadata.asked)
+        await client.close()
+        metadata.held.set()
+        with pytest.raises(waltz.ClientClosed):
+            await starting
+        await metadata.store.close()
+
+
+async def test_a_stream_that_gets_no_id_says_so() -> None:
+    async with fake_cluster() as cluster:
+        metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        metadata.held = asyncio.Event()
+        metadata.held.set()
+        with pytest.raises(waltz.ClusterUnreachable, match="gave a stream no id"):
+            await anext(aiter(client.stream(0)))
+        await client.close()
         await metadata.store.close()
 
 

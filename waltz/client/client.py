@@ -33,6 +33,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ClusterParams
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.membership import ClientMembership
+from waltz.metadata.store import StoreError
 from waltz.metrics import Registry
 from waltz.protocol.locks import Lock, lock_hashes
 from waltz.protocol.records import NO_TRANSACTION, checksum
@@ -284,7 +285,8 @@ class Client(Generic[DataT]):
         arrive. Without ``until`` (ids, inclusive) it goes on for ever, waiting for what comes.
         With ``data`` each transaction has its data, read ahead within bounds of memory.
 
-        Raises PartitionUnknown; iterating raises ClientAhead, DataCorrupt, ClientClosed.
+        Raises PartitionUnknown; iterating raises ClientAhead, DataCorrupt, ClientClosed, and
+        ClusterUnreachable when ZooKeeper, which a stream asks once, does not answer.
         """
         marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
         if isinstance(until, int):
@@ -296,7 +298,7 @@ class Client(Generic[DataT]):
             directory=self._directory,
             tls=options.tls,
             asker=self._asker,
-            new_client_id=self._cluster.next_client_id,
+            new_client_id=self._new_client_id,
             deserialize=self._deserialize,
             buffer=options.stream_buffer,
             handed=self._handed,
@@ -391,6 +393,13 @@ class Client(Generic[DataT]):
             self._appender.append(partition, append, seconds),
             asyncio.get_running_loop().time,
         )
+
+    async def _new_client_id(self) -> int:
+        try:
+            return await self._cluster.next_client_id()
+        except StoreError as error:
+            self._standing.check()
+            raise ClusterUnreachable(f"ZooKeeper gave a stream no id: {error}") from error
 
     def _handed(self, partition: int, transactions: int) -> None:
         self._measures.of(partition).received += transactions
