@@ -169,7 +169,9 @@ class AppendQueue:
     ) -> None:
         append = waiter[1]
         if append.write_locks or append.read_locks or append.append_locks:
-            _find_slots(locks, append)
+            write = locks.slots(append.write_locks)
+            append.taken = write + locks.slots(append.append_locks)
+            append.checked = write + locks.slots(append.read_locks)
         if self._must_queue(append) or not self._try(locks, waiter, granted, refused):
             self._wait(waiter)
 
@@ -187,9 +189,13 @@ class AppendQueue:
                 append.read_locks and locks.any_open(append.checked)
             ):
                 return False
-            self._compare(locks, waiter, granted, refused)
-        else:
-            granted.append(append)
+            latest = locks.last_taken(append.checked)
+            if latest > append.client_mark:
+                refused.append((*waiter, latest))
+                self._close(append)
+                return True
+            locks.begin(append.taken)
+        granted.append(append)
         return True
 
     def _decide_batch(
@@ -200,7 +206,8 @@ class AppendQueue:
         refused: list[Refused],
     ) -> None:
         for append in batch.appends:
-            _find_slots(locks, append)
+            append.taken = locks.slots(append.write_locks + append.append_locks)
+            append.checked = locks.slots(append.write_locks + append.read_locks)
         if not self._try_batch(locks, batch, granted, refused):
             self._wait(batch)
 
@@ -214,28 +221,18 @@ class AppendQueue:
         """Grant or refuse each append of the batch; returns False if the batch must wait."""
         if any(self._must_queue(each) or _meets_open(locks, each) for each in batch.appends):
             return False
+        taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
             # Marks in the table change when something is committed: its own appends do not show.
-            self._compare(locks, (batch.peer, append), granted, refused)
-        return True
-
-    def _compare(
-        self,
-        locks: LockTable,
-        waiter: _Single,
-        granted: list[Append],
-        refused: list[Refused],
-    ) -> None:
-        """Grant the append, or refuse it if its client has not seen who took a lock last."""
-        append = waiter[1]
-        if append.checked:
-            latest = locks.last_taken(append.checked)
-            if latest > append.client_mark:
-                refused.append((*waiter, latest))
+            taken_by = locks.last_taken(append.checked)
+            if append.checked and append.client_mark < taken_by:
+                refused.append((batch.peer, append, taken_by))
                 self._close(append)
-                return
-        locks.begin(append.taken)
-        granted.append(append)
+            else:
+                taken += append.taken
+                granted.append(append)
+        locks.begin(tuple(taken))
+        return True
 
     def _retry_waiting(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
@@ -286,12 +283,6 @@ class AppendQueue:
 
 def _appends_of(waiter: _Waiter) -> Sequence[Append]:
     return waiter.appends if isinstance(waiter, AppendBatch) else (waiter[1],)
-
-
-def _find_slots(locks: LockTable, append: Append) -> None:
-    write = locks.slots(append.write_locks)
-    append.taken = write + locks.slots(append.append_locks)
-    append.checked = write + locks.slots(append.read_locks)
 
 
 def _meets_open(locks: LockTable, append: Append) -> bool:
