@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from waltz.cli.app import app
 from waltz.cli.disk_rows import hex_dump
 from waltz.cli.stopped_storage import read_control, try_start
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
+from waltz.protocol.storage import SetLowWaterMarkRequest
 from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.disk import RealDisk
@@ -147,6 +149,27 @@ def test_a_missing_index_is_a_flaw(storage: Path) -> None:
     shown = value("verify", str(storage / "1"), status=1)
     assert shown["flaws"][0]["problem"] == f"there is no {LAST}.idx"
     assert "cannot be opened" in shown["start"][0]["refused"]
+
+
+def test_lost_files_are_noticed_by_what_the_control_file_remembers(storage: Path) -> None:
+    directory = StorageDirectory(RealDisk(storage), KEY, 3, options())
+    directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)
+    directory.close()
+    assert value("verify", str(storage))["start"][0]["lost_to"] is None
+    shutil.rmtree(storage / "1")
+    shown = value("verify", str(storage), status=1)
+    assert (shown["start"][0]["next_id"], shown["start"][0]["lost_to"]) == (0, RECORDS - 1)
+    assert f"it had transactions up to {RECORDS - 1}" in run("verify", str(storage)).stdout
+
+
+def test_data_that_their_client_would_not_know_are_a_flaw(storage: Path) -> None:
+    directory = StorageDirectory(RealDisk(storage), KEY, 3, options())
+    wrong = replace(record(RECORDS), checksum=1)
+    directory.partition(1).log.append(RecordBatch.of([wrong]))
+    directory.close()
+    (flaw,) = value("verify", str(storage / "1"), status=1)["flaws"]
+    assert flaw["transaction"] == RECORDS
+    assert flaw["problem"] == "the data fails the checksum that the client gave"
 
 
 def test_sizes_and_content(storage: Path) -> None:

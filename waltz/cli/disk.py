@@ -77,7 +77,7 @@ def verify_command(
         }
         outcomes = _outcomes(place)
     show(output, disk_rows.verified(reports, outcomes, ids, limit))
-    if not is_sound(reports.values()) or any(o.refused for o in outcomes.values()):
+    if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
         raise typer.Exit(1)
 
 

@@ -176,6 +176,7 @@ def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
         "partition": partition,
         "refused": outcome.refused,
         "next_id": outcome.next_id,
+        "lost_to": outcome.lost_to,
         "changes": [
             {
                 "file": change.path,
@@ -192,7 +193,13 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     if start["refused"] is not None:
         return [f"refuse the partition: {start['refused']}"]
     changes = [f"{each['would']} ({each['file']})" for each in start["changes"]]
-    return [*changes, f"serve it; the next id is {start['next_id']}"]
+    serve = f"serve it; the next id is {start['next_id']}"
+    if start["lost_to"] is not None:
+        serve += (
+            f", although it had transactions up to {start['lost_to']}: its files are lost; bring "
+            "it back with: waltz storage recover"
+        )
+    return [*changes, serve]
 
 
 def _change(change: Change) -> str:

@@ -75,12 +75,19 @@ class StartOutcome:
     """What a start of the storage would make of a partition's files.
 
     ``refused`` is why it would not serve the partition (then it changes nothing); otherwise
-    ``next_id`` is where the log would go on, after ``changes``.
+    ``next_id`` is where the log would go on, after ``changes``. If the control file remembers more
+    transactions than that, ``lost_to`` is the last of them.
     """
 
     refused: str | None
     next_id: int | None
     changes: tuple[Change, ...] = ()
+    lost_to: int | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether the partition would be served, with everything that is remembered of it."""
+        return self.refused is None and self.lost_to is None
 
 
 def locate(path: Path) -> Place:
@@ -192,7 +199,9 @@ def try_start(root: Path, partition: int, control: Control) -> StartOutcome:
         return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
     except DiskFailed as failure:
         return StartOutcome(f"the storage would not start at all: {failure}", None)
-    return StartOutcome(None, log.next_id, tuple(disk.changes()))
+    known = info.local_low_water_mark
+    lost_to = known if log.next_id <= known else None
+    return StartOutcome(None, log.next_id, tuple(disk.changes()), lost_to)
 
 
 def is_sound(reports: Iterable[SegmentReport]) -> bool:
