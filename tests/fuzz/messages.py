@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from random import Random
 from typing import Any
@@ -20,12 +21,19 @@ from waltz.protocol import (
     MalformedMessage,
     ProtocolSpec,
     ProtocolViolation,
+    Record,
     RecordBatch,
     UnsupportedByPeer,
     client_server,
 )
 from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC
-from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz_server.append_codec import (
+    APPEND_BATCH_SINCE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+    decode_append,
+    decode_batch,
+)
 
 _HEAD = struct.Struct(">bhi")
 _COUNT = struct.Struct(">i")
@@ -173,6 +181,8 @@ class Messages:
             _check_client_codec(body, version, decoded)
             if body[0] == APPEND_TYPE:
                 _check_append_codec(body, version, decoded)
+            if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+                _check_batch_codec(body, decoded)
         if isinstance(decoded, MalformedMessage):
             hold(str(decoded), "a refusal is explained")
             return False
@@ -268,6 +278,28 @@ def _check_append_codec(body: bytes, version: int, decoded: Any) -> None:
         seen_record == (decoded.header, decoded.data, decoded.checksum),
         "the server's append codec makes another record",
     )
+
+
+def _check_batch_codec(body: bytes, decoded: Any) -> None:
+    parsed = _outcome(lambda: decode_batch(body))
+    refused = isinstance(decoded, MalformedMessage)
+    if not refused:
+        # Its appends are numbered on from the request; the general decoder does not count.
+        refused = decoded.req_id.seq + len(decoded.appends) > 1 << 31
+    hold(isinstance(parsed, MalformedMessage) == refused, "the server's batch codec disagrees")
+    if refused:
+        return
+    req_id, appends = parsed
+    hold(req_id == decoded.req_id, "the server's batch codec: request id")
+    hold(len(appends) == len(decoded.appends), "the server's batch codec: number of appends")
+    for number, (append, wanted) in enumerate(zip(appends, decoded.appends, strict=True)):
+        own = replace(req_id, seq=req_id.seq + number)
+        hold(append.req_id == own.encode(), "the server's batch codec: an append's request id")
+        seen = (append.write_locks, append.read_locks, append.append_locks, append.client_mark)
+        locks = (wanted.write_locks, wanted.read_locks, wanted.append_locks)
+        hold(seen == (*locks, decoded.client_high_water_mark), "the server's batch codec: locks")
+        record = Record(0, own, wanted.header, wanted.data, wanted.checksum).encode()
+        hold(record[24:] == append.record_tail, "the server's batch codec makes another record")
 
 
 class Batches:
