@@ -93,7 +93,7 @@ class ReplicaOperator:
             case Hold() | SwitchOff() | SwitchOn() | Drop():
                 async with asyncio.timeout(self._answer_seconds):
                     async with await self._admin(step.storage) as admin:
-                        await _tell(admin, step)
+                        await tell_storage(admin, step)
 
     async def _fill(self, step: Fill) -> None:
         """Copy for as long as it goes on, however long that is."""
@@ -171,7 +171,8 @@ async def carry_out(
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _tell(admin: StorageAdmin, step: Hold | SwitchOff | SwitchOn | Drop) -> None:
+async def tell_storage(admin: StorageAdmin, step: Hold | SwitchOff | SwitchOn | Drop) -> None:
+    """Have a storage do one step of its own, by its admin port."""
     match step:
         case Hold(_, partition):
             await admin.assign((partition,))

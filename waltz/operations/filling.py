@@ -7,8 +7,6 @@ its own low-water mark, and what it has acknowledged above that would be forgott
 from __future__ import annotations
 
 from waltz.operations.replicas import (
-    LAG_ALLOWED,
-    HeldPartition,
     Observed,
     PartitionView,
     absence,
@@ -40,8 +38,10 @@ def fill(
         return Wait(f"partition {view.partition} cannot be copied from storage {chosen}: {why}")
     if held.max_transaction_id is None:
         return Wait(f"storage {destination} does not say where partition {view.partition} ends")
-    target, assigned = giver.local_low_water_mark, destination in view.replicas
-    if _is_filled(held, held.max_transaction_id, target, assigned=assigned):
+    # Servers of Waltz 0.13.2 trust what a new replica brings along, even above its mark.
+    clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark
+    lag = giver.local_low_water_mark - held.max_transaction_id
+    if clean and lag <= observed.lag_allowed:
         return None
     if held.readable or held.writable:
         return SwitchOff(destination, view.partition)
@@ -61,12 +61,6 @@ def switch_on(
     if held is None:
         return Hold(storage, view.partition)
     return Wait(problem) if held.available else SwitchOn(storage, view.partition)
-
-
-def _is_filled(held: HeldPartition, end: int, target: int, *, assigned: bool) -> bool:
-    # Servers of Waltz 0.13.2 trust what a new replica brings along, even above its mark.
-    clean = assigned or end <= held.low_water_mark
-    return clean and target - end <= LAG_ALLOWED
 
 
 def _best_source(observed: Observed, view: PartitionView, destination: str) -> str | None:

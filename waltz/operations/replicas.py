@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 
 LAG_ALLOWED = 10_000
-"""How many transactions a replica may be behind and count as level: servers copy them at once."""
+"""How many transactions a replica may usually be behind and count as level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,16 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was found: the storages' groups, the partitions asked for, and their storages."""
+    """What was found: the storages' groups, the partitions asked for, and their storages.
+
+    A replica that is no more than ``lag_allowed`` transactions behind counts as level with the
+    others: the servers copy those in a moment.
+    """
 
     groups: Mapping[str, int]
     partitions: Mapping[int, PartitionView]
     storages: Mapping[str, StorageView]
+    lag_allowed: int = LAG_ALLOWED
 
     def held(self, storage: str, partition: int) -> HeldPartition | None:
         """Return what ``storage`` says of ``partition``, None if it does not hold it, or say."""
@@ -139,7 +144,7 @@ def ailment(observed: Observed, view: PartitionView, storage: str) -> str | None
             f"session {metadata.session_id}"
         )
     end, furthest = held.max_transaction_id, _furthest(observed, view)
-    if end is not None and furthest - end > LAG_ALLOWED:
+    if end is not None and furthest - end > observed.lag_allowed:
         return (
             f"the replica of partition {view.partition} on storage {storage} ends at {end}, "
             f"others at {furthest}"

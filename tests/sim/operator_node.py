@@ -1,0 +1,274 @@
+"""Whoever operates the cluster in the simulation: carries out orders, and may be killed at it.
+
+The plans, the admin client, the offline copy and the storages' admin desks are the real ones; only
+the connections are not. Coroutines wait for virtual time and for answers of storages, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from random import Random
+from typing import Any, Protocol, cast
+
+from tests.sim.clock import Clock
+from tests.sim.network import Channel, Network
+from tests.sim.partition_life import PartitionLife
+from tests.sim.promises import Promise, Violation
+from tests.sim.storage_node import StorageNode
+from tests.sim.story import Story
+from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
+from waltz.operations.carrying_out import tell_storage
+from waltz.operations.offline_copy import CopyFailed, copy_offline
+from waltz.operations.replicas import Observed, PartitionView, StorageView
+from waltz.operations.steps import Done, Fill, Order, Reassign, Refuse, Step, Wait
+from waltz.operations.storage_admin import StorageAdmin
+from waltz.protocol import admin, storage
+from waltz_storage.admin_desk import AdminDesk
+from waltz_storage.engine import Arrival
+
+ANSWER_SECONDS = 0.3
+PAUSE_SECONDS = 0.05
+RESTART_SECONDS = 0.1
+LAG_ALLOWED = 50
+COPIED_AT_ONCE = 100
+
+Resume = Callable[[object], None]
+
+
+class AdminStorage(StorageNode):
+    """A storage node with an admin port."""
+
+    def administer(self, request: admin.Request, reply: Resume) -> None:
+        """Take an admin request; nobody answers while the node is down."""
+        if not self.up or self._directory is None:
+            return
+
+        def answered(answer: Any) -> None:
+            if (
+                isinstance(request, admin.PartitionAssignmentRequest)
+                and request.delete_files
+                and isinstance(answer, admin.AdminSuccessResponse)
+            ):
+                for partition in request.partitions:
+                    self.replicas[partition].reset(-1)
+            reply(answer)
+
+        desk = AdminDesk(self._directory, self._submit, self._deliver)
+        self._guarded(self._life, desk.handle, request, 1, answered)
+
+    def _submit(self, arrivals: Any) -> None:
+        news: list[Arrival] = list(arrivals)
+        self._news += news
+        self._step()
+
+
+class _Awaited(Protocol):
+    def begin(self, resume: Resume) -> None:
+        """Start; ``resume`` gets the outcome, or an exception."""
+
+
+class _Await:
+    """Hands something awaited to whoever drives the coroutine."""
+
+    def __init__(self, awaited: _Awaited) -> None:
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[_Awaited, Any, Any]:
+        return (yield self._awaited)
+
+
+class _Sleep:
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def begin(self, resume: Resume) -> None:
+        self._clock.after(self._seconds, resume, None)
+
+
+class _Question:
+    """One request to a storage, on either port. It may go unanswered."""
+
+    def __init__(self, network: Network, node: AdminStorage, request: Any) -> None:
+        self._network = network
+        self._node = node
+        self._request = request
+
+    def begin(self, resume: Resume) -> None:
+        clock = self._network.clock
+        clock.after(ANSWER_SECONDS, resume, TimeoutError())
+
+        def reply(answer: object) -> None:
+            clock.after(self._network.delay(), resume, answer)
+
+        if isinstance(self._request, storage.Request):
+            channel = cast(Channel, _OneWay(reply))
+            clock.after(self._network.delay(), self._node.received, channel, self._request)
+        else:
+            clock.after(self._network.delay(), self._node.administer, self._request, reply)
+
+
+class _OneWay:
+    """The storage's end of a connection to its storage port."""
+
+    def __init__(self, reply: Resume) -> None:
+        self._reply = reply
+
+    def send(self, _sender: object, answer: object) -> None:
+        self._reply(answer)
+
+
+class _Wire:
+    """Stands in for an `RpcConnection`."""
+
+    def __init__(self, network: Network, node: AdminStorage) -> None:
+        self._network = network
+        self._node = node
+        self._seq = 0
+
+    async def call(self, make: Callable[[int], Any]) -> Any:
+        self._seq += 1
+        question = _Question(self._network, self._node, make(self._seq))
+        answer = await _Await(question)
+        if isinstance(answer, admin.AdminFailureResponse | storage.FailureResponse):
+            raise RemoteFailure(answer.failure.message)
+        return answer
+
+
+class OperatorNode:
+    """One process after another that carries out orders, each from what it finds."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        network: Network,
+        storages: Mapping[str, AdminStorage],
+        groups: Mapping[str, int],
+        partitions: Mapping[int, PartitionLife],
+        story: Story,
+    ) -> None:
+        self.orders: list[Order] = []
+        self.before_step: Callable[[Step], None] = lambda _: None
+        self._clock = clock
+        self._random = random
+        self._network = network
+        self._storages = storages
+        self._groups = groups
+        self._partitions = partitions
+        self._story = story
+        self._work: Coroutine[Any, Any, None] | None = None
+        self._waits = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether every order was carried out."""
+        return not self.orders
+
+    def start(self) -> None:
+        """Begin, with nothing known of what an earlier one has done."""
+        if self._work is None:
+            self._work = self._carry_out()
+            self._go_on(self._waits, None)
+
+    def kill(self) -> None:
+        """End at once; another one starts a little later."""
+        if self._work is not None and not self.idle:
+            self._story.fault("operator", "operator killed")
+            self._work.close()
+            self._work = None
+            self._waits += 1
+            self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
+
+    def _go_on(self, wait: int, outcome: object) -> None:
+        """Drive the coroutine on, unless this outcome comes too late."""
+        if wait != self._waits or self._work is None:
+            return
+        self._waits += 1
+        wait, work = self._waits, self._work
+        try:
+            if isinstance(outcome, BaseException):
+                awaited = work.throw(outcome)
+            else:
+                awaited = work.send(outcome)
+        except StopIteration:
+            self._work = None
+            return
+        awaited.begin(lambda result: self._go_on(wait, result))
+
+    async def _carry_out(self) -> None:
+        while self.orders:
+            order = self.orders[0]
+            match order.next_step(await self._observe()):
+                case Done():
+                    self._story.tell("operator", f"done: {order}")
+                    self.orders.pop(0)
+                case Refuse(reason):
+                    raise Violation(Promise.ALIVE, f"{order} is refused: {reason}")
+                case Wait(reason):
+                    self._story.detail("operator", "waits: {}", reason)
+                    await self._sleep()
+                case step:
+                    self.before_step(step)
+                    await self._try(step)
+
+    async def _try(self, step: Step) -> None:
+        self._story.tell("operator", str(step))
+        try:
+            await self._perform(step)
+            self._story.counters[f"operator: {type(step).__name__}"] += 1
+        except (ConnectionLost, CopyFailed, RemoteFailure, TimeoutError) as problem:
+            self._story.tell("operator", f"that failed: {problem!r}")
+            await self._sleep()
+
+    async def _perform(self, step: Step) -> None:
+        match step:
+            case Fill(source, destination, partition):
+                port = cast(RpcConnection, _Wire(self._network, self._storages[destination]))
+                await copy_offline(
+                    self._admin(source),
+                    self._admin(destination),
+                    port,
+                    partition,
+                    batch_size=COPIED_AT_ONCE,
+                    progress=lambda _at, _last: None,
+                    overwrite=True,
+                )
+            case Reassign(changes):
+                if all(
+                    frozenset(self._partitions[c.partition].metadata.replicas) == c.expected
+                    for c in changes
+                ):
+                    for change in changes:
+                        replicas = tuple(name for name in self._storages if name in change.wanted)
+                        self._partitions[change.partition].metadata.assign(replicas)
+            case _:
+                await tell_storage(self._admin(step.storage), step)
+
+    async def _observe(self) -> Observed:
+        said = {name: await self._ask(name) for name in self._storages}
+        return Observed(
+            self._groups,
+            {p: self._view(p, life) for p, life in self._partitions.items()},
+            said,
+            LAG_ALLOWED,
+        )
+
+    async def _ask(self, name: str) -> StorageView:
+        try:
+            states = await self._admin(name).states()
+        except (RemoteFailure, TimeoutError):
+            return StorageView(problem="it does not answer")
+        return StorageView({state.partition: state for state in states})
+
+    def _view(self, partition: int, life: PartitionLife) -> PartitionView:
+        metadata = life.metadata
+        core = life.servers[metadata.owner].core
+        problem = None if core is not None and core.store.is_open else "it is not open"
+        return PartitionView(partition, frozenset(metadata.replicas), metadata.value, problem)
+
+    def _admin(self, name: str) -> StorageAdmin:
+        return StorageAdmin(cast(RpcConnection, _Wire(self._network, self._storages[name])))
+
+    async def _sleep(self) -> None:
+        await _Await(_Sleep(self._clock, PAUSE_SECONDS))

@@ -1,0 +1,178 @@
+"""A life in which replicas are moved, retired and recovered while nodes die, one at every step."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.sim.clock import Clock
+from tests.sim.network import Network
+from tests.sim.operator_node import AdminStorage, OperatorNode
+from tests.sim.partition_life import PartitionLife
+from tests.sim.promises import Promise, Violation
+from tests.sim.story import Story
+from waltz.operations.move import Move
+from waltz.operations.recovery import ReplicaRecovery
+from waltz.operations.retirement import Retirement
+from waltz.operations.steps import Order, Step
+from waltz.protocol.admin import PartitionAvailableRequest
+
+BEGINS_AT = 150
+"""How much is committed before the first order is given."""
+
+GOES_ON = 50
+ALIVE_SECONDS = 60.0
+DONE_SECONDS = 200.0
+SEGMENT_BYTES = 6_000
+_TAKEOVER_SECONDS = 0.3
+_STRIKE_WITHIN_SECONDS = 0.02
+_KILL_CALLER_WITHIN_SECONDS = 0.1
+
+
+class OrderedLife:
+    """Three or four groups of one storage, with a spare one in the first, and an operator.
+
+    With ``lost``, one storage that is killed stays away until appends have gone on without it.
+    """
+
+    def __init__(self, seed: int, kind: str, *, lost: bool = False) -> None:
+        self.random = Random(seed)
+        self.clock = Clock()
+        self.story = Story(self.clock)
+        self.network = Network(self.clock, self._stream(), self.story)
+        self._kind = kind
+        copies = 4 if lost and kind == "retire" else 3
+        count = 2 if kind == "retire" else 1
+        names = [f"storage{i}:1" for i in range(copies + 1)]
+        self.storages = {
+            name: AdminStorage(
+                name, self.clock, self._stream(), self.network, self.story, SEGMENT_BYTES, count
+            )
+            for name in names
+        }
+        self._spare = names[-1]
+        groups = {name: i for i, name in enumerate(names)} | {self._spare: 0}
+        self.partitions = {
+            p: PartitionLife(
+                p,
+                self.clock,
+                self._stream(),
+                self.network,
+                self.storages,
+                self.story,
+                reads_replicas=True,
+            )
+            for p in range(count)
+        }
+        self.operator = OperatorNode(
+            self.clock,
+            self._stream(),
+            self.network,
+            self.storages,
+            groups,
+            self.partitions,
+            self.story,
+        )
+        self.operator.before_step = self._strike
+        self._may_lose = lost
+        self._lost: str | None = None
+        for storage in self.storages.values():
+            storage.start()
+        for partition in self.partitions.values():
+            partition.metadata.assign(tuple(names[:copies]))
+            partition.metadata.give(next(iter(partition.servers)))
+            # A replica that lags must be able to catch up between two checkpoints.
+            for appender in partition.appenders[1:]:
+                appender.stopped = True
+
+    def run(self) -> None:
+        """Live it; raises Violation."""
+        self._commit(BEGINS_AT, "before the first order")
+        self.operator.orders = self._orders()
+        self.operator.start()
+        self._until(
+            lambda: self.operator.idle or self._lost is not None,
+            DONE_SECONDS,
+            "the orders are not carried out",
+        )
+        if self._lost is not None:
+            self._commit(GOES_ON, f"without {self._lost}, which is lost")
+            self.storages[self._lost].start()
+        self._until(lambda: self.operator.idle, DONE_SECONDS, "the orders are not carried out")
+        self._commit(GOES_ON, "after the last order")
+        for partition in self.partitions.values():
+            partition.stop()
+        for storage in self.storages.values():
+            storage.heal()
+        self._until(
+            lambda: all(p.is_quiet() for p in self.partitions.values()),
+            ALIVE_SECONDS,
+            "it does not come to rest",
+        )
+        for partition in self.partitions.values():
+            partition.check_at_rest()
+
+    def _orders(self) -> list[Order]:
+        first, second, spare = "storage0:1", "storage1:1", self._spare
+        delete = self.random.random() < 0.5
+        if self._kind == "move":
+            return [Move(0, first, spare, delete), Move(0, spare, first, delete)]
+        if self._kind == "retire":
+            return [Retirement(1, delete)]
+        emptied = self.storages[second]
+        emptied.crash(power=True)
+        emptied.wipe()
+        emptied.start()
+        # Otherwise servers would have brought it up to date before anybody looks.
+        emptied.administer(PartitionAvailableRequest(0, (0,), False), lambda _: None)
+        return [ReplicaRecovery(0, second)]
+
+    # ---- faults
+
+    def _strike(self, step: Step) -> None:
+        """Kill a node, or the operator, in the middle of what comes now."""
+        soon = self.random.random() * _STRIKE_WITHIN_SECONDS
+        if self.random.random() < 0.6:
+            self.clock.after(soon, self.random.choice((self._kill_storage, self._kill_owner)))
+        if self.random.random() < 0.3:
+            self.clock.after(self.random.random() * _KILL_CALLER_WITHIN_SECONDS, self.operator.kill)
+
+    def _kill_storage(self) -> None:
+        if not all(storage.up for storage in self.storages.values()):
+            return
+        storage = self.random.choice(list(self.storages.values()))
+        storage.crash(power=self.random.random() < 0.5)
+        if self._may_lose:
+            self._may_lose = False
+            self._lost = storage.name
+        elif storage.name != self._lost:
+            storage.start_later()
+
+    def _kill_owner(self) -> None:
+        partition = self.random.choice(list(self.partitions.values()))
+        owner = partition.servers[partition.metadata.owner]
+        others = [s for s in partition.servers.values() if s.up and s is not owner]
+        if owner.up and others:
+            owner.crash()
+            heir = self.random.choice(others)
+            self.clock.after(_TAKEOVER_SECONDS, partition.metadata.give, heir.name)
+            self.clock.after(2 * _TAKEOVER_SECONDS, owner.start)
+
+    # ---- progress
+
+    def _commit(self, count: int, when: str) -> None:
+        """Let time pass until so much more is committed in every partition."""
+        wanted = {p: life.checker.committed + count for p, life in self.partitions.items()}
+        self._until(
+            lambda: all(self.partitions[p].checker.committed >= n for p, n in wanted.items()),
+            ALIVE_SECONDS,
+            f"appends do not go on {when}",
+        )
+
+    def _until(self, condition: object, seconds: float, otherwise: str) -> None:
+        assert callable(condition)
+        if not self.clock.run(condition, self.clock.now + seconds):
+            state = "\n".join(partition.state() for partition in self.partitions.values())
+            raise Violation(Promise.ALIVE, f"{otherwise}: {state}")
+
+    def _stream(self) -> Random:
+        return Random(self.random.getrandbits(64))
