@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make sim · make bench
+# make demo · make test · make lint · make docs · make sim · make bench
 # Needs Python >= 3.11, Java >= 17 and make; everything else goes into .venv, in locked versions.
 
 PYTHON ?= python3
@@ -6,12 +6,13 @@ SEEDS ?= 2000
 MINUTES ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint sim sim-mutants fuzz bench lock clean
+.PHONY: help demo test lint docs sim sim-mutants fuzz bench lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
 	@echo "make test    all tests"
 	@echo "make lint    style, types, import contracts"
+	@echo "make docs    the documentation as web pages, in site/"
 	@echo "make sim     SEEDS=$(SEEDS) simulated cluster lives, with a progress bar"
 	@echo "make sim-mutants   planted bugs, each of which simulated lives must catch: about five minutes"
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
@@ -38,6 +39,11 @@ lint: .venv
 	mypy
 	lint-imports
 
+docs: .venv
+	.venv/bin/python -m docs.reference
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@echo "site/index.html; with search: python -m http.server --directory site"
+
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
 
@@ -55,4 +61,4 @@ lock:
 		pyproject.toml --output-file requirements.lock
 
 clean:
-	rm -rf .venv demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo-out site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,69 @@
+"""The pages as a whole: links that lead somewhere, nothing from elsewhere, names that exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from docs.reference import HERE
+from waltz.cli.app import app
+from waltz.local import LocalCluster
+
+ROOT = HERE.parent
+PAGES = sorted(HERE.glob("*.md"))
+
+_LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//([^"]*)"')
+_VERB = re.compile(r"(?:^\$ |`|&& )waltz ([a-z]+)(?: ([a-z][a-z-]*))?", re.MULTILINE)
+
+
+def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    made = sorted((tmp_path / "site").glob("*.html"))
+    assert len(made) > len(PAGES)
+    assert {page.name: _LOADED.findall(page.read_text()) for page in made} == {
+        page.name: [] for page in made
+    }
+
+
+def test_verbs_that_pages_name_exist() -> None:
+    group: Any = typer.main.get_command(app)
+    for page in (ROOT / "README.md", *PAGES):
+        for noun, verb in _VERB.findall(page.read_text()):
+            assert noun in group.commands, f"{page.name}: waltz {noun}"
+            verbs = getattr(group.commands[noun], "commands", None)
+            if verbs is not None and verb:
+                assert verb in verbs, f"{page.name}: waltz {noun} {verb}"
+
+
+def test_metrics_are_those_of_running_processes(cluster: LocalCluster) -> None:
+    described = set(re.findall(r"`([a-z0-9-]+)`", (HERE / "monitoring.md").read_text()))
+    plan = cluster.plan
+    for port in (plan.servers[0].http, plan.storages[0].http):
+        shown = _metrics(port)
+        assert len(shown) > 10
+        assert shown <= described
+
+
+def _metrics(port: int) -> set[str]:
+    """Return the names of what a process measures, without the groups that they are in."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        kinds = json.load(answer)
+    full = [name for kind in kinds.values() if isinstance(kind, dict) for name in kind]
+    return {name.rpartition(".")[2] for name in full}
