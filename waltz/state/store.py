@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 import logging
+import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from sqlalchemy import Engine, MetaData
@@ -58,6 +60,10 @@ class StateStore(Application[DataT], abc.ABC):
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
         self._patience_seconds = patience_seconds
+        # SQLite has one writer, and lets the others look again and again until they give up.
+        self._turn: AbstractContextManager[object] = (
+            threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
+        )
 
     @property
     def engine(self) -> Engine:
@@ -86,7 +92,12 @@ class StateStore(Application[DataT], abc.ABC):
 
         Raises MarkMismatch, NotYourTransaction, what `apply` raises, and errors of the database.
         """
-        self._with_patience(lambda: self._apply_once(transaction))
+
+        def apply_once() -> None:
+            with self._turn:
+                self._apply_once(transaction)
+
+        self._with_patience(apply_once)
 
     def _read_or_insert(self, partition: int) -> int:
         with self._engine.begin() as connection:
