@@ -372,3 +372,30 @@ def test_a_lost_reader_is_forgotten() -> None:
     put(world, mounted(world, 1, 30), append("31"))
     world.wake(ReadsTick)
     assert reader.heard(world) == []
+
+
+def test_a_mark_of_an_older_generation_is_no_end_of_the_log() -> None:
+    """Until a session of the new one opens, the log may have grown on another server."""
+    world, reader = written(4), Reader()
+    world.core.read_range(reader.peer, cs.RecordsRequest(ReqId(-1, 2, 0, 0), 0, 9, 99, 0))
+    world.settle()
+    (answer,) = reader.heard(world)
+    assert answer.error is not None
+    assert answer.high_water_mark == UNRESOLVED
+
+    world.hold(*NAMES)
+    world.core.set_generation(2)
+    world.settle()
+    reader.records(world, 2)
+    reader.records(world, 4)
+    reader.records(world, 4, wait_ms=100)
+    for _ in range(4):
+        world.wake(ReadsTick)
+    known, unknown, late = reader.heard(world)
+    world.release(*NAMES)
+    assert ids(known) == [2, 3]
+    assert (unknown.error, unknown.high_water_mark) == (late.error, UNRESOLVED)
+    assert unknown.error is not None
+    reader.records(world, 4)
+    (answer,) = reader.heard(world)
+    assert (answer.error, answer.high_water_mark, ids(answer)) == (None, 3, [])

@@ -43,7 +43,7 @@ from waltz_server.feed_cache import FeedCache, feed_frames
 from waltz_server.feeding import HEADERS, Feeding
 from waltz_server.feeds import Feed, Feeds
 from waltz_server.limits import ReplicationLimits, RetryLimits
-from waltz_server.range_reads import Question, RangeReads, RangeRequest
+from waltz_server.range_reads import NOT_OPEN, Question, RangeReads, RangeRequest, refusal
 from waltz_server.reads import Reads
 from waltz_server.recent_records import RecentRecords
 from waltz_server.store import StorePartition
@@ -145,6 +145,7 @@ class Partition:
         if generation > self.generation:
             self.generation = generation
             self._confirmed = False
+            self._ranges.unconfirmed()
             self._queue.renounce(generation)
             self._batches.ended(self._queue.take_renounced(), Fate.ABSENT)
             self.store.set_generation(generation)
@@ -229,7 +230,11 @@ class Partition:
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers, at once or when there are some."""
-        self._ranges.ask(peer, request)
+        if request.req_id.generation > self.generation:
+            # As in `mount`: somebody else may have gone on with the log.
+            self._out.append(refusal(peer, request, NOT_OPEN, UNRESOLVED))
+        else:
+            self._ranges.ask(peer, request)
 
     def writable(self, peer: Peer) -> None:
         """A congested connection drains again."""

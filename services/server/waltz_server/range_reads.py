@@ -37,7 +37,7 @@ READS_PER_CONNECTION = 4
 QUESTIONS_PER_CONNECTION = 1000
 
 NOT_HERE = "the partition is not on this server: ask again, perhaps elsewhere"
-_NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
+NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
 
 # type, request id, null as error, high-water mark, number of headers
 _HEADERS_HEAD = struct.Struct(">b16siqi")
@@ -85,6 +85,8 @@ class RangeReads:
         self.answered_bytes = 0
         """Length of all answers so far."""
         self._mark: int | None = None
+        self._confirmed = False
+        """Whether the log ends at the mark for sure: others may have gone on without us."""
         self._open: Counter[Peer] = Counter()
         """Number of questions that have not been answered."""
         self._due: dict[Peer, deque[Question]] = {}
@@ -98,7 +100,7 @@ class RangeReads:
         """Answer ``request``, now or later."""
         mark = self._mark
         if mark is None:
-            self._out.append(refusal(peer, request, _NOT_OPEN, UNRESOLVED))
+            self._out.append(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         elif request.first_id < 0:
             error = f"there is no transaction {request.first_id}: ids begin at 0"
             self._out.append(refusal(peer, request, error, mark))
@@ -114,9 +116,14 @@ class RangeReads:
             else:
                 self._wait(question)
 
+    def unconfirmed(self) -> None:
+        """A new generation begins: the log may have grown elsewhere, until a session opens."""
+        self._confirmed = False
+
     def opened(self, mark: int) -> None:
         """The log ends at ``mark``: a store session has opened there."""
         self._mark = mark
+        self._confirmed = True
         self._serve_arrived(mark)
 
     def committed(self, mark: int, first_id: int, records: RecordBatch) -> None:
@@ -153,7 +160,7 @@ class RangeReads:
         over = [question for question in self._waiting if question.ticks <= 0]
         self._waiting = [question for question in self._waiting if question.ticks > 0]
         for question in over:
-            self._answer(question)
+            self._nothing(question)
         self.resume()
         if self._waiting:
             self._tick()
@@ -190,7 +197,14 @@ class RangeReads:
             self._waiting.append(question)
             self._tick()
         else:
+            self._nothing(question)
+
+    def _nothing(self, question: Question) -> None:
+        """Say that there is nothing yet, if that is known."""
+        if self._confirmed:
             self._answer(question)
+        else:
+            self._refuse(question, NOT_OPEN)
 
     def _serve_arrived(self, mark: int) -> None:
         """Answer what waited for transactions that are there now."""
@@ -263,7 +277,7 @@ class RangeReads:
         self._done(question, cs.encode(response, question.peer.version))
 
     def _refuse(self, question: Question, error: str) -> None:
-        mark = UNRESOLVED if self._mark is None else self._mark
+        mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark
         self._done(question, refusal(question.peer, question.request, error, mark).frames)
 
     def _done(self, question: Question, frames: bytes) -> None:
