@@ -28,7 +28,7 @@ from tests.sim.planting import Planted
 
 PLANTED = (*STORAGE_BUGS, *SESSION_BUGS, *CLIENT_BUGS)
 ROOT = Path(__file__).parents[2]
-SEEDS = 400
+SEEDS = 1000
 _COPIED = ("waltz", "services", "tests/sim", "tests/faultdisk.py", "tests/inline_engine.py")
 _PATHS = (".", "services/server", "services/storage")
 _TOLD_COLUMNS = 90

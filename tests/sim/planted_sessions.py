@@ -6,14 +6,6 @@ from tests.sim.planting import Package, Planted
 
 SESSION_BUGS = (
     Planted(
-        "rounds of one partition overlap",
-        Package.STORAGE,
-        "lane.taken = True\n"
-        "staged = opened.log.stage([append.request.records for append in appends])\n",
-        "staged = opened.log.stage([append.request.records for append in appends])\n",
-        "Appends are written while those before them wait for their flush.",
-    ),
-    Planted(
         "no fence",
         Package.STORAGE,
         "if session_id != highest_session:\n",
