@@ -1,0 +1,135 @@
+"""The mock cluster's own part: faults, and that they come from the seed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import waltz
+from tests.eventually import eventually
+from waltz import Lock, LogClient, mock
+
+ROW = [Lock("row", 1)]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_the_next_append_fails_as_ordered(committed: bool) -> None:
+    cluster = mock.MockCluster()
+    cluster.fail_next_append(0, committed=committed)
+    async with cluster.connect() as client:
+        with pytest.raises(waltz.AppendUncertain) as caught:
+            await client.append(0, b"x")
+        in_log = [t.req_id for t in cluster.transactions(0)]
+        assert in_log == ([caught.value.req_id] if committed else [])
+        assert await client.append(0, b"y") == committed
+
+
+async def test_the_next_lock_fails_as_ordered() -> None:
+    cluster = mock.MockCluster()
+    cluster.fail_next_lock(0)
+    async with cluster.connect() as client:
+        assert await client.append(0, b"without locks") == 0
+        with pytest.raises(waltz.LockFailed):
+            await client.append(0, b"x", write_locks=ROW)
+        assert await client.append(0, b"x", write_locks=ROW) == 1
+
+
+async def test_a_suspended_feed_shows_nothing_and_holds_up_outcomes() -> None:
+    cluster = mock.MockCluster(2)
+    async with cluster.connect() as client:
+        await client.append(0, b"seen")
+        cluster.suspend_feed(0)
+        stream = aiter(client.stream({0: -1, 1: -1}))
+        append = asyncio.ensure_future(client.append(0, b"hidden"))
+        await eventually(lambda: len(cluster.transactions(0)) == 2)
+        assert (await anext(stream)).id == 0
+        await client.append(1, b"elsewhere")
+        assert (await anext(stream)).partition == 1
+        assert not append.done()
+        assert await client.mount(0) == 0
+        assert await client.high_water_mark(0) == 1
+        with pytest.raises(waltz.AppendUncertain, match="no outcome within"):
+            await client.append(0, b"late", timeout=0.01)
+        with pytest.raises(waltz.ClusterUnreachable, match="not every append"):
+            await client.flush(timeout=0.01)
+        cluster.resume_feed(0)
+        assert await append == 1
+        assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
+
+
+async def test_closing_leaves_unknown_what_was_not_seen() -> None:
+    cluster = mock.MockCluster()
+    cluster.suspend_feed(0)
+    client = await cluster.connect()
+    append = asyncio.ensure_future(client.append(0, b"x"))
+    await eventually(lambda: cluster.transactions(0))
+    await client.close()
+    with pytest.raises(waltz.AppendUncertain):
+        await append
+
+
+async def life(seed: int) -> list[str]:
+    """Return what two clients live through."""
+    faults = mock.Faults(lost=0.2, uncertain=0.2, conflict=0.2)
+    cluster = mock.MockCluster(2, seed=seed, faults=faults)
+    story: list[str] = []
+
+    async def append(client: LogClient[bytes], number: int) -> None:
+        try:
+            locks = [Lock("row", number)]
+            tx = await client.append(number % 2, b"%d" % number, write_locks=locks)
+            story.append(f"{client.client_id}/{number} is {tx}")
+        except waltz.WaltzError as error:
+            story.append(f"{client.client_id}/{number} {type(error).__name__}")
+
+    async with cluster.connect() as one, cluster.connect() as two:
+        for number in range(40):
+            await append(one if number % 3 else two, number)
+    return story
+
+
+async def test_a_seed_tells_all() -> None:
+    story = await life(3)
+    assert story == await life(3)
+    assert story != await life(4)
+    text = "\n".join(story)
+    for word in ("is", "AppendUncertain", "LockFailed"):
+        assert word in text
+
+
+async def test_clients_of_other_event_loops_share_the_logs() -> None:
+    cluster = mock.MockCluster()
+
+    async def follow() -> bytes:
+        async with cluster.connect() as client:
+            async for transaction in client.stream(0, data=True):
+                return transaction.data
+        raise AssertionError("the stream has ended")
+
+    elsewhere = asyncio.create_task(asyncio.to_thread(asyncio.run, follow()))
+    async with cluster.connect() as client:
+        await client.append(0, b"to all")
+    assert await elsewhere == b"to all"
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"lost": 1.0},
+        {"lost": -0.1},
+        {"lost": 0.5, "uncertain": 0.4, "conflict": 0.2},
+        {"delay_seconds": (2.0, 1.0)},
+    ],
+)
+def test_impossible_faults_are_refused(faults: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"must be|give shortest"):
+        mock.Faults(**faults)  # type: ignore[arg-type]
+
+
+def test_what_is_not_there_cannot_be_disturbed() -> None:
+    cluster = mock.MockCluster(2)
+    with pytest.raises(waltz.PartitionUnknown):
+        cluster.suspend_feed(2)
+    with pytest.raises(ValueError, match="at least one"):
+        mock.MockCluster(0)
