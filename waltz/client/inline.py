@@ -155,20 +155,26 @@ class InlineFeeds:
 
 def transactions(
     partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
-) -> list[Transaction[Any]]:
-    """Return a range's records as an application sees them."""
+) -> tuple[list[Transaction[Any]], Exception | None]:
+    """Return a range's records as an application sees them.
+
+    With what ``deserialize`` raised, if it did; then the records are those before.
+    """
     wire, position = records.wire, 0
     unpack = _HEAD.unpack_from
-    made = []
+    made: list[Transaction[Any]] = []
     for _ in range(records.count):
         number, client, generation, at, seq, header, length = unpack(wire, position)
         start = position + _HEAD.size
         position = start + length + _CHECKSUM_BYTES
-        data = deserialize(wire[start : start + length])
+        try:
+            data = deserialize(wire[start : start + length])
+        except Exception as error:
+            return made, error
         made.append(
             Transaction(partition, number, ReqId(client, generation, at, seq), header, data)
         )
-    return made
+    return made, None
 
 
 async def taken(
@@ -179,7 +185,11 @@ async def taken(
     while True:
         arrived = feeds.take()
         if arrived is not None:
-            yield transactions(arrived.partition, arrived.records, deserialize)
+            made, unreadable = transactions(arrived.partition, arrived.records, deserialize)
+            if made:
+                yield made
+            if unreadable is not None:
+                raise unreadable
         elif feeds.failure is not None:
             raise feeds.failure
         elif feeds.unsupported or feeds.complete:

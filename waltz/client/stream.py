@@ -264,10 +264,7 @@ class Stream(Generic[DataT_co]):
             while todo or reads:
                 while todo and ahead.room():
                     reads.append(self._read(todo.popleft(), ahead))
-                batch = []
-                while reads and reads[0].done:
-                    batch.append(self._with_data_of(reads.popleft(), ahead))
-                if batch:
+                if batch := self._arrived(reads, ahead):
                     yield batch
                 else:
                     await self._something()
@@ -285,14 +282,28 @@ class Stream(Generic[DataT_co]):
         self._sources.asker.ask(record[2], Data(record[4]), answered)
         return read
 
+    def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
+        """Take the reads that are done. Raises only if it is the first that cannot be shown."""
+        batch: list[Transaction[Any]] = []
+        while reads and reads[0].done:
+            try:
+                batch.append(self._with_data_of(reads[0], ahead))
+            except Exception:
+                if not batch:
+                    raise
+                return batch
+            reads.popleft()
+        return batch
+
     def _with_data_of(self, read: _Read, ahead: ReadAhead) -> Transaction[Any]:
         answer = read.answer
         if answer is None:
             raise self._failure or ClientClosed()
         if answer.verdict is Verdict.CORRUPT:
             raise DataCorrupt(read.record[2], read.record[4], CHECKSUM_ATTEMPTS)
+        transaction = _transaction(read.record, self._sources.deserialize(answer.data))
         ahead.taken(len(answer.data))
-        return _transaction(read.record, self._sources.deserialize(answer.data))
+        return transaction
 
     def _check_ahead(self, partition: int) -> None:
         feed = self._feeds[partition]

@@ -89,10 +89,15 @@ class MockStream(Generic[DataT_co]):
             raise ClientAhead(partition, mark, self._cluster.mark(partition))
         until = self._until.get(partition, fed)
         entries = self._cluster.between(partition, mark, min(fed, until), BATCH)
-        batch = [
-            Transaction(partition, e.id, e.req_id, e.header, self._make_data(e.data))
-            for e in entries
-        ]
+        batch: list[Transaction[DataT_co]] = []
+        for e in entries:
+            try:
+                data = self._make_data(e.data)
+            except Exception:
+                if not batch:
+                    raise
+                break
+            batch.append(Transaction(partition, e.id, e.req_id, e.header, data))
         if batch:
             self._marks[partition] = batch[-1].id
             if batch[-1].id == self._until.get(partition):
