@@ -60,6 +60,39 @@ def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> 
     assert [t for _, t in world.committed()][-1] == "more"
 
 
+def test_a_peer_that_cannot_be_read_is_passed_over_for_another_one() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    for name in "ab":
+        world.hold("c")
+        world.storages[name].refusing[st.RecordListRequest] = "reading is off"
+        put(world, *(f"{name}{i}" for i in range(30)))
+        if name == "a":
+            world.release("c")
+            assert world.core.active_replicas == set(NAMES)
+            assert world.storages["c"].texts == world.storages["b"].texts
+            world.storages["a"].refusing.clear()
+    world.release("c")
+    assert world.core.active_replicas == {"a", "b"}, "a is not tried again in this session"
+
+
+def test_recovery_copies_from_who_can_be_read() -> None:
+    """The nearest replica ahead votes, but is no usher."""
+    world = new_world()
+    world.storages = {
+        "a": ScriptedStorage("a", last=5, session=0),
+        "b": ScriptedStorage("b", last=9, session=0),
+        "c": ScriptedStorage("c", last=1, session=0),
+    }
+    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    state = ReplicaState(0, UNRESOLVED)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    start(world)
+    world.connect()
+    assert world.core.active_replicas == set(NAMES)
+    assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
+    assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
+
+
 def test_recovery_copies_in_portions() -> None:
     world = new_world(replace(LIMITS, copy_records=3))
     world.storages = {

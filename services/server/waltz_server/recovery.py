@@ -124,6 +124,8 @@ class Recovery:
         self._forbidden: int | None = None
         """Where the vote ended although a low-water mark is higher, None if that did not happen."""
         self._was_undecidable = False
+        self._unreadable: set[str] = set()
+        """Replicas that refused to be copied from: whose vote counts, but who is no usher."""
 
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_low_water_mark: int
@@ -182,6 +184,11 @@ class Recovery:
         self._vote()
         self._finish(r)
 
+    def not_copied(self, replica: str, usher: str) -> None:
+        """``replica`` got nothing from ``usher``, which could not be read: another one may do."""
+        self._done(replica)
+        self._unreadable.add(usher)
+
     def marked(self, replica: str) -> None:
         """``replica`` has made the new session its current one."""
         r = self._done(replica)
@@ -214,6 +221,7 @@ class Recovery:
                 ("absent:", absent),
                 ("older than its metadata:", unknown),
                 ("no longer assigned:", gone),
+                ("cannot be read:", sorted(self._unreadable)),
             )
             if names
         ]
@@ -281,7 +289,11 @@ class Recovery:
 
     def _usher(self, position: int) -> tuple[str, int] | None:
         """Return the nearest replica ahead of ``position``, and where it ends."""
-        ahead = [(end, name) for end, name in self._counted() if end > position]
+        ahead = [
+            (end, name)
+            for end, name in self._counted()
+            if end > position and name not in self._unreadable
+        ]
         return (ahead[-1][1], ahead[-1][0]) if ahead else None
 
     def _vote(self) -> None:

@@ -93,6 +93,8 @@ class StoreSession:
         """The metadata that recovery wants written, None if there is nothing to write."""
         self.fallen: list[str] = []
         """Replicas that left this session and could come back in another."""
+        self._unreadable: set[str] = set()
+        """Replicas that could not be copied from."""
         self._limits = limits
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
@@ -140,7 +142,7 @@ class StoreSession:
         if isinstance(request, st.LastSessionInfoRequest):
             return self._introduced(r, response)
         if isinstance(request, st.RecordListRequest):
-            self._copy_read(request, response)
+            self._copy_read(storage, request, response)
             return True
         if r.state in (_State.CONNECTING, _State.CLOSED):
             return True
@@ -319,7 +321,7 @@ class StoreSession:
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
         count = min(r.catch_up_records, tail_start - r.next_id)
-        usher = self.route(r.next_id + count - 1, frozenset({r.storage}))
+        usher = self.route(r.next_id + count - 1, frozenset({r.storage, *self._unreadable}))
         if usher is None:
             self._fail(r, f"no peer holds what {r.storage} lacks from {r.next_id} on")
             return
@@ -330,7 +332,7 @@ class StoreSession:
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
             self.out.append(Note(Level.INFO, f"partition {self.partition}: {lack} and catches up"))
 
-    def _copy_read(self, request: st.RecordListRequest, response: Any) -> None:
+    def _copy_read(self, usher: str, request: st.RecordListRequest, response: Any) -> None:
         r = next((r for r in self._replicas.values() if r.copying is request), None)
         if r is None:
             return
@@ -339,7 +341,7 @@ class StoreSession:
             return
         records = getattr(response, "records", None)
         if not records or records.first_id() != request.first_id:
-            self._fail(r, f"records from {request.first_id} on cannot be copied to {r.storage}")
+            self._not_copied(r, usher, request.first_id, response)
             return
         if r.state is _State.RECOVERING:
             copy = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
@@ -350,6 +352,19 @@ class StoreSession:
         elif len(records.wire) > _CATCH_UP_TARGET_BYTES:
             r.catch_up_records = max(1, r.catch_up_records // 2)
         self._send_records(r, records)
+
+    def _not_copied(self, r: _ReplicaSession, usher: str, first_id: int, response: Any) -> None:
+        """Have ``r`` copy from another peer: it is not its fault that ``usher`` cannot be read."""
+        self._unreadable.add(usher)
+        failed = isinstance(response, st.FailureResponse)
+        why = response.failure.message if failed else "it does not hold them"
+        what = f"{usher} cannot be read from {first_id} on: {why}"
+        self.out.append(Note(Level.WARNING, f"partition {self.partition}: {what}"))
+        if r.state is _State.RECOVERING:
+            self.recovery.not_copied(r.storage, usher)
+            self._recover()
+        else:
+            self._send_due(r)
 
     def _copy_lost(self, request: st.Request) -> None:
         """The peer that ``request`` reads from is gone: whoever copies needs another one."""
