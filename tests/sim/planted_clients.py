@@ -90,8 +90,10 @@ CLIENT_BUGS = (
     Planted(
         "records cached under the wrong id",
         Package.SERVER,
-        "for transaction_id, append in enumerate(appends, first_id):\n",
-        "for transaction_id, append in enumerate(appends, first_id + len(appends) % 2):\n",
+        "self._cache.put(self._partition, transaction_id, tail)\n"
+        "if transaction_id == wanted:\n",
+        "self._cache.put(self._partition, transaction_id ^ 1, tail)\n"
+        "if transaction_id == wanted:\n",
         "A read of a transaction's data is answered with its neighbour's.",
     ),
     Planted(

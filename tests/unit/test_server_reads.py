@@ -14,6 +14,7 @@ from waltz.protocol.frames import CLIENT_SERVER
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import Fetched, Peer, Send
 from waltz_server.reads import Reads
+from waltz_server.recent_records import RecentRecords
 from waltz_server.store_reads import StoreReads
 
 LAST = 40
@@ -60,7 +61,7 @@ _STEPS = st.lists(
 @settings(max_examples=300, deadline=None)
 def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_bytes: int) -> None:
     store, peer = RecordingStore(), Peer(4)
-    reads = Reads(0, DataCache(cache_bytes), store)
+    reads = Reads(0, DataCache(cache_bytes), RecentRecords(0), store)
     questions: dict[int, int] = {}
     got: list[cs.TransactionDataResponse] = []
 
@@ -95,7 +96,7 @@ def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_byte
 
 def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None:
     store, peer = RecordingStore(), Peer(4)
-    reads = Reads(0, DataCache(0), store)
+    reads = Reads(0, DataCache(0), RecentRecords(0), store)
 
     def ask(wanted: int) -> None:
         request = cs.TransactionDataRequest(ReqId(1, 1, 0, wanted), wanted)
@@ -117,3 +118,19 @@ def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None
     assert deliver(earlier, 1) == [10]
     assert store.asked == [], "the read that began there is still under way"
     assert deliver(later, 1) == [20]
+
+
+def test_what_was_just_committed_is_not_read_from_replicas() -> None:
+    store, peer, recent = RecordingStore(), Peer(4), RecentRecords(1 << 20)
+    recent.put(0, RecordBatch.of(record(i) for i in range(3)))
+    recent.put(3, RecordBatch.of(record(i) for i in range(3, 5)))
+    reads = Reads(0, DataCache(1 << 20), recent, store)
+    for wanted in (4, 3, 0, 2):
+        request = cs.TransactionDataRequest(ReqId(1, 1, 0, wanted), wanted)
+        (answer,) = answers(reads.read(peer, request, LAST))
+        assert (answer.transaction_id, answer.data) == (wanted, b"%d" % wanted)
+    assert reads.data_cache_misses == 0
+    uncached = Reads(0, DataCache(0), recent, store)
+    request = cs.TransactionDataRequest(ReqId(1, 1, 0, 9), 3)
+    assert [a.data for a in answers(uncached.read(peer, request, LAST))] == [b"3"]
+    assert store.asked == []

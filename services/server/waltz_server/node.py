@@ -27,8 +27,8 @@ from waltz_server.storage_links import ClusterIdentity, StorageLinks
 log = logging.getLogger(__name__)
 
 _OVERLOAD_CHECK_SECONDS = 0.01
-_RECENT_SHARE = 0.25
-"""Of the memory for recent data: kept as whole batches, for those who read ranges."""
+_RECENT_SHARE = 0.5
+"""Of the memory for recent data: kept as whole batches, as they were committed."""
 _FINISH_SECONDS = 3.0
 _FINISH_CHECK_SECONDS = 0.005
 

@@ -85,7 +85,6 @@ class Partition:
         self.store = StorePartition(partition, settings.replication, settings.retry)
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
-        self._reads = Reads(partition, data, self.store.reads)
         self._clients = Clients()
         self._mark: int | None = None
         self._confirmed = False
@@ -94,6 +93,7 @@ class Partition:
         self._out: list[PartitionEffect] = []
         reads, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds, recent = Feeds(settings.realtime_threshold), RecentRecords(settings.recent_bytes)
+        self._reads = Reads(partition, data, recent, self.store.reads)
         self._feeding = Feeding(partition, feeds, headers, reads, self._out)
         self._ranges = RangeReads(headers, recent, reads, self._out)
         self._batches = AppendBatches(self._out)
@@ -327,7 +327,7 @@ class Partition:
     def _committed(self, committed: Committed) -> None:
         first_id, appends = committed.first_id, committed.appends
         frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
-        self._reads.remember(first_id, appends)
+        self._reads.committed(committed.records)
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
         self._feeding.committed(self._mark, first_id, frames)

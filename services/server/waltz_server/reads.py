@@ -1,8 +1,9 @@
 """Reads of committed transactions for one partition's clients: cached, shared, bounded. Pure.
 
-Requests for one transaction share one read, and a read takes along a few transactions behind the
-wanted one, because readers mostly go forward. A failed read is forgotten, so that asking too early
-does no harm.
+A batch at the log's end is taken apart when one of its transactions is asked for, and all of them
+are cached. Requests for one transaction share one read, and a read takes along a few transactions
+behind the wanted one, because readers mostly go forward. A failed read is forgotten, so that asking
+too early does no harm.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from waltz.protocol import ReqId
+from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz_server.data_cache import DataCache
-from waltz_server.effects import Append, Fetched, Peer, Send
+from waltz_server.effects import Fetched, Peer, Send
+from waltz_server.recent_records import RecentRecords
 from waltz_server.store_reads import StoreReads
 
 _READ_AHEAD_BYTES = 256 << 10
@@ -28,9 +30,12 @@ _HEADER_BYTES = 4
 class Reads:
     """What is being read, and who waits for it."""
 
-    def __init__(self, partition: int, cache: DataCache, store: StoreReads) -> None:
+    def __init__(
+        self, partition: int, cache: DataCache, recent: RecentRecords, store: StoreReads
+    ) -> None:
         self._partition = partition
         self._cache = cache
+        self._recent = recent
         self._store = store
         self._windows: dict[int, int] = {}
         """Reads under way: first id to count."""
@@ -38,12 +43,9 @@ class Reads:
         self._mean_bytes: float | None = None
         self.data_cache_misses = 0
 
-    def remember(self, first_id: int, appends: list[Append]) -> None:
-        """Keep the data of freshly committed transactions."""
-        put, partition = self._cache.put, self._partition
-        for transaction_id, append in enumerate(appends, first_id):
-            put(partition, transaction_id, append.record_tail)
-        self._learn_size(len(appends[-1].record_tail))
+    def committed(self, records: RecordBatch) -> None:
+        """Learn how long records are, to know how many to read at once."""
+        self._learn_size(len(records.wire) // records.count)
 
     def read(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
@@ -53,7 +55,7 @@ class Reads:
         if high_water_mark is None or not 0 <= wanted <= high_water_mark:
             error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
             return [_failure(peer, request.req_id, wanted, error)]
-        tail = self._cache.get(self._partition, wanted)
+        tail = self._cache.get(self._partition, wanted) or self._from_recent(wanted)
         if tail is not None:
             return [_answer(peer, request.req_id, wanted, tail)]
         self.data_cache_misses += 1
@@ -88,6 +90,15 @@ class Reads:
                 error = f"{_STORE_ERROR}: {fetched.error}"
                 out.append(_failure(peer, req_id, missing, error))
         return out
+
+    def _from_recent(self, wanted: int) -> bytes | None:
+        batch = self._recent.batch_with(wanted)
+        found = None
+        for transaction_id, _, tail in batch.parts() if batch is not None else ():
+            self._cache.put(self._partition, transaction_id, tail)
+            if transaction_id == wanted:
+                found = tail
+        return found
 
     def _under_way(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())

@@ -80,6 +80,13 @@ class RecentRecords:
             del self._first_ids[: self._gone], self._batches[: self._gone]
             self._gone = 0
 
+    def batch_with(self, transaction_id: int) -> RecordBatch | None:
+        """Return the batch that a transaction came in, None if it is not here."""
+        at = bisect_right(self._first_ids, transaction_id, self._gone) - 1
+        if at < self._gone or self._next_id is None or transaction_id >= self._next_id:
+            return None
+        return self._batches[at]
+
     def get(self, first_id: int, bounds: Bounds) -> RecordBatch | None:
         """Return records from ``first_id`` on, at least one; None if that one is not here."""
         at = bisect_right(self._first_ids, first_id, self._gone) - 1
