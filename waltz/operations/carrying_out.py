@@ -15,7 +15,7 @@ from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
 from waltz.operations.observation import Observer
 from waltz.operations.offline_copy import CopyFailed, Progress, copy_offline
-from waltz.operations.replicas import Observed, Scope
+from waltz.operations.replicas import LAG_ALLOWED, Observed, Scope
 from waltz.operations.steps import (
     Done,
     Drop,
@@ -61,7 +61,7 @@ class ReplicaOperator:
     """Sees and does to a cluster what plans need.
 
     ``answer_seconds`` is how long a storage or a server may be silent, or away, before it counts as
-    failed. ``on_copied`` is told how far a copy is.
+    failed; ``lag_allowed`` is for `Observed`. ``on_copied`` is told how far a copy is.
     """
 
     def __init__(
@@ -70,13 +70,16 @@ class ReplicaOperator:
         tls: TlsConfig,
         *,
         answer_seconds: float = 10.0,
+        lag_allowed: int = LAG_ALLOWED,
         on_copied: Progress = lambda _at, _last: None,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
         self._answer_seconds = answer_seconds
         self._on_copied = on_copied
-        self._observer = Observer(cluster, tls, answer_seconds=answer_seconds)
+        self._observer = Observer(
+            cluster, tls, answer_seconds=answer_seconds, lag_allowed=lag_allowed
+        )
 
     async def observe(self, scope: Scope) -> Observed:
         """Return what is. Raises NoCluster, MalformedMetadata."""

@@ -11,7 +11,7 @@ from waltz.metadata.formats import NEW_PARTITION, StoreParams
 from waltz.metadata.recipe import View
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.operations.inspection import ask_servers, read_partition
-from waltz.operations.replicas import Observed, PartitionView, Scope, StorageView
+from waltz.operations.replicas import LAG_ALLOWED, Observed, PartitionView, Scope, StorageView
 from waltz.operations.storage_admin import StorageAdmin
 from waltz.operations.verification import ServerAnswers
 
@@ -25,10 +25,18 @@ class Observer:
     failed: longer than a restart, so that one does not look like a fault.
     """
 
-    def __init__(self, cluster: Cluster, tls: TlsConfig, *, answer_seconds: float) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        tls: TlsConfig,
+        *,
+        answer_seconds: float,
+        lag_allowed: int = LAG_ALLOWED,
+    ) -> None:
         self._cluster = cluster
         self._tls = tls
         self._answer_seconds = answer_seconds
+        self._lag_allowed = lag_allowed
 
     async def observe(self, scope: Scope) -> Observed:
         """Ask everybody concerned, all at once. Raises NoCluster, MalformedMetadata."""
@@ -60,7 +68,7 @@ class Observer:
             problem, unreached = _what_its_server_says(p, owners.get(p), answers)
             replicas = frozenset(maps.assignments.storages_of(p))
             views[p] = PartitionView(p, replicas, metadata[p], problem, unreached)
-        return Observed(maps.groups.groups, views, said)
+        return Observed(maps.groups.groups, views, said, self._lag_allowed)
 
     async def _ask_storages(
         self, storages: Iterable[str], maps: StorageMaps, params: StoreParams
