@@ -46,11 +46,14 @@ class ChildProcess:
         """How its last run ended; None if it has not."""
         return None if self._process is None else self._process.poll()
 
-    def start(self) -> None:
-        """Start it, if it does not run. Raises ProcessFailed if it is not installed."""
+    def start(self, program: Path | None = None) -> None:
+        """Start it, if it does not run. Raises ProcessFailed if it is not installed.
+
+        ``program``, in Python, runs instead of the script, with the same settings.
+        """
         if self.pid is not None:
             return
-        command = _find(self._script)
+        command = _find(self._script) if program is None else [sys.executable, str(program)]
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()

@@ -70,6 +70,8 @@ class LocalCluster:
     ``directory``'s being new everything it held is there again. ``session_timeout_ms`` is how long
     ZooKeeper waits for a dead server before others may take over. The methods may be called from
     several event loops, one after the other. ``server_settings`` override those of every server.
+    ``programs`` are those that run as the processes of these names instead of the installed ones;
+    they are looked up at each start, so that a change of versions can be rehearsed.
     """
 
     def __init__(
@@ -79,12 +81,14 @@ class LocalCluster:
         *,
         session_timeout_ms: int = 6000,
         server_settings: Mapping[str, Any] = MappingProxyType({}),
+        programs: Mapping[str, Path] = MappingProxyType({}),
         on_progress: OnProgress = lambda _: None,
     ) -> None:
         self.layout = Layout(directory.absolute())
         self.control: str | None = None
         self._session_timeout_ms = session_timeout_ms
         self._server_settings = server_settings
+        self._programs = programs
         self._on_progress = on_progress
         self._shape = shape
         self._plan: Plan | None = None
@@ -160,7 +164,7 @@ class LocalCluster:
             await _to_the_end(self._zookeeper.start)
         else:
             child = self._child(name)
-            child.start()
+            child.start(self._programs.get(name))
             await child.ready(_READY_TIMEOUT_S)
         self.describe()
 
@@ -322,7 +326,7 @@ class LocalCluster:
     async def _start_children(self, names: tuple[str, ...]) -> None:
         children = [self._child(name) for name in names]
         for child in children:
-            child.start()
+            child.start(self._programs.get(child.name))
         await asyncio.gather(*(child.ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:

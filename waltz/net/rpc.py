@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -76,9 +76,11 @@ class RpcConnection:
         tls: TlsConfig,
         cluster: tuple[uuid.UUID, int],
         on_lost: Callable[[str], None] | None = None,
+        spec: ProtocolSpec = STORAGE,
     ) -> RpcConnection:
-        """Open a connection to a storage port; see `_open`."""
-        return await cls._open(cls(_STORAGE_PORT, on_lost), address, tls, cluster)
+        """Open a connection to a storage port; see `_open`. ``spec`` is what is offered there."""
+        port = replace(_STORAGE_PORT, spec=spec)
+        return await cls._open(cls(port, on_lost), address, tls, cluster)
 
     @classmethod
     async def open_admin(

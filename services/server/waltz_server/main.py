@@ -13,18 +13,22 @@ from waltz_server.node import ServerNode
 
 async def serve(config: ServerConfig, stop: asyncio.Event) -> None:
     """Run a server until ``stop`` is set; raises what ends it otherwise."""
-    node = ServerNode(config)
+    await run_node(ServerNode(config), stop)
+
+
+async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
+    """Run ``node`` until ``stop`` is set; raises what ends it otherwise."""
     try:
         await node.start()
         async with start_http(node) as http_port:
             ports = {"port": node.listener.port, "http": http_port}
-            report_ports("server", ports, config.ports_file)
+            report_ports("server", ports, node.config.ports_file)
             await run_until_done(node.failed(), stop)
     finally:
         await node.stop()
 
 
-_SERVICE = Service(
+SERVICE = Service(
     "waltz-server",
     "Run a Waltz server: it orders, locks and replicates appends, and feeds clients.",
     "SIGTERM and SIGINT have it leave the cluster at once, so that other servers take over, and "
@@ -37,4 +41,4 @@ _SERVICE = Service(
 
 def main() -> None:
     """Entry point of the console script."""
-    run_service(_SERVICE)
+    run_service(SERVICE)

@@ -15,7 +15,7 @@ from waltz.metadata.formats import ReplicaAssignments
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
 from waltz.net import FrameConnection, Listener
-from waltz.protocol import CLIENT_SERVER
+from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz_server.client_connection import ClientConnection
 from waltz_server.config import ServerConfig
 from waltz_server.data_cache import DataCache
@@ -37,10 +37,20 @@ OnGone = Callable[[int], None]
 
 
 class ServerNode:
-    """One running server. `start`, then `stop`; it also implements the connections' `Host`."""
+    """One running server. `start`, then `stop`; it also implements the connections' `Host`.
 
-    def __init__(self, config: ServerConfig) -> None:
+    ``clients`` and ``storages`` are what it offers to them: all versions, or fewer to act out an
+    older server.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        clients: ProtocolSpec = CLIENT_SERVER,
+        storages: ProtocolSpec = STORAGE,
+    ) -> None:
         self.config = config
+        self._storages = storages
         self.num_partitions = 0
         self.cluster_name = ""
         self._store: KazooStore | None = None
@@ -59,7 +69,7 @@ class ServerNode:
         self._on_gone: OnGone = lambda partition: None
         self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
-        self.listener = Listener(CLIENT_SERVER, lambda: ClientConnection(self), config.tls)
+        self.listener = Listener(clients, lambda: ClientConnection(self), config.tls)
 
     @property
     def server_id(self) -> int:
@@ -96,7 +106,7 @@ class ServerNode:
             recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
         )
         identity = ClusterIdentity(store_params.key, store_params.num_partitions)
-        self._links = StorageLinks(config.tls, identity)
+        self._links = StorageLinks(config.tls, identity, self._storages)
         self._assignments = (await cluster.replica_assignments()).value
         self.listener.start(config.bind_host, config.port)
         self._following = asyncio.create_task(self._follow_assignments())

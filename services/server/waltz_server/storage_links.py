@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
 from waltz.process import watched
+from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz_server.older_storages import RecordSizes
 
@@ -49,11 +50,14 @@ class ClusterIdentity:
 class _Link:
     """One storage: its connection and who uses it."""
 
-    def __init__(self, storage: str, tls: TlsConfig, identity: ClusterIdentity) -> None:
+    def __init__(
+        self, storage: str, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec
+    ) -> None:
         self.storage = storage
         self.users: set[LinkUser] = set()
         self._tls = tls
         self._identity = identity
+        self._spec = spec
         self._rpc: RpcConnection | None = None
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
@@ -108,6 +112,7 @@ class _Link:
                     self._tls,
                     (self._identity.key, self._identity.num_partitions),
                     self._on_lost,
+                    self._spec,
                 )
             except (DialFailed, RemoteFailure) as error:
                 if str(error) != said:
@@ -147,11 +152,14 @@ class _Link:
 
 
 class StorageLinks:
-    """All links of a server."""
+    """All links of a server. ``spec`` is what it offers to storages."""
 
-    def __init__(self, tls: TlsConfig, identity: ClusterIdentity) -> None:
+    def __init__(
+        self, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec = STORAGE
+    ) -> None:
         self._tls = tls
         self._identity = identity
+        self._spec = spec
         self._links: dict[str, _Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -165,7 +173,8 @@ class StorageLinks:
         for name in storages:
             link_or_none = self._links.get(name)
             if link_or_none is None:
-                link_or_none = self._links[name] = _Link(name, self._tls, self._identity)
+                link_or_none = _Link(name, self._tls, self._identity, self._spec)
+                self._links[name] = link_or_none
             if user not in link_or_none.users:
                 link_or_none.users.add(user)
                 if link_or_none.up:
@@ -196,7 +205,9 @@ class StorageLinks:
         host, _, port = storage.rpartition(":")
         identity = (self._identity.key, self._identity.num_partitions)
         try:
-            rpc = await RpcConnection.open_storage((host, int(port)), self._tls, identity)
+            rpc = await RpcConnection.open_storage(
+                (host, int(port)), self._tls, identity, spec=self._spec
+            )
         except (DialFailed, RemoteFailure):
             return False
         rpc.close()

@@ -13,7 +13,11 @@ from waltz_storage.node import StorageNode, learn_cluster
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:
     """Run a node until ``stop`` is set; raises what keeps it from starting."""
-    node = StorageNode(config)
+    await run_node(StorageNode(config), stop)
+
+
+async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
+    """Run ``node`` until ``stop`` is set; raises what keeps it from starting."""
     try:
         await run_until_done(_run(node), stop)
     finally:
@@ -28,7 +32,7 @@ async def _run(node: StorageNode) -> None:
         await asyncio.Event().wait()
 
 
-_SERVICE = Service(
+SERVICE = Service(
     "waltz-storage",
     "Run a Waltz storage node: it keeps replicas of the log on this machine's disk.",
     "SIGTERM and SIGINT have it finish what it was asked, make everything durable and close its "
@@ -42,4 +46,4 @@ _SERVICE = Service(
 
 def main() -> None:
     """Entry point of the console script."""
-    run_service(_SERVICE)
+    run_service(SERVICE)
