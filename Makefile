@@ -6,12 +6,13 @@ SEEDS ?= 2000
 MINUTES ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint docs sim sim-mutants fuzz bench lock clean
+.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
 	@echo "make test    all tests"
 	@echo "make lint    style, types, import contracts"
+	@echo "make crds    the definitions of the Kubernetes resources, in crds/, out of their models"
 	@echo "make docs    the documentation as web pages, in site/"
 	@echo "make sim     SEEDS=$(SEEDS) simulated cluster lives, with a progress bar"
 	@echo "make sim-mutants   planted bugs, each of which simulated lives must catch: about five minutes"
@@ -38,6 +39,9 @@ lint: .venv
 	ruff format --check .
 	mypy
 	lint-imports
+
+crds: .venv
+	.venv/bin/python -m waltz_operator.crds crds
 
 docs: .venv
 	.venv/bin/python -m docs.reference

@@ -1,0 +1,85 @@
+"""The definitions of the resources are those of the models, and such as Kubernetes takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from waltz_operator.crds import definitions
+from waltz_operator.resources import StoragePool, WaltzCluster
+
+_FOLDER = Path(__file__).parents[2] / "crds"
+
+
+def test_the_files_are_those_of_the_models() -> None:
+    on_disk = {file.name: file.read_text() for file in _FOLDER.glob("*.yaml")}
+    assert on_disk == definitions(), "run make crds"
+
+
+def _schemas(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from _schemas(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from _schemas(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from _schemas(schema["additionalProperties"], f"{path}{{}}")
+
+
+def _all_schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    for text in definitions().values():
+        definition = yaml.safe_load(text)
+        (version,) = definition["spec"]["versions"]
+        root = version["schema"]["openAPIV3Schema"]
+        yield from _schemas(root, definition["spec"]["names"]["kind"])
+
+
+@pytest.mark.parametrize(("path", "schema"), list(_all_schemas()))
+def test_schemas_are_structural(path: str, schema: dict[str, Any]) -> None:
+    assert isinstance(schema.get("type"), str), path
+    assert not {"$ref", "anyOf", "allOf", "oneOf", "$defs", "title", "const"} & schema.keys(), path
+    assert set(schema.get("required", ())) <= schema.get("properties", {}).keys(), path
+
+
+def test_every_rule_says_what_to_do_in_one_sentence() -> None:
+    rules = [
+        (path, rule)
+        for path, schema in _all_schemas()
+        for rule in schema.get("x-kubernetes-validations", ())
+    ]
+    assert len(rules) > 20
+    for path, rule in rules:
+        assert len(rule["message"]) > 20, path
+        assert "\n" not in rule["rule"], path
+
+
+def test_texts_that_rules_compare_are_bounded_and_always_there() -> None:
+    """A rule on a field that is not there is an error, not false."""
+    schemas = dict(_all_schemas())
+    tls = schemas["WaltzCluster.spec.tls"]
+    assert tls["properties"]["secretName"]["default"] == ""
+    assert schemas["WaltzCluster.spec"]["properties"]["tls"]["default"] == {}
+    assert schemas["StoragePool.spec.resources"]["properties"]["limits"]["default"] == {}
+
+
+def test_a_short_resource_is_read_with_its_defaults() -> None:
+    cluster = WaltzCluster.model_validate(
+        {
+            "metadata": {"name": "log", "namespace": "x", "uid": "u", "unheardOf": 1},
+            "spec": {"partitions": 4, "pools": ["a"], "zookeeper": {"managed": {}}},
+        }
+    )
+    assert cluster.spec.servers.replicas == 2
+    assert cluster.spec.zookeeper.managed is not None
+    assert cluster.spec.zookeeper.managed.members == 3
+    pool = StoragePool.model_validate(
+        {
+            "metadata": {"name": "a", "namespace": "x"},
+            "spec": {"volumes": {"data": {"size": "1Gi"}}},
+        }
+    )
+    assert pool.spec.to_json()["volumes"]["data"]["size"] == "1Gi"
