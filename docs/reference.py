@@ -47,7 +47,7 @@ is said in [compatibility](compatibility.md#settings)."""
 _PROCESSES = (
     ("waltz-server FILE", SERVER),
     ("waltz-storage FILE", STORAGE),
-    ("waltz.Client.from_config(FILE), waltz client …, waltz perf …", CLIENT),
+    ("waltz.connect_as_configured(FILE), waltz client …, waltz perf …", CLIENT),
     ("waltz … --cluster FILE.yml", CLI),
 )
 

@@ -58,6 +58,7 @@ from waltz.client import (
     TransactionNotFound,
     WaltzError,
     connect,
+    connect_as_configured,
 )
 from waltz.net import PLAINTEXT, TlsConfig
 from waltz.protocol import Lock, ReqId
@@ -99,4 +100,5 @@ __all__ = [
     "TransactionNotFound",
     "WaltzError",
     "connect",
+    "connect_as_configured",
 ]

@@ -140,14 +140,14 @@ def test_mistakes_in_a_configuration_file_are_said(tmp_path: Path, change: str, 
         f"zookeeper.connectString: z\nzookeeper.sessionTimeout: 1\ncluster.root: /r\n{change}\n"
     )
     with pytest.raises(ConfigError, match=said):
-        waltz.Client.from_config(path)
+        waltz.connect_as_configured(path)
 
 
 def test_a_configuration_file_that_lacks_the_cluster(tmp_path: Path) -> None:
     path = tmp_path / "client.yml"
     path.write_text("zookeeper.sessionTimeout: 1\n")
     with pytest.raises(ConfigError, match=r"zookeeper\.connectString, cluster\.root must be set"):
-        waltz.Client.from_config(str(path))
+        waltz.connect_as_configured(str(path))
 
 
 async def test_a_session_that_ends_does_not_end_the_client() -> None:

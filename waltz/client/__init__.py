@@ -16,7 +16,7 @@ What acts drives those over the network: `link` and `links` (connections), `tick
 from waltz.client.api import LogClient, LogStream
 from waltz.client.bulk import Absent, Appended, HeaderRange, RecordRange, Refused
 from waltz.client.client import Client
-from waltz.client.connecting import connect
+from waltz.client.connecting import connect, connect_as_configured
 from waltz.client.errors import (
     AppendUncertain,
     ClientAhead,
@@ -75,4 +75,5 @@ __all__ = [
     "TransactionNotFound",
     "WaltzError",
     "connect",
+    "connect_as_configured",
 ]

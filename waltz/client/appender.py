@@ -29,7 +29,7 @@ from waltz.client.links import Links
 from waltz.client.mount import Phase, RequestIds
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
-from waltz.protocol import ReqId
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec, ReqId
 from waltz.protocol.records import NO_TRANSACTION
 
 T = TypeVar("T")
@@ -59,12 +59,13 @@ class Appender:
         *,
         max_in_flight: int,
         long_wait_seconds: float,
+        spec: ProtocolSpec = CLIENT_SERVER,
     ) -> None:
         self._client_id = client_id
         self._asker = asker
         self._max_in_flight = max_in_flight
         self._long_wait_seconds = long_wait_seconds
-        self._links = Links(directory, tls, self)
+        self._links = Links(directory, tls, self, spec)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _Partition] = {}
         # One for each, because a partition without a server must not hold up the others.

@@ -35,6 +35,7 @@ from waltz.client.questions import (
 )
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
@@ -44,9 +45,15 @@ OnAnswer = Callable[[Answer | None], None]
 class Asker:
     """The open questions of one client, partition by partition."""
 
-    def __init__(self, client_id: int, directory: Directory, tls: TlsConfig) -> None:
+    def __init__(
+        self,
+        client_id: int,
+        directory: Directory,
+        tls: TlsConfig,
+        spec: ProtocolSpec = CLIENT_SERVER,
+    ) -> None:
         self._client_id = client_id
-        self._links = Links(directory, tls, self)
+        self._links = Links(directory, tls, self, spec)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, PartitionQuestions] = {}
         self._link_of: dict[int, Link] = {}

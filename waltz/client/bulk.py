@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz.client.appender import Appender
-from waltz.client.appends import Append, Outcome, Settled
+from waltz.client.appends import Outcome, Settled
 from waltz.client.asker import Asker
 from waltz.client.deadlines import in_time
 from waltz.client.errors import DataTooLarge
 from waltz.client.questions import Headers, Records
-from waltz.client.serializers import encoded
+from waltz.client.serializers import append_of
 from waltz.client.settings import ClientOptions
 from waltz.client.standing import Standing
 from waltz.client.values import MAX_DATA_BYTES, Draft
-from waltz.protocol.locks import lock_hashes
-from waltz.protocol.records import RecordBatch, RecordHeader, checksum
+from waltz.protocol.records import RecordBatch, RecordHeader
 
 T = TypeVar("T")
 
@@ -154,7 +153,7 @@ class Bulk:
             )
         if any(draft.mark is not None for draft in drafts):
             raise ValueError("a batch has one mark: give it to append, not to its drafts")
-        appends = [self._of(draft, mark) for draft in drafts]
+        appends = [append_of(draft, self._options.serializer, mark) for draft in drafts]
         size = sum(len(append.data) for append in appends)
         if size > MAX_DATA_BYTES:
             raise DataTooLarge(size, MAX_DATA_BYTES)
@@ -164,18 +163,6 @@ class Bulk:
             timeout = self._options.append_timeout_seconds
         settled = await self._appender.append_batch(partition, appends, timeout)
         return [_outcome(each) for each in settled]
-
-    def _of(self, draft: Draft[Any], mark: int | None) -> Append:
-        data = encoded(self._options.serializer, draft.data)
-        return Append(
-            data,
-            checksum(data),
-            draft.header,
-            lock_hashes(tuple(draft.write_locks)),
-            lock_hashes(tuple(draft.read_locks)),
-            lock_hashes(tuple(draft.append_locks)),
-            mark,
-        )
 
     def _check_range(self, partition: int, first_id: int, count: int, size: int) -> None:
         self._standing.check_partition(partition)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from waltz.client.appender import Appender
-from waltz.client.appends import Append
 from waltz.client.asker import Asker
 from waltz.client.bulk import Bulk
 from waltz.client.deadlines import in_time
@@ -22,21 +20,20 @@ from waltz.client.errors import (
     TransactionNotFound,
 )
 from waltz.client.measures import ClientMeasures, measured
-from waltz.client.opening import Opening
-from waltz.client.serializers import encoded
-from waltz.client.settings import ClientOptions, read_client_settings
+from waltz.client.serializers import append_of
+from waltz.client.settings import ClientOptions
 from waltz.client.standing import Standing
 from waltz.client.stream import Stream, StreamSources
 from waltz.client.submitting import Build, submit
 from waltz.client.values import DataT, Draft
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ClusterParams
-from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.membership import ClientMembership
 from waltz.metadata.store import StoreError
 from waltz.metrics import Registry
-from waltz.protocol.locks import Lock, lock_hashes
-from waltz.protocol.records import NO_TRANSACTION, checksum
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+from waltz.protocol.locks import Lock
+from waltz.protocol.records import NO_TRANSACTION
 
 T = TypeVar("T")
 
@@ -58,14 +55,16 @@ class Client(Generic[DataT]):
         options: ClientOptions,
         *,
         owns_store: bool,
+        spec: ProtocolSpec = CLIENT_SERVER,
     ) -> None:
         self._cluster = cluster
         self._params = params
         self._client_id = client_id
         self._options = options
         self._owns_store = owns_store
+        self._spec = spec
         self._directory = Directory()
-        self._asker = Asker(client_id, self._directory, options.tls)
+        self._asker = Asker(client_id, self._directory, options.tls, spec)
         self._appender = Appender(
             client_id,
             self._directory,
@@ -73,6 +72,7 @@ class Client(Generic[DataT]):
             self._asker,
             max_in_flight=options.max_in_flight,
             long_wait_seconds=options.long_wait_seconds,
+            spec=spec,
         )
         self._measures = ClientMeasures(
             params.name, client_id, self._appender, asyncio.get_running_loop().time
@@ -86,29 +86,17 @@ class Client(Generic[DataT]):
         )
 
     @classmethod
-    async def open(cls, zookeeper: str, root: str, options: ClientOptions) -> Client:
-        """Open a client; see `waltz.connect`."""
-        options.tls.dialing_context()
-        try:
-            store = await KazooStore.connect(
-                zookeeper,
-                options.session_timeout_ms,
-                connect_timeout_s=options.connect_timeout_seconds,
-            )
-        except ConnectFailed as error:
-            raise ClusterUnreachable(str(error)) from error
-        try:
-            return await cls.over(Cluster(store, root), options, owns_store=True)
-        except BaseException:
-            await store.close()
-            raise
-
-    @classmethod
     async def over(
-        cls, cluster: Cluster, options: ClientOptions, *, owns_store: bool = False
+        cls,
+        cluster: Cluster,
+        options: ClientOptions,
+        *,
+        owns_store: bool = False,
+        spec: ProtocolSpec = CLIENT_SERVER,
     ) -> Client:
         """Open a client of a cluster whose metadata store is open already.
 
+        ``spec`` is what it offers to servers: all versions, or fewer to act out an older client.
         Raises ClusterNotFound, ClusterUnreachable.
         """
         try:
@@ -122,17 +110,7 @@ class Client(Generic[DataT]):
                 f"ZooKeeper did not answer within {options.connect_timeout_seconds:g} s: "
                 "check that a majority of it is running"
             ) from None
-        return cls(cluster, params, client_id, options, owns_store=owns_store)
-
-    @staticmethod
-    def from_config(path: str | Path) -> Opening[Client]:
-        """Open a client as a configuration file of Waltz 0.13.2 says (behaviour.md section 14).
-
-        An unknown key is an error, one without a meaning here a warning. TLS is set by
-        ``client.tls.*`` (PEM files). Raises waltz.config.ConfigError.
-        """
-        zookeeper, root, options = read_client_settings(Path(path))
-        return Opening(lambda: Client.open(zookeeper, root, options))
+        return cls(cluster, params, client_id, options, owns_store=owns_store, spec=spec)
 
     @property
     def num_partitions(self) -> int:
@@ -297,6 +275,7 @@ class Client(Generic[DataT]):
         sources = StreamSources(
             directory=self._directory,
             tls=options.tls,
+            spec=self._spec,
             asker=self._asker,
             new_client_id=self._new_client_id,
             deserialize=self._deserialize,
@@ -376,16 +355,7 @@ class Client(Generic[DataT]):
         self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
     ) -> int:
         self._standing.check_partition(partition)
-        data = encoded(self._options.serializer, draft.data)
-        append = Append(
-            data,
-            checksum(data),
-            draft.header,
-            lock_hashes(tuple(draft.write_locks)),
-            lock_hashes(tuple(draft.read_locks)),
-            lock_hashes(tuple(draft.append_locks)),
-            mark,
-        )
+        append = append_of(draft, self._options.serializer, mark)
         if seconds is None:
             seconds = self._options.append_timeout_seconds
         return await measured(

@@ -1,13 +1,17 @@
-"""Opens clients by arguments. Touches nothing before it is awaited."""
+"""Opens clients, by arguments or as a file says. Touches but that file before it is awaited."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
+from waltz.client.errors import ClusterUnreachable
 from waltz.client.opening import Opening
-from waltz.client.settings import ClientOptions
+from waltz.client.settings import ClientOptions, read_client_settings
 from waltz.client.values import Serializer
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.net import TlsConfig
 
 T = TypeVar("T")
@@ -82,4 +86,31 @@ def connect(
         max_in_flight=max_in_flight,
         stream_buffer=stream_buffer,
     )
-    return Opening(lambda: Client.open(zookeeper, root, options))
+    return Opening(lambda: _open(zookeeper, root, options))
+
+
+def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
+    """Open a client as a configuration file of Waltz 0.13.2 says (behaviour.md section 14).
+
+    An unknown key is an error, one without a meaning here a warning. TLS is set by
+    ``client.tls.*`` (PEM files). Raises waltz.config.ConfigError, and what `connect` raises.
+    """
+    zookeeper, root, options = read_client_settings(Path(path))
+    return Opening(lambda: _open(zookeeper, root, options))
+
+
+async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any]:
+    options.tls.dialing_context()
+    try:
+        store = await KazooStore.connect(
+            zookeeper,
+            options.session_timeout_ms,
+            connect_timeout_s=options.connect_timeout_seconds,
+        )
+    except ConnectFailed as error:
+        raise ClusterUnreachable(str(error)) from error
+    try:
+        return await Client.over(Cluster(store, root), options, owns_store=True)
+    except BaseException:
+        await store.close()
+        raise

@@ -11,8 +11,11 @@ import dataclasses
 import json
 from typing import Any, Generic, TypeVar
 
+from waltz.client.appends import Append
 from waltz.client.errors import DataTooLarge
-from waltz.client.values import MAX_DATA_BYTES
+from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.protocol.locks import lock_hashes
+from waltz.protocol.records import checksum
 
 T = TypeVar("T")
 
@@ -103,3 +106,17 @@ def encoded(serializer: Any, value: object) -> bytes:
     if len(data) > MAX_DATA_BYTES:
         raise DataTooLarge(len(data), MAX_DATA_BYTES)
     return data
+
+
+def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
+    """Return what is sent for ``draft``; raises what `encoded` raises."""
+    data = encoded(serializer, draft.data)
+    return Append(
+        data,
+        checksum(data),
+        draft.header,
+        lock_hashes(tuple(draft.write_locks)),
+        lock_hashes(tuple(draft.read_locks)),
+        lock_hashes(tuple(draft.append_locks)),
+        mark,
+    )

@@ -27,7 +27,7 @@ from waltz.client.read_ahead import ReadAhead
 from waltz.client.ticker import Ticker
 from waltz.client.values import DataT_co, Transaction
 from waltz.net import TlsConfig
-from waltz.protocol import ReqId
+from waltz.protocol import ProtocolSpec, ReqId
 
 BATCH = 1000
 """The most transactions of one batch."""
@@ -42,6 +42,7 @@ class StreamSources:
 
     directory: Directory
     tls: TlsConfig
+    spec: ProtocolSpec
     asker: Asker
     new_client_id: Callable[[], Awaitable[int]]
     deserialize: Callable[[bytes], Any]
@@ -190,7 +191,8 @@ class Stream(Generic[DataT_co]):
             raise self._failure
         if self._closed:
             raise ClientClosed
-        self._links = Links(self._sources.directory, self._sources.tls, self)
+        sources = self._sources
+        self._links = Links(sources.directory, sources.tls, self, sources.spec)
         for partition, mark in self._after.items():
             if mark < self._until.get(partition, mark + 1):
                 self._feeds[partition] = PartitionFeed(RequestIds(client_id, partition), mark)
