@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -147,3 +147,16 @@ def as_row(value: Mapping[str, Any]) -> Row:
     if header is not None and header not in _INT32:
         raise BadArchive(f"header is {header}, which has more than 32 bits")
     return Row(partition, id_, header or 0, data)
+
+
+def as_columns(transactions: Sequence[Transaction]) -> dict[str, list[Any]]:
+    """Return the columns of a Parquet file, which are those of the Spark source."""
+    return {
+        "partition": [each.partition for each in transactions],
+        "transaction_id": [each.id for each in transactions],
+        "client_id": [each.req_id.client_id for each in transactions],
+        "generation": [each.req_id.generation for each in transactions],
+        "seq": [each.req_id.seq for each in transactions],
+        "header": [each.header for each in transactions],
+        "data": [each.data for each in transactions],
+    }

@@ -12,6 +12,7 @@ from waltz.cli.archive import (
     Form,
     Piece,
     Row,
+    as_columns,
     as_json,
     as_row,
     from_json,
@@ -85,8 +86,11 @@ def _write_lines(path: Path, transactions: Sequence[Transaction]) -> None:
 
 
 def _write_parquet(path: Path, transactions: Sequence[Transaction]) -> None:
-    arrow, parquet, to_arrow = _pyarrow()
-    table = arrow.Table.from_batches([to_arrow(transactions)])
+    arrow, parquet = _pyarrow()
+    columns = as_columns(transactions)
+    types = dict.fromkeys(columns, arrow.int32())
+    types |= {"transaction_id": arrow.int64(), "data": arrow.binary()}
+    table = arrow.table(columns, schema=arrow.schema(list(types.items())))
     parquet.write_table(table, path, compression="zstd")
 
 
@@ -106,7 +110,7 @@ def _read_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    arrow, parquet, _ = _pyarrow()
+    arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS_AT_ONCE):
@@ -115,19 +119,16 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise BadArchive(f"{path}: {problem}") from None
 
 
-def _pyarrow() -> tuple[Any, Any, Callable[[Sequence[Transaction]], Any]]:
+def _pyarrow() -> tuple[Any, Any]:
     """Return what only those need who use Parquet. Raises BadArchive if it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
-
-        from waltz.spark.batches import to_arrow
     except ImportError:
         raise BadArchive(
-            "Parquet files need what the Spark source needs: pip install 'waltz[spark]', or use "
-            "--format jsonl"
+            "Parquet files need pyarrow: pip install 'waltz[spark]', or use --format jsonl"
         ) from None
-    return pyarrow, pyarrow.parquet, to_arrow
+    return pyarrow, pyarrow.parquet
 
 
 def _flush_directory(path: Path) -> None:
