@@ -19,8 +19,9 @@ from typer.testing import CliRunner, Result
 from tests.load import Load, client_of
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
-from waltz.operations import compare_replicas
+from waltz.operations import StorageAdmin, compare_replicas
 from waltz.operations.carrying_out import NotPossible, ReplicaOperator, Stalled, carry_out
+from waltz.operations.comparing import read_and_sum
 from waltz.operations.move import Move
 from waltz.operations.recovery import ReplicaRecovery
 from waltz.operations.replicas import LAG_ALLOWED
@@ -210,6 +211,19 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         steps = await carried_out(running, order, ("storage/1", "server/1"))
         assert {type(step) for step in steps} >= {Hold, SwitchOn}
         await running.sync("storage/1")
+
+
+async def test_a_storage_sums_up_what_it_holds_as_whoever_reads_it_does(
+    running: LocalCluster,
+) -> None:
+    async with running.metadata() as metadata:
+        params = await metadata.store_params()
+    ports = running.plan.storages[1]
+    opened = StorageAdmin.open(ports.address, ports.admin, running.tls, params)
+    async with await opened as admin:
+        summed = await admin.range_checksum(0, 10, MUCH - 1)
+        assert summed.num_bytes > MUCH
+        assert await read_and_sum(admin, 0, 10, MUCH - 1) == summed
 
 
 async def test_on_the_command_line(running: LocalCluster) -> None:

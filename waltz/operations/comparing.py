@@ -96,14 +96,14 @@ async def _sum(
             try:
                 return await admin.range_checksum(*asked)
             except UnsupportedByPeer:
-                return await _read_and_sum(admin, *asked)
+                return await read_and_sum(admin, *asked)
     except TimeoutError:
         return f"no answer within {_ANSWER_SECONDS:g} s"
     except (ConnectionLost, DialFailed, RemoteFailure) as problem:
         return str(problem)
 
 
-async def _read_and_sum(
+async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
     """Do what a storage of Waltz 0.13.2 does not: read the records, and sum them up."""
