@@ -1,0 +1,141 @@
+"""An application whose state is the log: it counts in each partition, under a lock.
+
+It can be stopped and go on with another client, from the marks that it keeps itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import waltz
+from waltz.client.opening import Opening
+
+_COUNT, _NOTE = 1, 2
+"""Headers: a number that is the one before plus one, and data that says whose it is."""
+
+_PAUSE_S = 0.005
+
+
+class Counting:
+    """Appends to each of ``partitions`` and follows them all, while `go` and until `halt`.
+
+    ``logs`` is the data of everything in them, ``counts`` the last number; every transaction is
+    checked as it comes.
+    """
+
+    def __init__(self, name: str, partitions: Iterable[int]) -> None:
+        self.name = name
+        self.logs: dict[int, list[bytes]] = {partition: [] for partition in partitions}
+        self.counts = dict.fromkeys(self.logs, 0)
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self._notes = dict.fromkeys(self.logs, 0)
+        self._done = {(header, p): 0 for header in (_COUNT, _NOTE) for p in self.logs}
+        self._grown = asyncio.Condition()
+        self._client: waltz.Client[bytes] | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._appending: list[asyncio.Task[None]] = []
+        self._halting = False
+
+    async def go(self, opening: Opening[waltz.Client[bytes]]) -> None:
+        """Begin, or go on, with a client of its own."""
+        client = self._client = await opening
+        self._halting = False
+        self._following = asyncio.create_task(self._follow(client))
+        for partition in self.logs:
+            self._spawn(self._count(client, partition))
+            self._spawn(self._note(client, partition))
+
+    async def halt(self, seconds: float) -> None:
+        """Let what is under way come to its end, and close the client."""
+        self._halting = True
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*self._appending)
+        await self.close()
+
+    async def catch_up(self, opening: Opening[waltz.Client[bytes]], seconds: float) -> None:
+        """Follow the log up to its end, and append nothing."""
+        async with asyncio.timeout(seconds), opening as client:
+            until = {p: await client.high_water_mark(p) for p in self.logs}
+            await self._follow(client, until)
+
+    async def close(self) -> None:
+        """Close the client, whatever is under way."""
+        tasks = [*self._appending, *([self._following] if self._following else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._appending, self._following = [], None
+        if self._client is not None:
+            await self._client.close()
+
+    async def progress(self, seconds: float, each: int = 5) -> None:
+        """Return when so many more appends of each kind are acknowledged in each partition."""
+        wanted = {kind: done + each for kind, done in self._done.items()}
+        deadline = time.monotonic() + seconds
+        while behind := [kind for kind, count in wanted.items() if self._done[kind] < count]:
+            for task in (*self._appending, self._following):
+                assert task is not None
+                if task.done():
+                    task.result()
+            late = f"{self.name} stands still for {seconds:g} s: {behind} (header, partition)"
+            assert time.monotonic() < deadline, late
+            await asyncio.sleep(0.01)
+
+    async def reached(self, partition: int, transaction_id: int) -> None:
+        """Return when a transaction has been fed."""
+        async with self._grown:
+            await self._grown.wait_for(lambda: len(self.logs[partition]) > transaction_id)
+
+    def check(self) -> None:
+        """Assert that everything acknowledged is where it was said to be, and nothing twice."""
+        for (partition, transaction_id), data in self.acknowledged.items():
+            assert self.logs[partition][transaction_id] == data, "an acknowledged one is lost"
+        for log in self.logs.values():
+            assert len(set(log)) == len(log), "a transaction is in the log twice"
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._appending.append(asyncio.create_task(work))
+
+    async def _follow(
+        self, client: waltz.Client[bytes], until: dict[int, int] | None = None
+    ) -> None:
+        marks = {partition: len(log) - 1 for partition, log in self.logs.items()}
+        async for transaction in client.stream(marks, until=until, data=True):
+            partition, log = transaction.partition, self.logs[transaction.partition]
+            assert transaction.id == len(log), "transactions are missing, repeated or out of order"
+            if transaction.header == _COUNT:
+                number = self.counts[partition] = self.counts[partition] + 1
+                assert transaction.data == b"%d" % number, "a lock was not honoured"
+            log.append(transaction.data)
+            async with self._grown:
+                self._grown.notify_all()
+
+    async def _count(self, client: waltz.Client[bytes], partition: int) -> None:
+        async def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+            conflict = -1 if attempt.conflict is None else attempt.conflict
+            await self.reached(partition, max(attempt.mark, conflict))
+            return waltz.Draft(
+                b"%d" % (self.counts[partition] + 1),
+                header=_COUNT,
+                write_locks=[waltz.Lock("count", partition)],
+                mark=len(self.logs[partition]) - 1,
+            )
+
+        while not self._halting:
+            number = await client.submit(partition, build)
+            assert number is not None
+            self._done[_COUNT, partition] += 1
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _note(self, client: waltz.Client[bytes], partition: int) -> None:
+        while not self._halting:
+            data = f"{self.name} {self._notes[partition]} ".encode() + b"x" * 200
+            self._notes[partition] += 1
+            lock = waltz.Lock(self.name, partition)
+            number = await client.append(partition, data, header=_NOTE, append_locks=[lock])
+            self.acknowledged[partition, number] = data
+            self._done[_NOTE, partition] += 1
+            await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,21 @@
+"""A storage that speaks no more than Waltz 0.13.2 does: what runs in place of waltz-storage."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from waltz.protocol import ADMIN, STORAGE
+from waltz.service import run_service
+from waltz_storage.config import StorageConfig
+from waltz_storage.main import SERVICE, run_node
+from waltz_storage.node import StorageNode
+
+
+async def serve(config: StorageConfig, stop: asyncio.Event) -> None:
+    node = StorageNode(config, STORAGE.limited_to(0), ADMIN.limited_to(0))
+    await run_node(node, stop)
+
+
+if __name__ == "__main__":
+    run_service(replace(SERVICE, serve=serve))
