@@ -1,10 +1,13 @@
-"""A small cluster of real processes whose log stays as it is, and a Spark session."""
+"""One cluster of real processes, and one Spark session, for all tests.
+
+The logs of the first partitions stay as they are; each test that writes has partitions of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,16 @@ from typing import Any
 import pytest
 
 import waltz
+import waltz.client.bulk
+import waltz.client.opening
 import waltz.spark
 from waltz.local import LocalCluster, Shape
 
-COUNTS = {0: 5000, 1: 30, 2: 0}
+COUNTS = {0: 9000, 1: 30, 2: 0}
 """Transactions by partition: more than one Arrow batch, few, none."""
+
+KNOWN = "0-2"
+NUM_PARTITIONS = 200
 
 
 @dataclass(frozen=True)
@@ -32,14 +40,32 @@ class KnownLog:
 
 
 @pytest.fixture(scope="session")
-def known_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KnownLog]:
-    shape = Shape(partitions=len(COUNTS), storages=1, servers=1)
-    cluster = LocalCluster(tmp_path_factory.mktemp("spark-cluster"), shape)
-    asyncio.run(cluster.start())
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    shape = Shape(partitions=NUM_PARTITIONS, storages=3, servers=2)
+    running = LocalCluster(tmp_path_factory.mktemp("spark-cluster"), shape, session_timeout_ms=3000)
+    asyncio.run(running.start())
     try:
-        yield KnownLog(cluster, asyncio.run(_fill(cluster)))
+        yield running
     finally:
-        asyncio.run(cluster.stop())
+        asyncio.run(running.stop())
+
+
+@pytest.fixture(scope="session")
+def partitions() -> Iterator[int]:
+    """Numbers of partitions that no other test uses."""
+    return iter(range(len(COUNTS), NUM_PARTITIONS))
+
+
+@pytest.fixture(scope="session")
+def known_log(cluster: LocalCluster) -> KnownLog:
+    rows = {
+        partition: [json.dumps({"i": i}).encode() if i else b"" for i in range(count)]
+        for partition, count in COUNTS.items()
+    }
+    for partition, data in rows.items():
+        append(cluster, partition, data, first_header=-10)
+    until = {p: count - 1 for p, count in COUNTS.items()}
+    return KnownLog(cluster, {(t.partition, t.id): t for t in contents(cluster, until)})
 
 
 @pytest.fixture(scope="session")
@@ -55,14 +81,35 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
-async def _fill(cluster: LocalCluster) -> dict[tuple[int, int], waltz.Transaction]:
-    async with waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls) as client:
-        async with asyncio.TaskGroup() as appends:
-            for partition, count in COUNTS.items():
-                for i in range(count):
-                    data = json.dumps({"i": i}).encode() if i else b""
-                    appends.create_task(client.append(partition, data, header=i - 10))
-        until = {p: count - 1 for p, count in COUNTS.items()}
-        after = dict.fromkeys(COUNTS, -1)
-        stream = client.stream(after, until=until, data=True)
-        return {(t.partition, t.id): t async for t in stream}
+def append(
+    cluster: LocalCluster, partition: int, data: Sequence[bytes], *, first_header: int = 0
+) -> list[waltz.client.bulk.BatchOutcome]:
+    """Append, with headers that count on."""
+
+    async def work() -> list[waltz.client.bulk.BatchOutcome]:
+        async with connected(cluster) as client:
+            outcomes = []
+            for i in range(0, len(data), 1000):
+                drafts = [
+                    waltz.Draft(each, header=number)
+                    for number, each in enumerate(data[i : i + 1000], first_header + i)
+                ]
+                outcomes += await client.bulk.append(partition, drafts)
+            return outcomes
+
+    return asyncio.run(work())
+
+
+def contents(cluster: LocalCluster, until: Mapping[int, int]) -> list[waltz.Transaction]:
+    """Return what the log has, to the ids given, read without Spark."""
+
+    async def work() -> list[waltz.Transaction]:
+        async with connected(cluster) as client:
+            after = dict.fromkeys(until, -1)
+            return [t async for t in client.stream(after, until=until, data=True)]
+
+    return asyncio.run(work())
+
+
+def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
+    return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from waltz.net import TlsConfig
-from waltz.spark.options import Edge, OptionError, Positions, parse_options
+from waltz.spark.option_values import OptionError
+from waltz.spark.options import Edge, Positions, parse_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
 
 
 def test_defaults() -> None:
     options = parse_options(CLUSTER)
-    assert options.zookeeper == "zk:2181"
-    assert options.cluster_file is None
-    assert options.root is None
-    assert options.tls is None
+    assert options.cluster.zookeeper == "zk:2181"
+    assert options.cluster.cluster_file is None
+    assert options.cluster.root is None
+    assert options.cluster.tls is None
     assert options.partitions is None
     assert options.start == Positions(Edge.EARLIEST)
     assert options.end == Positions(Edge.LATEST)
@@ -26,14 +27,14 @@ def test_defaults() -> None:
 
 def test_names_are_compared_without_regard_to_case() -> None:
     options = parse_options({"CLUSTER": "c.json", "rowspertask": "7", "TLS.servername": "x"})
-    assert options.cluster_file == Path("c.json")
+    assert options.cluster.cluster_file == Path("c.json")
     assert options.rows_per_task == 7
-    assert options.tls == TlsConfig(server_name="x")
+    assert options.cluster.tls == TlsConfig(server_name="x")
 
 
 def test_tls() -> None:
     given = {"tls.enabled": "false", "tls.certificate": "c", "tls.key": "k", "tls.ca": "a"}
-    assert parse_options(CLUSTER | given).tls == TlsConfig(
+    assert parse_options(CLUSTER | given).cluster.tls == TlsConfig(
         enabled=False, certificate=Path("c"), key=Path("k"), ca=Path("a")
     )
 
@@ -49,6 +50,7 @@ def test_partitions() -> None:
         ("EARLIEST", Positions(Edge.EARLIEST)),
         ("{}", Positions(Edge.EARLIEST)),
         ('{"3": 17, "0": "latest"}', Positions(Edge.EARLIEST, {3: 17, 0: Edge.LATEST})),
+        ('{"3": "9007199254740993"}', Positions(Edge.EARLIEST, {3: 9007199254740993})),
     ],
 )
 def test_starting_positions(given: str, positions: Positions) -> None:

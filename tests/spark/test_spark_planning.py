@@ -6,12 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.options import OptionError, ReadOptions, parse_options
-from waltz.spark.planning import Slice, choose_partitions, plan
+from waltz.spark.filters import Allowed, Wanted
+from waltz.spark.option_values import OptionError
+from waltz.spark.options import ReadOptions, parse_options
+from waltz.spark.planning import (
+    PositionMissing,
+    Slice,
+    choose_partitions,
+    cut,
+    rows_for,
+    spans,
+    starting_positions,
+)
 
 
 def options(**given: str) -> ReadOptions:
     return parse_options({"zookeeper": "zk:2181"} | given)
+
+
+def plan(chosen: ReadOptions, marks: dict[int, int]) -> list[Slice]:
+    return cut(spans(chosen, marks), dict.fromkeys(marks, chosen.rows_per_task))
 
 
 def test_every_partition_is_read_to_its_end() -> None:
@@ -40,8 +54,11 @@ def test_a_position_just_after_the_end_is_an_empty_range() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"startingPositions": '{"0": 11}'}, "startingPositions is 11 for partition 0"),
-        ({"endingPositions": '{"0": 11}'}, "endingPositions is 11 for partition 0"),
+        (
+            {"startingPositions": '{"0": 11}'},
+            "startingPositions is transaction 11 of partition 0",
+        ),
+        ({"endingPositions": '{"0": 11}'}, "endingPositions is transaction 11 of partition 0"),
         (
             {"startingPositions": '{"0": 5}', "endingPositions": '{"0": 4}'},
             "partition 0 is to be read from 5 until before 4",
@@ -51,6 +68,29 @@ def test_a_position_just_after_the_end_is_an_empty_range() -> None:
 def test_positions_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         plan(options(**given), {0: 9})
+
+
+def test_a_position_that_is_gone_may_be_passed_over() -> None:
+    chosen = options(startingPositions='{"0": 11}', missingPositions="continue")
+    assert spans(chosen, {0: 9, 1: 0}) == {1: (0, 1)}
+    assert starting_positions(chosen, {0: 9, 1: 0}) == {0: 10, 1: 0}
+
+
+def test_a_position_that_is_gone_is_named() -> None:
+    with pytest.raises(PositionMissing) as missing:
+        starting_positions(options(startingPositions='{"0": 11}'), {0: 9})
+    found = missing.value
+    assert (found.partition, found.position, found.mark) == (0, 11, 9)
+
+
+def test_only_wanted_ids_are_read() -> None:
+    wanted = Wanted({"transaction_id": Allowed(3, 4)})
+    assert spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
+
+
+def test_rows_for_so_many_bytes() -> None:
+    assert rows_for(1000, 10, 100) == 100
+    assert rows_for(1, 10, 100) == 1
 
 
 def test_partitions_chosen() -> None:

@@ -10,14 +10,15 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import waltz
-from tests.spark.conftest import COUNTS, KnownLog
+from tests.spark.conftest import COUNTS, KNOWN, KnownLog
 from waltz.net import TlsConfig
 from waltz.spark.planning import Slice
-from waltz.spark.reading import LogReader, ReadTimedOut, Where
+from waltz.spark.reading import LogEndsBefore, LogReader, Where
 
 
 def load(spark: Any, log: KnownLog, **options: object) -> Any:
     reader = spark.read.format("waltz").option("cluster", str(log.file))
+    reader = reader.option("partitions", KNOWN)
     for name, value in options.items():
         reader = reader.option(name, value)
     return reader.load()
@@ -44,6 +45,7 @@ def test_zookeeper_and_root_name_the_cluster_too(spark: Any, known_log: KnownLog
         spark.read.format("waltz")
         .option("zookeeper", cluster.zookeeper)
         .option("root", cluster.root)
+        .option("partitions", KNOWN)
         .option("tls.enabled", "false")
         .load()
     )
@@ -51,8 +53,15 @@ def test_zookeeper_and_root_name_the_cluster_too(spark: Any, known_log: KnownLog
 
 
 def test_several_tasks_read_one_partition(spark: Any, known_log: KnownLog) -> None:
-    frame = load(spark, known_log, partitions="0", rowsPerTask=1800)
+    frame = load(spark, known_log, partitions="0", rowsPerTask=3500)
     assert frame.rdd.getNumPartitions() == 3
+    assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
+
+
+def test_bytes_of_a_task(spark: Any, known_log: KnownLog) -> None:
+    size = sum(len(t.data) + 36 for (p, _), t in known_log.transactions.items() if p == 0)
+    frame = load(spark, known_log, partitions="0", bytesPerTask=size // 4)
+    assert frame.rdd.getNumPartitions() in range(4, 7)
     assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
 
 
@@ -60,10 +69,10 @@ def test_positions(spark: Any, known_log: KnownLog) -> None:
     frame = load(
         spark,
         known_log,
-        startingPositions=json.dumps({"0": 4990, "1": "latest"}),
-        endingPositions=json.dumps({"0": 4995}),
+        startingPositions=json.dumps({"0": 8990, "1": "latest"}),
+        endingPositions=json.dumps({"0": 8995}),
     )
-    assert ids(frame) == [(0, i) for i in range(4990, 4995)]
+    assert ids(frame) == [(0, i) for i in range(8990, 8995)]
 
 
 def test_nothing_to_read(spark: Any, known_log: KnownLog) -> None:
@@ -73,6 +82,38 @@ def test_nothing_to_read(spark: Any, known_log: KnownLog) -> None:
 
 def test_fewer_rows_than_a_task_has(spark: Any, known_log: KnownLog) -> None:
     assert len(load(spark, known_log, partitions="0").limit(3).collect()) == 3
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("partition = 1 AND transaction_id = 7", [(1, 7)]),
+        ("transaction_id >= 8998", [(0, 8998), (0, 8999)]),
+        ("transaction_id IN (2, 29, 77777) AND partition > 0", [(1, 2), (1, 29)]),
+        ("header < -8", [(0, 0), (0, 1), (1, 0), (1, 1)]),
+        ("header IN (5, 6) AND partition = 1", [(1, 15), (1, 16)]),
+        ("transaction_id > 9 AND transaction_id < 3", []),
+        ("seq IS NOT NULL AND header = -10 AND partition <=> 1", [(1, 0)]),
+    ],
+)
+@pytest.mark.parametrize("pushed", [True, False])
+def test_filters(
+    spark: Any, known_log: KnownLog, condition: str, expected: list[Any], pushed: bool
+) -> None:
+    """The same with and without pushing them down."""
+    spark.conf.set(waltz.spark.PUSHDOWN, str(pushed).lower())
+    waltz.spark.register(spark)
+    try:
+        assert ids(load(spark, known_log).where(condition)) == expected
+    finally:
+        spark.conf.set(waltz.spark.PUSHDOWN, "true")
+        waltz.spark.register(spark)
+
+
+def test_filters_spare_tasks(spark: Any, known_log: KnownLog) -> None:
+    frame = load(spark, known_log, rowsPerTask=1000)
+    assert frame.rdd.getNumPartitions() == 10
+    assert frame.where("partition = 0 AND transaction_id < 1500").rdd.getNumPartitions() == 2
 
 
 def test_wrong_options_fail_when_loading(spark: Any, known_log: KnownLog) -> None:
@@ -89,8 +130,8 @@ def test_another_schema_is_refused(spark: Any, known_log: KnownLog) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"partitions": "0-3"}, "the cluster has only partitions 0 to 2"),
-        ({"startingPositions": '{"1": 32}'}, "whose log ends at transaction 29"),
+        ({"partitions": "0-200"}, "the cluster has only partitions 0 to 199"),
+        ({"startingPositions": '{"1": 32}'}, "that log ends at 29"),
         ({"cluster": "/nowhere/cluster.json"}, "the option cluster names /nowhere/cluster.json"),
     ],
 )
@@ -115,11 +156,15 @@ def test_an_unreachable_cluster(spark: Any) -> None:
         frame.option("timeoutSeconds", 1).load().collect()
 
 
-def test_a_silent_log_is_an_error_and_not_a_wait(known_log: KnownLog) -> None:
-    cluster = known_log.cluster
-    reader = LogReader(Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False)), 0.5)
+def where(log: KnownLog, seconds: float = 30) -> Where:
+    cluster = log.cluster
+    return Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), seconds)
+
+
+def test_a_log_that_ends_before_what_was_planned(known_log: KnownLog) -> None:
+    reader = LogReader(where(known_log))
     try:
-        with pytest.raises(ReadTimedOut, match=r"nothing came from partition 1 within 0\.5 s"):
+        with pytest.raises(LogEndsBefore, match=r"partition 1 has no transaction 30 any more"):
             list(reader.read(Slice(1, COUNTS[1], COUNTS[1])))
     finally:
         reader.close()

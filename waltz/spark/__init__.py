@@ -31,37 +31,8 @@ query was planned. Options, of which only the cluster must be named:
 `options`, `planning` and `batches` decide (pure), `reading` and `source` act.
 """
 
-from __future__ import annotations
-
-import os
-import sys
-from collections.abc import Mapping
-
-from pyspark.sql import SparkSession
-
-from waltz.spark.options import OptionError
+from waltz.spark.option_values import OptionError
+from waltz.spark.session import PUSHDOWN, register, session
 from waltz.spark.source import WaltzDataSource
 
-__all__ = ["OptionError", "WaltzDataSource", "register", "session"]
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format ``waltz`` known to a session."""
-    spark.dataSource.register(WaltzDataSource)
-
-
-def session(
-    name: str = "waltz", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
-) -> SparkSession:
-    """Return a session that knows the format ``waltz``, and runs this Python in its workers.
-
-    If the process has a session already, it is that one, with its own master.
-    """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
-    register(spark)
-    return spark
+__all__ = ["PUSHDOWN", "OptionError", "WaltzDataSource", "register", "session"]

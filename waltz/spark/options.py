@@ -1,23 +1,22 @@
-"""The options of ``spark.read.format("waltz")``: names, defaults, what their texts mean. Pure."""
+"""The options of ``read`` and ``readStream``: names, defaults, what their texts mean. Pure."""
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-from waltz.cluster_file import DEFAULT_ROOT
-from waltz.config import Key, positive, text, tls_config, tls_keys
-from waltz.net import TlsConfig
+from waltz.config import Key, one_of, positive
 from waltz.ranges import parse_partitions
-
-
-class OptionError(ValueError):
-    """An option cannot be used; the text names it and says what is wanted."""
+from waltz.spark.option_values import (
+    CLUSTER_KEYS,
+    ClusterOptions,
+    OptionError,
+    cluster_options,
+    option_values,
+)
 
 
 class Edge(Enum):
@@ -38,24 +37,37 @@ class Positions:
     by_partition: Mapping[int, int | Edge] = field(default_factory=dict)
 
 
+class Mode(Enum):
+    """What becomes of a row whose data cannot be decoded."""
+
+    PERMISSIVE = "permissive"
+    """Its decoded columns are null."""
+    DROP = "drop"
+    FAIL = "fail"
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What is to be read, and how.
 
-    The cluster is named by ``cluster_file``, or by ``zookeeper`` and ``root``. ``tls`` is None if
-    nothing was said about it, and ``partitions`` is None for all of them. ``timeout_seconds`` is
-    how long servers may leave the reader without an answer.
+    ``partitions`` is None for all of them. A task reads at most ``rows_per_task``, or what makes
+    about ``bytes_per_task``; a micro-batch ``max_rows``, or about ``max_bytes`` (None: no limit).
+    ``go_on_if_missing`` skips positions that the log does not have any more. ``decode`` is what
+    ``data`` holds: binary, utf8, json or arrow; ``mode`` is for rows that do not.
     """
 
-    cluster_file: Path | None
-    zookeeper: str | None
-    root: str | None
-    tls: TlsConfig | None
+    cluster: ClusterOptions
     partitions: tuple[int, ...] | None
     start: Positions
     end: Positions
     rows_per_task: int
-    timeout_seconds: int
+    bytes_per_task: int | None
+    max_rows: int | None
+    max_bytes: int | None
+    go_on_if_missing: bool
+    from_replicas: bool
+    decode: str
+    mode: Mode
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -63,41 +75,30 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     Raises OptionError.
     """
-    values = _values(given)
-    cluster_file, zookeeper = values["cluster"], values["zookeeper"]
-    if (cluster_file is None) == (zookeeper is None):
-        raise OptionError(
-            "set either the option zookeeper (host:port, with root), or cluster (the path of a "
-            "local cluster's cluster.json)"
-        )
-    any_tls = any(name.lower().startswith("tls.") for name in given)
+    values = option_values(_KEYS, given, "the waltz source")
     return ReadOptions(
-        cluster_file=cluster_file,
-        zookeeper=zookeeper,
-        root=values["root"],
-        tls=tls_config(values, "tls.") if any_tls else None,
+        cluster=cluster_options(values, given),
         partitions=values["partitions"],
         start=values["startingPositions"],
         end=values["endingPositions"],
         rows_per_task=values["rowsPerTask"],
-        timeout_seconds=values["timeoutSeconds"],
+        bytes_per_task=values["bytesPerTask"],
+        max_rows=values["maxRowsPerTrigger"],
+        max_bytes=values["maxBytesPerTrigger"],
+        go_on_if_missing=values["missingPositions"] == "continue",
+        from_replicas=values["readFrom"] == "replicas",
+        decode=values["decode"],
+        mode=Mode(values["mode"]),
     )
 
 
-def _values(given: Mapping[str, str]) -> dict[str, Any]:
-    known = {key.name.lower(): key for key in _KEYS}
-    values = {key.name: key.default for key in _KEYS}
-    for name, raw in given.items():
-        key = known.get(name.lower())
-        if key is None:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f"; did you mean {known[near[0]].name}?" if near else ""
-            raise OptionError(f"the waltz source has no option {name}{hint}")
-        try:
-            values[key.name] = key.parse(raw)
-        except ValueError as problem:
-            raise OptionError(f"the option {key.name} is {raw!r}: {problem}") from None
-    return values
+def check_streaming(options: ReadOptions) -> None:
+    """Raise OptionError for an option that is for batch reads only."""
+    if options.end != Positions(Edge.LATEST):
+        raise OptionError(
+            "endingPositions is for spark.read: a stream has no end; take it out, and use "
+            "trigger(availableNow=True) to stop at the logs' present ends"
+        )
 
 
 def _positions(otherwise: Edge) -> Callable[[str], Positions]:
@@ -120,7 +121,7 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
 
 
 def _partition(name: str) -> int:
-    if not (name.isascii() and name.isdigit()):
+    if not _is_digits(name):
         raise ValueError(f"{name!r} is not the number of a partition")
     return int(name)
 
@@ -128,21 +129,30 @@ def _partition(name: str) -> int:
 def _position(at: Any) -> int | Edge:
     if isinstance(at, str) and at.lower() in _EDGES:
         return _EDGES[at.lower()]
+    if isinstance(at, str) and _is_digits(at):
+        return int(at)
     if isinstance(at, bool) or not isinstance(at, int) or at < 0:
         raise ValueError(f"{at!r} is neither a transaction id, earliest nor latest")
     return at
 
 
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 _EDGES = {edge.value: edge for edge in Edge}
 
 _KEYS = (
-    Key("cluster", Path, None, "cluster.json of a local cluster"),
-    Key("zookeeper", text, None, "host:port of ZooKeeper, comma-separated"),
-    Key("root", text, None, f"the cluster's znode; without it {DEFAULT_ROOT}"),
+    *CLUSTER_KEYS,
     Key("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
     Key("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
     Key("endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"),
     Key("rowsPerTask", positive, 100_000, "the most transactions that one task reads"),
-    Key("timeoutSeconds", positive, 60, "how long servers may leave a task without an answer"),
-    *tls_keys("tls."),
+    Key("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
+    Key("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
+    Key("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
+    Key("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
+    Key("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
+    Key("decode", one_of("binary", "utf8", "json", "arrow"), "binary", "what data holds"),
+    Key("mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"),
 )

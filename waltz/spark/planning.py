@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from waltz.ranges import format_partitions
-from waltz.spark.options import Edge, OptionError, Positions, ReadOptions
+from waltz.spark.filters import Wanted
+from waltz.spark.option_values import OptionError
+from waltz.spark.options import Edge, Positions, ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,24 @@ class Slice:
 
     def __len__(self) -> int:
         return self.last - self.first + 1
+
+
+Span = tuple[int, int]
+"""The first transaction id to be read, and the first one not to be read."""
+
+
+class PositionMissing(OptionError):
+    """A position lies beyond the end of its log, so that what it stands for is not there."""
+
+    def __init__(self, what: str, partition: int, position: int, mark: int) -> None:
+        super().__init__(
+            f"{what} is transaction {position} of partition {partition}, but that log ends at "
+            f"{mark}: the position belongs to another cluster, or the log was lost and restored; "
+            "correct it, or set missingPositions to continue to go on from the end that is there"
+        )
+        self.partition = partition
+        self.position = position
+        self.mark = mark
 
 
 def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, ...]:
@@ -41,30 +61,62 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
     return chosen
 
 
-def plan(options: ReadOptions, marks: Mapping[int, int]) -> list[Slice]:
-    """Return the slices to read, each for one task, by partition and id.
+def spans(
+    options: ReadOptions, marks: Mapping[int, int], wanted: Wanted | None = None
+) -> dict[int, Span]:
+    """Return what is to be read of each partition: less, if only some of it is ``wanted``.
 
     ``marks`` are the high-water marks of the partitions to read: nothing after them is read, so
-    that the result is the same however long it takes. Raises OptionError for positions that a log
-    does not reach.
+    that the result is the same however long it takes. Empty spans are left out. Raises OptionError
+    for positions in the wrong order, PositionMissing for those that a log does not reach.
     """
-    slices: list[Slice] = []
+    ids = (wanted or Wanted()).of("transaction_id")
+    found = {}
     for partition, mark in sorted(marks.items()):
-        first = _resolve(options.start, partition, mark)
-        end = _resolve(options.end, partition, mark)
-        for (name, _), position in zip(_named(options), (first, end), strict=True):
-            if position > mark + 1:
-                raise OptionError(
-                    f"the option {name} is {position} for partition {partition}, whose log ends "
-                    f"at transaction {mark}: it is from another cluster, or too early to ask"
-                )
+        first, end = (
+            _position(options, name, given, partition, mark) for name, given in _named(options)
+        )
         if first > end:
             raise OptionError(
                 f"partition {partition} is to be read from {first} until before {end}: "
                 "startingPositions must not be after endingPositions"
             )
-        slices += _cut(partition, first, end, options.rows_per_task)
-    return slices
+        first, end = max(first, ids.low), min(end, ids.high + 1)
+        if first < end:
+            found[partition] = (first, end)
+    return found
+
+
+def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[int, int]:
+    """Return the first transaction id to be read of each partition. Raises PositionMissing."""
+    name, given = _named(options)[0]
+    return {
+        partition: _position(options, name, given, partition, mark)
+        for partition, mark in sorted(marks.items())
+    }
+
+
+def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
+    """Return slices of nearly equal length, as few as ``rows_per_task`` (by partition) allows."""
+    return [
+        part
+        for partition, (first, end) in sorted(found.items())
+        for part in _cut(partition, first, end, rows_per_task[partition])
+    ]
+
+
+def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
+    """Return how many rows make about ``size`` bytes if they are like the sample; at least 1."""
+    return max(1, size * sample_rows // max(sample_bytes, 1))
+
+
+def _position(options: ReadOptions, name: str, given: Positions, partition: int, mark: int) -> int:
+    position = _resolve(given, partition, mark)
+    if position <= mark + 1:
+        return position
+    if options.go_on_if_missing:
+        return mark + 1
+    raise PositionMissing(f"the option {name}", partition, position, mark)
 
 
 def _named(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
@@ -82,7 +134,6 @@ def _resolve(positions: Positions, partition: int, mark: int) -> int:
 
 
 def _cut(partition: int, first: int, end: int, rows: int) -> Iterable[Slice]:
-    """Yield slices of nearly equal length, as few as ``rows`` allows."""
     count = end - first
     parts = -(-count // rows)
     for part in range(parts):

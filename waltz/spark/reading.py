@@ -1,51 +1,67 @@
-"""Reads slices of the log for Spark: one client on one event loop. Network and ZooKeeper.
+"""Reads the log for Spark: one client on one event loop. Network and ZooKeeper.
 
 Spark calls from one thread and takes one batch after the other; the event loop runs while it waits
-for a batch, and at no other time. What arrives meanwhile stays in the sockets' buffers.
+for a batch, and at no other time. The next range has been asked for by then, so that it arrives in
+the sockets' buffers while Spark works on this one; nothing else is held, however long a slice is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from waltz.client import Client, Transaction, WaltzError, connect
+from waltz.client import Client, ClientAhead, ClusterUnreachable, WaltzError, connect
+from waltz.client.bulk import RecordRange
 from waltz.net import TlsConfig
-from waltz.spark.batches import to_arrow
+from waltz.protocol.records import RecordBatch
+from waltz.spark.decoding import to_arrow
 from waltz.spark.planning import Slice
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
-_BATCH_BYTES = 16 << 20
+_BATCH_BYTES = 8 << 20
+_SAMPLE_ROWS = 256
+_SAMPLE_BYTES = 64 << 10
 
 
 class ReadTimedOut(WaltzError):
     """Servers left the reader without an answer for too long."""
 
 
+class LogEndsBefore(WaltzError):
+    """A log no longer reaches what was planned to be read."""
+
+    def __init__(self, partition: int, transaction_id: int, mark: int) -> None:
+        super().__init__(
+            f"partition {partition} has no transaction {transaction_id} any more: its log ends at "
+            f"{mark}; it was lost and restored, or ZooKeeper names another cluster now"
+        )
+        self.partition = partition
+        self.transaction_id = transaction_id
+        self.mark = mark
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The cluster to read from."""
+    """The cluster to read from, and how long its servers may leave a question unanswered."""
 
     zookeeper: str
     root: str
     tls: TlsConfig
+    timeout_seconds: float
 
 
 class LogReader:
     """A client of one cluster, for one thread. Close it, or let the process end."""
 
-    def __init__(self, where: Where, timeout_seconds: float) -> None:
-        """Connect. ``timeout_seconds`` is how long an answer may take, then and later.
-
-        Raises what `waltz.connect` raises.
-        """
+    def __init__(self, where: Where) -> None:
+        """Connect. Raises what `waltz.connect` raises."""
         self._where = where
-        self._timeout_seconds = timeout_seconds
         self._loop = asyncio.new_event_loop()
         try:
             self._client = self._run(self._connected())
@@ -58,27 +74,64 @@ class LogReader:
         """How many partitions the cluster has."""
         return self._client.num_partitions
 
-    def marks(self, partitions: tuple[int, ...]) -> dict[int, int]:
+    def marks(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the high-water marks of ``partitions``. Raises ReadTimedOut."""
+        asked = tuple(partitions)
 
         async def ask() -> list[int]:
-            return await asyncio.gather(*map(self._client.high_water_mark, partitions))
+            return await asyncio.gather(*map(self._client.high_water_mark, asked))
 
         where = f"{self._where.zookeeper}{self._where.root}"
         marks = self._run(self._in_time(ask(), f"not every log of {where} told its end"))
-        return dict(zip(partitions, marks, strict=True))
+        return dict(zip(asked, marks, strict=True))
 
-    def read(self, part: Slice) -> Iterator[Any]:
+    def marks_from(self, starts: Mapping[int, int]) -> dict[int, int]:
+        """Return the marks of the partitions of ``starts``, transaction ids that will be read next.
+
+        A mark below its start is told only after it was confirmed: a server that has not yet heard
+        that it lost a partition knows an old log. Raises ReadTimedOut.
+        """
+        marks = self.marks(starts)
+        for partition, start in starts.items():
+            if marks[partition] < start - 1:
+                marks[partition] = self._run(self._confirmed(partition, start))
+        return marks
+
+    def sample(self, firsts: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        """Return, by partition, how many rows a few have from the ids given on, and their bytes.
+
+        ``firsts`` are partitions with an id that is in the log. Raises what `read` raises.
+        """
+        asked = tuple(firsts)
+
+        async def ask() -> list[RecordRange]:
+            return await asyncio.gather(
+                *(self._range(*where, _SAMPLE_ROWS, _SAMPLE_BYTES) for where in asked)
+            )
+
+        found = self._run(self._in_time(ask(), "not every partition gave a sample"))
+        return {
+            partition: (part.records.count, len(part.records.wire))
+            for (partition, _), part in zip(asked, found, strict=True)
+        }
+
+    def read(self, part: Slice) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        Raises ReadTimedOut when nothing more comes, and what streams raise.
+        Raises ReadTimedOut when nothing comes, LogEndsBefore, and what `Client.bulk` raises.
         """
-        batches = self._batches(part)
+        with closing(self.records(part)) as ranges:
+            for records in ranges:
+                yield to_arrow(records)
+
+    def records(self, part: Slice) -> Generator[RecordBatch, None, None]:
+        """Yield the transactions of ``part`` in order, in wire form. Raises what `read` raises."""
+        ranges = self._ranges(part)
         try:
-            while (batch := self._run(anext(batches, None))) is not None:
-                yield batch
+            while (records := self._run(anext(ranges, None))) is not None:
+                yield records
         finally:
-            self._run(batches.aclose())
+            self._run(ranges.aclose())
 
     def close(self) -> None:
         """Close the connections."""
@@ -86,28 +139,47 @@ class LogReader:
         self._loop.close()
 
     async def _connected(self) -> Client:
-        where, seconds = self._where, min(self._timeout_seconds, _CONNECT_SECONDS)
+        where, seconds = self._where, min(self._where.timeout_seconds, _CONNECT_SECONDS)
         return await connect(
             where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
         )
 
-    async def _batches(self, part: Slice) -> AsyncGenerator[Any]:
-        silence = f"nothing came from partition {part.partition}"
-        rows: list[Transaction] = []
-        size = 0
-        after, until = part.first - 1, part.last
-        async with self._client.stream(
-            part.partition, after=after, until=until, data=True
-        ) as stream:
-            batches = stream.batches()
-            while some := await self._in_time(anext(batches, None), silence):
-                rows += some
-                size += sum(len(transaction.data) for transaction in some)
-                if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                    yield to_arrow(rows)
-                    rows, size = [], 0
-        if rows:
-            yield to_arrow(rows)
+    async def _ranges(self, part: Slice) -> AsyncGenerator[RecordBatch, None]:
+        first = part.first
+        asked = self._ask(part, first)
+        try:
+            while first <= part.last:
+                # Timed here and not in the task, whose time goes on while the loop stands still.
+                found = await self._in_time(asked, f"nothing came from partition {part.partition}")
+                records = found.records
+                first += records.count
+                if first <= part.last:
+                    asked = self._ask(part, first)
+                    # Lets it be sent before the loop stands still.
+                    await asyncio.sleep(0)
+                yield records
+        finally:
+            asked.cancel()
+            with suppress(asyncio.CancelledError, WaltzError):
+                await asked
+
+    async def _confirmed(self, partition: int, start: int) -> int:
+        work = self._client.bulk.headers(partition, start, max_headers=1)
+        try:
+            found = await self._in_time(work, f"partition {partition} did not tell its end")
+        except ClientAhead as ahead:
+            return ahead.log_mark
+        return found.high_water_mark
+
+    def _ask(self, part: Slice, first: int) -> asyncio.Task[RecordRange]:
+        rows = min(_BATCH_ROWS, part.last - first + 1)
+        return asyncio.ensure_future(self._range(part.partition, first, rows, _BATCH_BYTES))
+
+    async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
+        found = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)
+        if not found.records.count:
+            raise LogEndsBefore(partition, first, found.high_water_mark)
+        return found
 
     def _run(self, work: Awaitable[T]) -> T:
         async def wait() -> T:
@@ -116,12 +188,13 @@ class LogReader:
         return self._loop.run_until_complete(wait())
 
     async def _in_time(self, work: Awaitable[T], silence: str) -> T:
+        seconds = self._where.timeout_seconds
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
             raise ReadTimedOut(
-                f"{silence} within {self._timeout_seconds:g} s: check that servers and storages "
+                f"{silence} within {seconds:g} s: check that servers and storages "
                 "are running and reachable, or raise the option timeoutSeconds"
             ) from None
 
@@ -132,15 +205,20 @@ class Readers:
     def __init__(self) -> None:
         self._open: dict[Where, LogReader] = {}
 
-    def read(self, where: Where, part: Slice, timeout_seconds: float) -> Iterator[Any]:
-        """Yield what `LogReader.read` does, over connections that stay open for the next task."""
+    def at(self, where: Where) -> LogReader:
+        """Return the reader of a cluster, its connections still open from the task before."""
         reader = self._open.get(where)
         if reader is None:
-            reader = self._open[where] = LogReader(where, timeout_seconds)
-        try:
-            yield from reader.read(part)
-        except Exception:
-            # The next attempt begins with new connections.
-            del self._open[where]
-            reader.close()
-            raise
+            reader = self._open[where] = LogReader(where)
+        return reader
+
+    def forget(self, where: Where) -> None:
+        """Close the reader of a cluster: something went wrong, and the next begins anew."""
+        reader = self._open.pop(where, None)
+        if reader is not None:
+            with suppress(ClusterUnreachable):
+                reader.close()
+
+
+READERS = Readers()
+"""Of this process: Spark gives its workers one task after the other, and nothing to keep."""

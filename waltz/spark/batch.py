@@ -1,0 +1,90 @@
+"""Batch reads as Spark plans and runs them. Touches what `reading` touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from waltz.spark.filters import Wanted, push
+from waltz.spark.options import ReadOptions
+from waltz.spark.payload import Payload
+from waltz.spark.planning import Slice, Span, choose_partitions, cut, rows_for, spans
+from waltz.spark.reading import READERS, LogReader, Where
+
+
+@dataclass
+class SliceTask(InputPartition):  # type: ignore[misc]  # pyspark is not typed
+    """What one task reads."""
+
+    part: Slice
+
+
+class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
+    """Planned where the query is planned; copied into every task."""
+
+    def __init__(self, where: Where, options: ReadOptions, payload: Payload) -> None:
+        self._where = where
+        self._options = options
+        self._payload = payload
+        self._wanted = Wanted()
+
+    def partitions(self) -> list[InputPartition]:
+        """Fix what is to be read, up to the logs' present ends, and cut it into tasks.
+
+        Raises OptionError, waltz.WaltzError.
+        """
+        reader = LogReader(self._where)
+        try:
+            chosen = choose_partitions(self._options, reader.num_partitions)
+            allowed = self._wanted.of("partition")
+            marks = reader.marks(partition for partition in chosen if partition in allowed)
+            found = spans(self._options, marks, self._wanted)
+            rows = rows_per_task(self._options, reader, found)
+        finally:
+            reader.close()
+        return [SliceTask(part) for part in cut(found, rows)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield one task's transactions as Arrow batches."""
+        # Without anything to read, Spark still runs one task: with an InputPartition of its own.
+        if isinstance(partition, SliceTask):
+            yield from read_slice(self._where, partition.part, self._payload, self._wanted)
+
+
+class FilteringReader(WaltzReader):
+    """Leaves out what the query's filters do, where possible before it is read."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
+        """Take the filters on partition, transaction_id and header; return the others."""
+        self._wanted, left = push(self._wanted, filters)
+        return left
+
+
+def rows_per_task(
+    options: ReadOptions, reader: LogReader, found: dict[int, Span]
+) -> dict[int, int]:
+    """Return how many rows of each partition a task reads. Touches the network if bytes count."""
+    if options.bytes_per_task is None:
+        return dict.fromkeys(found, options.rows_per_task)
+    samples = reader.sample((partition, first) for partition, (first, _) in found.items())
+    return {
+        partition: min(options.rows_per_task, rows_for(options.bytes_per_task, *sample))
+        for partition, sample in samples.items()
+    }
+
+
+def read_slice(where: Where, part: Slice, payload: Payload, wanted: Wanted) -> Iterator[Any]:
+    """Yield what is wanted of a slice as Arrow batches, over connections that stay open."""
+    reader = READERS.at(where)
+    try:
+        with closing(reader.read(part)) as batches:
+            for batch in batches:
+                yield payload.decode(wanted.rows(batch))
+    except Exception:
+        # The next attempt begins with new connections.
+        READERS.forget(where)
+        raise

@@ -1,0 +1,141 @@
+"""What a query's filters leave to be read: bounds of columns that Spark pushes down. Pure.
+
+Partition and transaction_id decide which ranges are read at all; a list of ids, and headers, are
+compared row by row before anything is handed to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+PUSHED_COLUMNS = frozenset(("partition", "transaction_id", "header"))
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The numbers that a column may have: from ``low`` to ``high``, and in ``among`` if it is set.
+
+    Nothing is allowed if ``low`` is above ``high``.
+    """
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+    among: frozenset[int] | None = None
+
+    def __contains__(self, number: int) -> bool:
+        return self.low <= number <= self.high and (self.among is None or number in self.among)
+
+    def within(
+        self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
+    ) -> Allowed:
+        """Return what both allow."""
+        if among is not None and self.among is not None:
+            among &= self.among
+        elif among is None:
+            among = self.among
+        if among is not None:
+            low, high = max([low, min(among, default=1)]), min([high, max(among, default=0)])
+        return Allowed(max(self.low, low), min(self.high, high), among)
+
+    def mask(self, column: Any) -> Any:
+        """Return an Arrow array that is true where ``column`` has an allowed number."""
+        if self.low > self.high:
+            return pa.array([False] * len(column))
+        if self.among is not None:
+            inside = pa.array(sorted(n for n in self.among if n in self), pa.int64())
+            return pc.is_in(column.cast(pa.int64()), value_set=inside)
+        wide = column.cast(pa.int64())
+        return pc.and_(pc.greater_equal(wide, self.low), pc.less_equal(wide, self.high))
+
+
+_EVERYTHING = Allowed()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is allowed in each of `PUSHED_COLUMNS`; a column that is left out is free."""
+
+    columns: Mapping[str, Allowed] = field(default_factory=dict)
+
+    def of(self, column: str) -> Allowed:
+        """Return what ``column`` may have."""
+        return self.columns.get(column, _EVERYTHING)
+
+    def restrict(self, pushed: Filter) -> Wanted | None:
+        """Return what is left when ``pushed`` must hold too; None if it cannot be said here."""
+        column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
+        if column not in PUSHED_COLUMNS:
+            return None
+        narrower = _narrower(self.of(column), pushed)
+        if narrower is None:
+            return None
+        return replace(self, columns={**self.columns, column: narrower})
+
+    def rows(self, batch: Any) -> Any:
+        """Return the rows of an Arrow batch that are wanted, out of a range that is."""
+        masks = []
+        if self.of("transaction_id").among is not None:
+            masks.append(self.of("transaction_id").mask(batch.column("transaction_id")))
+        if "header" in self.columns:
+            masks.append(self.of("header").mask(batch.column("header")))
+        for mask in masks[1:]:
+            masks[0] = pc.and_(masks[0], mask)
+        return batch.filter(masks[0]) if masks else batch
+
+
+def push(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
+    """Return what all ``filters`` leave, and those that Spark must apply itself."""
+    left = []
+    for pushed in filters:
+        narrower = wanted.restrict(pushed)
+        if narrower is None:
+            left.append(pushed)
+        else:
+            wanted = narrower
+    return wanted, left
+
+
+def _narrower(allowed: Allowed, pushed: Filter) -> Allowed | None:
+    if isinstance(pushed, IsNotNull):
+        return allowed  # no column of the log is ever null
+    if isinstance(pushed, In):
+        if not all(n is None or _is_number(n) for n in pushed.value):
+            return None
+        return allowed.within(among=frozenset(n for n in pushed.value if n is not None))
+    value: Any = getattr(pushed, "value", None)
+    if not _is_number(value):
+        return None
+    match pushed:
+        case EqualTo() | EqualNullSafe():
+            return allowed.within(value, value)
+        case GreaterThan():
+            return allowed.within(low=value + 1)
+        case GreaterThanOrEqual():
+            return allowed.within(low=value)
+        case LessThan():
+            return allowed.within(high=value - 1)
+        case LessThanOrEqual():
+            return allowed.within(high=value)
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

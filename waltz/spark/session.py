@@ -1,0 +1,86 @@
+"""Sessions that know the format ``waltz``, and the traps on the way there. Starts Spark.
+
+Touches environment variables that Spark reads when it starts Python workers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from waltz.spark.source import FilteringDataSource, WaltzDataSource
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting: whether sources written in Python are given the filters of a query."""
+
+_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_OLDEST = (4, 2)
+
+
+class SparkUnsuitable(RuntimeError):
+    """Spark cannot run this source as it is set up; the text says what to change."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``waltz`` known to a session.
+
+    Filters are taken if the session's `PUSHDOWN` is on now; register again after changing it.
+    Raises SparkUnsuitable.
+    """
+    check(pyspark.__version__)
+    _check_workers(spark)
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(FilteringDataSource if pushes else WaltzDataSource)
+
+
+def session(
+    name: str = "waltz", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a session that knows the format ``waltz``, and runs this Python in its workers.
+
+    If the process has a session already, it is that one, with its own master. Raises
+    SparkUnsuitable.
+    """
+    check(pyspark.__version__)
+    if SparkSession.getActiveSession() is None:
+        for variable in _PYTHONS:
+            os.environ[variable] = sys.executable
+    builder = SparkSession.builder.appName(name).master(master).config(PUSHDOWN, "true")
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def check(version: str) -> None:
+    """Raise SparkUnsuitable if the Spark of that version has not what is needed here."""
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if found < _OLDEST:
+        raise SparkUnsuitable(
+            f"this is Spark {version}, and sources in Python can say where a stream is only since "
+            "4.2: pip install --upgrade 'waltz[spark]'"
+        )
+
+
+def _check_workers(spark: SparkSession) -> None:
+    """Raise SparkUnsuitable if workers of a session run another Python than this."""
+    workers = spark.sparkContext.pythonExec
+    if os.path.realpath(workers) != os.path.realpath(sys.executable) and not _found(workers):
+        raise SparkUnsuitable(
+            f"the workers of the session that is running are started as {workers}, which is not "
+            f"this Python: stop it (spark.stop()), set PYSPARK_PYTHON to {sys.executable}, and "
+            "start it again, or start it with waltz.spark.session()"
+        )
+
+
+def _found(command: str) -> bool:
+    """Whether a bare command such as ``python3`` leads to this Python on the search path."""
+    directories = os.environ.get("PATH", "").split(os.pathsep)
+    paths = (os.path.join(directory, command) for directory in directories)
+    first = next((path for path in paths if os.access(path, os.X_OK)), None)
+    return first is not None and os.path.samefile(first, sys.executable)
