@@ -33,9 +33,7 @@ def opened(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -
 
 
 def put(world: World, *texts: str, generation: int = 1) -> None:
-    for text in texts:
-        world.core.append(append(text, generation=generation))
-    world.core.pump()
+    world.core.append([append(text, generation=generation) for text in texts])
     world.settle()
 
 

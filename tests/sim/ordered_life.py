@@ -84,15 +84,6 @@ class OrderedLife:
             for appender in partition.appenders[1:]:
                 appender.stopped = True
 
-    @property
-    def catches_up(self) -> bool:
-        """Whether a replica that lags surely catches up between two checkpoints.
-
-        One that does not is cut back to where it once left, and begins anew with every session.
-        """
-        limits = [partition.shape.replication for partition in self.partitions.values()]
-        return all(each.copy_records > 5 or each.checkpoint_interval > 150 for each in limits)
-
     def run(self) -> None:
         """Live it; raises Violation."""
         self._commit(BEGINS_AT, "before the first order")

@@ -22,8 +22,8 @@ CLIENT_BUGS = (
     Planted(
         "read locks are not checked",
         Package.SERVER,
-        "append.checked = write + locks.slots(append.read_locks)\n",
-        "append.checked = write\n",
+        "append.checked += locks.slots(append.read_locks)\n",
+        "append.checked += ()\n",
         "An append gets in although what it read has changed.",
     ),
     Planted(
@@ -57,9 +57,8 @@ CLIENT_BUGS = (
     Planted(
         "one client's appends overtake each other",
         Package.SERVER,
-        "append.client_id in self._waiting_clients\n"
-        "or any(lock in self._wanted for lock in _all_locks(append))\n",
-        "any(lock in self._wanted for lock in _all_locks(append))\n",
+        "return append.client_id in self._waiting_clients or any(\n",
+        "return any(\n",
         "The client takes the later one's commit for the failure of the earlier one.",
     ),
     Planted(
@@ -90,8 +89,7 @@ CLIENT_BUGS = (
     Planted(
         "records cached under the wrong id",
         Package.SERVER,
-        "self._cache.put(self._partition, transaction_id, tail)\n"
-        "if transaction_id == wanted:\n",
+        "self._cache.put(self._partition, transaction_id, tail)\nif transaction_id == wanted:\n",
         "self._cache.put(self._partition, transaction_id ^ 1, tail)\n"
         "if transaction_id == wanted:\n",
         "A read of a transaction's data is answered with its neighbour's.",

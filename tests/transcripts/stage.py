@@ -122,9 +122,7 @@ class Stage:
         self._called(f"{name} (former server)", request, self._world.storages[name].handle(request))
 
     def _append(self, *words: str) -> None:
-        for word in words:
-            self._world.core.append(append(word))
-        self._world.core.pump()
+        self._world.core.append([append(word) for word in words])
 
     def _time(self) -> None:
         waiting = [w for w in self._world.wakes if not isinstance(w.purpose, Forgiven)]

@@ -94,7 +94,7 @@ class History:
             lock_only=lock_only,
         )
         self.undecided.append(new)
-        self.queue.add(PEERS[client], new)
+        self.queue.add(PEERS[client], [new])
 
     def barrier(self, client: int) -> None:
         new = Barrier(PEERS[client], cs.FlushRequest(ReqId(client, 1, 0, 0)))
@@ -223,9 +223,9 @@ def test_barriers_behind_waiting_appends_keep_their_order() -> None:
     first, second = append("1", write=(1,), mark=0), append("2", client=2, write=(1,), mark=0)
     barriers = [Barrier(peer, cs.FlushRequest(ReqId(1, 1, 0, n))) for n in range(3)]
     queue.add_barrier(barriers[0])
-    queue.add(peer, first)
+    queue.add(peer, [first])
     queue.add_barrier(barriers[1])
-    queue.add(peer, second)
+    queue.add(peer, [second])
     queue.add_barrier(barriers[2])
     assert queue.take() == ([first], [])
     assert queue.passed_barriers() == [barriers[0]]
@@ -244,7 +244,7 @@ def test_unlocked_appends_of_others_pass_a_waiting_one() -> None:
     mine = append("mine", client=2, mark=0)
     other = append("other", client=3, mark=0)
     for each in (holder, waiter, mine, other):
-        queue.add(peer, each)
+        queue.add(peer, [each])
     assert queue.take() == ([holder, other], [])
     queue.resolved([holder, other], None)
     assert queue.take() == ([waiter, mine], [])
@@ -258,7 +258,7 @@ def test_a_free_lock_is_kept_for_the_first_who_waits_with_it() -> None:
     first = append("first", client=2, write=(1, 2), mark=9)
     later = append("later", client=3, write=(2,), mark=9)
     for each in (holder, first, later):
-        queue.add(peer, each)
+        queue.add(peer, [each])
     assert queue.take() == ([holder], [])
     queue.resolved([holder], 1)
     assert queue.take() == ([first], [])
@@ -271,8 +271,8 @@ def test_those_who_waited_before_a_new_generation_hold_up_nobody_after_it() -> N
     queue.open(0)
     peer = Peer(4)
     holder = append("holder", client=1, write=(1,), mark=0)
-    queue.add(peer, holder)
-    queue.add(peer, append("old", client=2, write=(1, 2), mark=0))
+    queue.add(peer, [holder])
+    queue.add(peer, [append("old", client=2, write=(1, 2), mark=0)])
     assert queue.take() == ([holder], [])
     queue.renounce(2)
     waiter = append("waiter", client=3, write=(1,), mark=0, generation=2)
@@ -281,7 +281,7 @@ def test_those_who_waited_before_a_new_generation_hold_up_nobody_after_it() -> N
         append("free", client=4, write=(2,), mark=0, generation=2),
     ]
     for each in (waiter, *free):
-        queue.add(peer, each)
+        queue.add(peer, [each])
     assert queue.take() == (free, [])
     queue.resolved([holder], None)
     assert queue.take() == ([waiter], [])

@@ -313,10 +313,9 @@ def test_a_new_generation_leaves_what_was_sent_unresolved_and_drops_what_was_not
     world = opened()
     world.hold("a", "b", "c")
     put(world, "1", "2", "3", "4", "5")
-    world.core.append(append("6"))
+    world.core.append([append("6")])
     world.core.set_generation(2)
-    world.core.append(append("fresh", generation=2))
-    world.core.pump()
+    world.core.append([append("fresh", generation=2)])
     world.settle()
     world.release("a", "b", "c")
     assert world.core.is_open

@@ -45,7 +45,6 @@ class Run:
             name,
             arrival["lastSessionId"],
             arrival["lowWaterMark"],
-            arrival["localLowWaterMark"],
         )
         while steps := self.recovery.steps():
             for replica, step in steps:

@@ -91,11 +91,11 @@ class AppendQueue:
         renounced, self._renounced = self._renounced, []
         return renounced
 
-    def add(self, peer: Peer, append: Append) -> None:
-        """Accept one append; `take` decides what becomes of it."""
-        self._arrived.append((peer, append))
-        self.open_count += 1
-        self.open_bytes += len(append.record_tail)
+    def add(self, peer: Peer, appends: Sequence[Append]) -> None:
+        """Accept a chunk's appends; `take` decides what becomes of each."""
+        self._arrived += [(peer, append) for append in appends]
+        self.open_count += len(appends)
+        self.open_bytes += sum(len(append.record_tail) for append in appends)
 
     def add_batch(self, batch: AppendBatch) -> None:
         """Accept a batch; `take` decides it as one."""
@@ -168,11 +168,14 @@ class AppendQueue:
         refused: list[Refused],
     ) -> None:
         append = waiter[1]
-        if append.write_locks or append.read_locks or append.append_locks:
-            write = locks.slots(append.write_locks)
-            append.taken = write + locks.slots(append.append_locks)
-            append.checked = write + locks.slots(append.read_locks)
-        if self._must_queue(append) or not self._try(locks, waiter, granted, refused):
+        append.taken = append.checked = locks.slots(append.write_locks)
+        if append.append_locks:
+            append.taken += locks.slots(append.append_locks)
+        if append.read_locks:
+            append.checked += locks.slots(append.read_locks)
+        if (self._num_waiting and self._must_queue(append)) or not self._try(
+            locks, waiter, granted, refused
+        ):
             self._wait(waiter)
 
     def _try(
@@ -250,9 +253,8 @@ class AppendQueue:
 
     def _must_queue(self, append: Append) -> bool:
         """Whether an earlier waiter is of the same client, or wants one of the same locks."""
-        return bool(self._num_waiting) and (
-            append.client_id in self._waiting_clients
-            or any(lock in self._wanted for lock in _all_locks(append))
+        return append.client_id in self._waiting_clients or any(
+            lock in self._wanted for lock in _all_locks(append)
         )
 
     def _take_waiting(self) -> deque[_Waiter | Barrier]:

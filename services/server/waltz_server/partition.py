@@ -177,14 +177,11 @@ class Partition:
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
         """Take the appends of one received chunk."""
-        client_id, speaks = None, False
-        for append in appends:
-            if append.client_id != client_id:
-                client_id = append.client_id
-                speaks = self._clients.speaks(peer, client_id)
-            if speaks and append.generation == self.generation:
-                self.counters.transactions += 1
-                self._queue.add(peer, append)
+        generation = self.generation
+        speaks = {c: self._clients.speaks(peer, c) for c in {a.client_id for a in appends}}
+        accepted = [a for a in appends if speaks[a.client_id] and a.generation == generation]
+        self.counters.transactions += len(accepted)
+        self._queue.add(peer, accepted)
         self._submit()
 
     def append_batch(self, batch: AppendBatch) -> None:
@@ -352,10 +349,8 @@ class Partition:
             self.counters.rejected += 1
             if not self._batches.refused(append, taken):
                 self._send(peer, cs.LockFailure(ReqId.decode(append.req_id), taken))
-        for append in granted:
-            self.store.append(append)
         if granted:
-            self.store.pump()
+            self.store.append(granted)
         self._release_barriers()
 
     def _release_barriers(self) -> None:

@@ -127,10 +127,8 @@ class Recovery:
         self._unreadable: set[str] = set()
         """Replicas that refused to be copied from: whose vote counts, but who is no usher."""
 
-    def introduced(
-        self, replica: str, last_session: int, low_water_mark: int, local_low_water_mark: int
-    ) -> None:
-        """``replica`` has connected and told its persisted session and marks."""
+    def introduced(self, replica: str, last_session: int, low_water_mark: int) -> None:
+        """``replica`` has connected and told its persisted session and that one's mark."""
         assert replica in self.assigned
         assert replica not in self._replicas
         entry = self._entries.get(replica)
@@ -152,8 +150,9 @@ class Recovery:
         elif entry.closing_mark == UNRESOLVED:
             standing, case = Standing.VOTER, Case.VOTER
         elif last_session > entry.session_id:
-            # A session that died before it wrote the metadata verified it up to its local mark.
-            first = Truncate(max(entry.closing_mark, local_low_water_mark))
+            # A session that died before it wrote the metadata knew its log to be right up to the
+            # local mark, and what it has copied since, up to the mark itself, is committed.
+            first = Truncate(max(entry.closing_mark, low_water_mark))
         else:
             first = Truncate(entry.closing_mark)
         new = _Replica(standing, case, low_water_mark, first=first)

@@ -251,7 +251,6 @@ class StoreSession:
             r.storage,
             response.last_session_id,
             response.low_water_mark,
-            response.local_low_water_mark,
         )
         self._recover()
         return True

@@ -8,7 +8,7 @@ that fell out may come back (behaviour.md sections 5 to 7; zookeeper.md section 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Any, assert_never
 
@@ -160,12 +160,9 @@ class StorePartition:
 
     # ---- inputs: appends
 
-    def append(self, append: Append) -> None:
-        """Take one append; `pump` must follow after the last of a batch."""
-        self._queue.append(append)
-
-    def pump(self) -> None:
-        """Send what has been taken, as far as the session's limits allow."""
+    def append(self, appends: Sequence[Append]) -> None:
+        """Take appends, in order, and send what has been taken, as far as limits allow."""
+        self._queue += appends
         if self._session is not None:
             self._session.pump()
             self._follow_session()
