@@ -43,11 +43,10 @@ def older_programs(*names: str) -> dict[str, Path]:
     return {name: _PROGRAMS / f"{_kind(name)}.py" for name in names}
 
 
-async def change_version(
+async def restart_in_version(
     cluster: LocalCluster, programs: dict[str, Path], name: str, version: str
 ) -> None:
-    """Stop a process in good order, and start it in ``version``; ``programs`` is the cluster's."""
-    await cluster.stop_one(name)
+    """Start a process in ``version``, after its end; ``programs`` is the cluster's."""
     programs.pop(name, None)
     if version == OLD:
         programs |= older_programs(name)
