@@ -153,8 +153,10 @@ def _which_cluster() -> Iterator[str]:
 
 
 def _placeholder(argument: Any) -> str:
-    name = str(argument.metavar or argument.name.upper()).strip("[]{}")
-    name = name.removesuffix("...").strip("[]")
+    name = str(argument.metavar or argument.name.upper()).removesuffix("...")
+    for opening, closing in ("[]", "{}"):
+        if name.startswith(opening):
+            name = name.removeprefix(opening).removesuffix(closing)
     name += "…" if argument.nargs == -1 else ""
     return name if argument.required else f"[{name}]"
 

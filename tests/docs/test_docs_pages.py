@@ -21,6 +21,11 @@ ROOT = HERE.parent
 PAGES = sorted(HERE.glob("*.md"))
 
 _LOADED = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//([^"]*)"')
+_CODE = re.compile(r"`([^`\n]+)`")
+_NOT_A_MESSAGE = ("waltz ", "make ", "tests/", "GET ", "--", '"')
+_VARYING = re.compile(r"\d+|…")
+_JOINED = re.compile(r'"\s*\n\s*f?"')
+_SHORTEST_MESSAGE = 9
 _VERB = re.compile(r"(?:^\$ |`|&& )waltz ([a-z]+)(?: ([a-z][a-z-]*))?", re.MULTILINE)
 
 
@@ -50,6 +55,17 @@ def test_verbs_that_pages_name_exist() -> None:
             verbs = getattr(group.commands[noun], "commands", None)
             if verbs is not None and verb:
                 assert verb in verbs, f"{page.name}: waltz {noun} {verb}"
+
+
+def test_messages_that_the_faults_show_are_said_by_the_code() -> None:
+    files = (*(ROOT / "waltz").rglob("*.py"), *(ROOT / "services").rglob("*.py"))
+    code = "".join(_JOINED.sub("", file.read_text()) for file in files)
+    shown = _CODE.findall((HERE / "faults.md").read_text())
+    messages = [text for text in shown if not text.startswith(_NOT_A_MESSAGE)]
+    said = {part.strip(" :,;") for text in messages for part in _VARYING.split(text)}
+    long = {part for part in said if len(part) >= _SHORTEST_MESSAGE}
+    assert len(long) > 15
+    assert {part for part in long if part not in code} == set()
 
 
 def test_metrics_are_those_of_running_processes(cluster: LocalCluster) -> None:
