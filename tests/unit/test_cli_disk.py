@@ -188,6 +188,35 @@ def test_sizes_and_content(storage: Path) -> None:
     assert "header" not in value("dump", segment, "--records")
     assert "record 2 record" in run("dump", segment).stdout
     assert "record 2 record 2 " in run("dump", segment, "--data", "text").stdout
+    (text,) = value("dump", segment, "-t", "1", "--data", "text")["records"]
+    assert text["data"] == "record 1 "
+    assert "record 2" not in run("dump", segment, "--data", "none").stdout
+
+
+def test_data_are_shown_as_their_serializer_reads_them(storage: Path) -> None:
+    segment = str(storage / "1" / f"{FIRST}.seg")
+    dump = ("dump", segment, "-t", "0-1", "--serializer")
+    made = value(*dump, f"{__name__}:Shouting")["records"]
+    assert [each["data"] for each in made] == ["unreadable: nothing to shout", "RECORD 1 !"]
+    assert "RECORD 1 !" in run(*dump, f"{__name__}:Shouting").stdout
+    for name, said in (
+        ("waltz", "not of the form MODULE:NAME"),
+        ("nowhere:X", "PYTHONPATH"),
+        ("waltz:Nothing", "cannot be loaded"),
+        ("waltz:PLAINTEXT", "no method deserialize"),
+    ):
+        refused = run(*dump, name)
+        assert refused.exit_code == 2
+        assert said in " ".join(refused.stderr.replace("│", " ").split())
+
+
+class Shouting:
+    """Reads data as text in capitals; empty data is not its own."""
+
+    def deserialize(self, data: bytes) -> str:
+        if not data:
+            raise ValueError("nothing to shout")
+        return data.decode().upper() + "!"
 
 
 def test_the_control_file(storage: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from waltz.cli import disk_rows
+from waltz.cli.deserializer import find_deserializer
 from waltz.cli.dry_disk import ReadOnlyFile
 from waltz.cli.options import examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show
@@ -106,6 +107,7 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
         "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --metadata",
         "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -t 17-19",
         "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --data text -o json",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -d waltz:JsonSerializer",
     ),
 )
 def dump_command(
@@ -118,6 +120,15 @@ def dump_command(
     data: Annotated[
         disk_rows.Data, typer.Option(help="How to show what records hold.")
     ] = disk_rows.Data.HEX,
+    serializer: Annotated[
+        str | None,
+        typer.Option(
+            "--serializer",
+            "-d",
+            metavar="MODULE:NAME",
+            help="Show what this serializer makes of them. The module is imported.",
+        ),
+    ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Show so many records at most.")
     ] = 1000,
@@ -126,6 +137,7 @@ def dump_command(
     """Show what is in a segment: its header, its records, or, without either option, both."""
     both = metadata == records
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
+    deserialize = None if serializer is None else parsed(find_deserializer, serializer)
     with _inspecting(path) as place:
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
@@ -140,7 +152,7 @@ def dump_command(
                 and (last is None or stored.record.transaction_id <= last)
             )
             found = list(islice(wanted, limit))
-    show(output, disk_rows.dumped(header if both or metadata else None, found, data))
+    show(output, disk_rows.dumped(header if both or metadata else None, found, data, deserialize))
 
 
 @app.command(

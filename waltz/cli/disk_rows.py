@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -27,6 +27,9 @@ class Data(StrEnum):
     HEX = "hex"
     TEXT = "text"
     NONE = "none"
+
+
+Deserialize = Callable[[bytes], object]
 
 
 def verified(
@@ -98,8 +101,16 @@ def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
     return Shown(value, (Rows("Bytes of data", columns, cells),))
 
 
-def dumped(header: FileHeader | None, records: Sequence[Stored] | None, data: Data) -> Shown:
-    """Return what is shown of a segment's content; what is None is left out."""
+def dumped(
+    header: FileHeader | None,
+    records: Sequence[Stored] | None,
+    data: Data,
+    deserialize: Deserialize | None = None,
+) -> Shown:
+    """Return what is shown of a segment's content; what is None is left out.
+
+    With ``deserialize``, data are shown as the text of what that makes of them.
+    """
     value: dict[str, Any] = {}
     tables: list[Rows] = []
     if header is not None:
@@ -112,16 +123,20 @@ def dumped(header: FileHeader | None, records: Sequence[Stored] | None, data: Da
         }
         tables.append(pairs("Header", value["header"]))
     if records is not None:
+        contents = [_content(stored.record.data, data, deserialize) for stored in records]
         value["records"] = [_record(stored) for stored in records]
+        if data is Data.TEXT or deserialize is not None:
+            for shown_record, content in zip(value["records"], contents, strict=True):
+                shown_record["data"] = content
         columns = ("id", "at byte", "client", "generation", "seq", "header", "bytes", "checksum")
-        shown = () if data is Data.NONE else ("data",)
+        shown = () if data is Data.NONE and deserialize is None else ("data",)
         cells = [
             (
                 *(r[name] for name in ("id", "offset", "client_id", "generation", "seq")),
                 *(r[name] for name in ("header", "size", "checksum")),
-                *([] if data is Data.NONE else [_content(stored.record.data, data)]),
+                *([] if content is None else [content]),
             )
-            for r, stored in zip(value["records"], records, strict=True)
+            for r, content in zip(value["records"], contents, strict=True)
         ]
         tables.append(Rows("Records", (*columns, *shown), cells))
     return Shown(value, tuple(tables))
@@ -244,10 +259,20 @@ def _record(stored: Stored) -> dict[str, Any]:
     }
 
 
-def _content(data: bytes, form: Data) -> str:
-    if form is Data.HEX:
-        return hex_dump(data)
-    return data.decode(errors="backslashreplace")
+def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | None:
+    if deserialize is not None:
+        try:
+            return str(deserialize(data))
+        except Exception as problem:
+            # What a serializer raises for data of others is its own affair; the rest is shown.
+            return f"unreadable: {problem}"
+    match form:
+        case Data.HEX:
+            return hex_dump(data)
+        case Data.TEXT:
+            return data.decode(errors="backslashreplace")
+        case Data.NONE:
+            return None
 
 
 def _entry(partition: int, entry: ControlEntry | str) -> dict[str, Any]:

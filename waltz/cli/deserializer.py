@@ -1,0 +1,29 @@
+"""Finds the serializer that ``MODULE:NAME`` names. Imports that module, which runs its code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+
+def find_deserializer(name: str) -> Callable[[bytes], object]:
+    """Return what turns bytes into values: the ``deserialize`` of a serializer.
+
+    ``name`` is that of a `waltz.Serializer`, or of a class of them that takes no arguments. Raises
+    ValueError if there is none.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"{name!r} is not of the form MODULE:NAME, such as orders:SERIALIZER")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+        serializer = found() if isinstance(found, type) else found
+    except (ImportError, AttributeError, TypeError) as problem:
+        raise ValueError(
+            f"{name} cannot be loaded: {problem}; if the module is not found, name its folder in "
+            "PYTHONPATH"
+        ) from problem
+    deserialize = getattr(serializer, "deserialize", None)
+    if not callable(deserialize):
+        raise ValueError(f"{name} has no method deserialize: name a serializer")
+    return lambda data: deserialize(data)
