@@ -33,7 +33,7 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState
-from waltz.protocol.batches import BatchedAppend, Fate, Outcome
+from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS, BatchedAppend, Fate, Outcome
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
@@ -226,11 +226,27 @@ def test_a_batch_is_refused_for_what_is_wrong_in_it() -> None:
     for damaged, why in (
         (body[:-1] + bytes([body[-1] ^ 1]), "checksum"),
         (body[: -8 - 4] + (-1).to_bytes(4, "big", signed=True) + body[-4:], "without data"),
-        (body[:25] + bytes(4), "without appends"),
+        (body[:25] + bytes(4), "a batch of 0"),
         (body[:25] + (2**20).to_bytes(4, "big") + body[29:], "impossible count"),
     ):
         with pytest.raises(MalformedMessage, match=why):
             client_server.decode(damaged, 5)
+
+
+def test_requests_are_bounded_in_appends_and_locks() -> None:
+    """What a server does for one request it does at once, while everybody else waits."""
+    one = BatchedAppend((), (), (), 0, b"", 0)
+    locked = BatchedAppend((1,) * (MAX_LOCKS // 2), (2,), (), 0, b"", 0)
+    for appends, why in (
+        ((one,) * (MAX_BATCH_APPENDS + 1), "a batch of 10001"),
+        ((locked, locked), "locks in one request"),
+    ):
+        request = client_server.AppendBatchRequest(_ID, -1, appends)
+        with pytest.raises(MalformedMessage, match=why):
+            client_server.decode(client_server.encode(request, 5)[HEAD_BYTES:], 5)
+    for appends in ((one,) * MAX_BATCH_APPENDS, (locked,)):
+        request = client_server.AppendBatchRequest(_ID, -1, appends)
+        client_server.decode(client_server.encode(request, 5)[HEAD_BYTES:], 5)
 
 
 def test_what_a_byte_cannot_say_is_refused() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from waltz.protocol import MalformedMessage, Record, ReqId, checksum
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedAppend
+from waltz.protocol.batches import MAX_LOCKS, BatchedAppend
 from waltz.protocol.frames import HEAD_BYTES
 from waltz_server.append_codec import (
     APPEND_BATCH_TYPE,
@@ -198,11 +198,22 @@ def test_damaged_batches_are_judged_alike(
     assert batch_the_short_way(raw) == batch_the_long_way(raw)
 
 
-def test_sequence_numbers_that_do_not_fit_are_refused() -> None:
+def test_the_least_sequence_number_follows_the_greatest() -> None:
     empty = BatchedAppend((), (), (), 0, b"", 0)
     body = body_of_batch(cs.AppendBatchRequest(ReqId(1, 1, 0, 2**31 - 1), 0, (empty, empty)))
-    with pytest.raises(MalformedMessage, match="32 bits"):
-        decode_batch(body)
+    seqs = [ReqId.decode(append.req_id).seq for append in decode_batch(body)[1]]
+    assert seqs == [2**31 - 1, -(2**31)]
+
+
+def test_too_many_locks_are_refused() -> None:
+    many = BatchedAppend((1,) * MAX_LOCKS, (), (), 0, b"", 0)
+    one = BatchedAppend((1,), (), (), 0, b"", 0)
+    decode_batch(body_of_batch(cs.AppendBatchRequest(ReqId(1, 1, 0, 0), 0, (many,))))
+    with pytest.raises(MalformedMessage, match="locks in one request"):
+        decode_batch(body_of_batch(cs.AppendBatchRequest(ReqId(1, 1, 0, 0), 0, (many, one))))
+    single = cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (1,) * MAX_LOCKS, (), (2,), 0, b"", 0)
+    with pytest.raises(MalformedMessage, match="locks in one request"):
+        decode_append(body_of(single, 4), 4)
 
 
 @pytest.mark.parametrize(

@@ -134,3 +134,24 @@ def test_what_was_just_committed_is_not_read_from_replicas() -> None:
     request = cs.TransactionDataRequest(ReqId(1, 1, 0, 9), 3)
     assert [a.data for a in answers(uncached.read(peer, request, LAST))] == [b"3"]
     assert store.asked == []
+
+
+def test_questions_do_not_pile_up_while_nobody_can_answer() -> None:
+    store = RecordingStore()
+    reads = Reads(0, DataCache(0), RecentRecords(0), store)
+    patient, gone, left = Peer(4), Peer(4), Peer(4)
+    for number in range(1000):
+        for peer in (patient, gone):
+            request = cs.TransactionDataRequest(ReqId(1, 1, 0, number), 7)
+            assert reads.read(peer, request, LAST) == []
+    assert len(store.asked) == 1
+    reads.lost(gone)
+    assert reads.read(left, cs.TransactionDataRequest(ReqId(2, 1, 0, 0), 9), LAST) == []
+    sent = reads.close()
+    assert {send.peer for send in sent} == {patient, left}
+    assert all(answer.error == "partition not ready" for answer in answers(sent))
+    last = [a.req_id.seq for a in answers([s for s in sent if s.peer is patient])]
+    assert last == list(range(1000 - len(last), 1000))
+    assert 0 < len(last) <= 20
+    fetched = Fetched(store.asked[0].token, records=RecordBatch.of([record(7)]))
+    assert reads.records_fetched(fetched) == []

@@ -13,6 +13,7 @@ from waltz.net import FrameConnection
 from waltz_server import config
 from waltz_server import node as node_module
 from waltz_server.hosting import HostedPartition
+from waltz_server.main import run_node
 from waltz_server.node import ServerNode
 
 SETTINGS = {
@@ -136,3 +137,25 @@ async def test_a_connection_paused_for_overload_stays_paused(
     assert not paused.reading
     hosted.core.unfinished = 0
     await stopping
+
+
+class StartsForEver:
+    """A node whose ZooKeeper does not answer."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    async def start(self) -> None:
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        self.stopped = True
+
+
+async def test_a_server_that_is_still_starting_can_be_stopped() -> None:
+    node, stop = StartsForEver(), asyncio.Event()
+    running = asyncio.ensure_future(run_node(cast(ServerNode, node), stop))
+    await asyncio.sleep(0)
+    stop.set()
+    await asyncio.wait_for(running, 5)
+    assert node.stopped

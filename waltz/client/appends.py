@@ -52,6 +52,11 @@ class Append(NamedTuple):
     append_locks: tuple[int, ...] = ()
     mark: int | None = None
 
+    @property
+    def num_locks(self) -> int:
+        """How many locks it names."""
+        return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
+
 
 class Outcome(Enum):
     """What became of an append."""

@@ -20,12 +20,10 @@ from waltz.client.serializers import append_of
 from waltz.client.settings import ClientOptions
 from waltz.client.standing import Standing
 from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS
 from waltz.protocol.records import RecordBatch, RecordHeader
 
 T = TypeVar("T")
-
-MAX_BATCH_APPENDS = 10_000
-"""The most appends of one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +152,8 @@ class Bulk:
         if any(draft.mark is not None for draft in drafts):
             raise ValueError("a batch has one mark: give it to append, not to its drafts")
         appends = [append_of(draft, self._options.serializer, mark) for draft in drafts]
+        if sum(append.num_locks for append in appends) > MAX_LOCKS:
+            raise ValueError(f"a batch takes at most {MAX_LOCKS} locks: split it")
         size = sum(len(append.data) for append in appends)
         if size > MAX_DATA_BYTES:
             raise DataTooLarge(size, MAX_DATA_BYTES)

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from waltz.client.appends import Append
 from waltz.client.errors import DataTooLarge
 from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.protocol.batches import MAX_LOCKS
 from waltz.protocol.locks import lock_hashes
 from waltz.protocol.records import checksum
 
@@ -109,9 +110,12 @@ def encoded(serializer: Any, value: object) -> bytes:
 
 
 def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
-    """Return what is sent for ``draft``; raises what `encoded` raises."""
+    """Return what is sent for ``draft``.
+
+    Raises what `encoded` raises, and ValueError for more locks than a server takes.
+    """
     data = encoded(serializer, draft.data)
-    return Append(
+    append = Append(
         data,
         checksum(data),
         draft.header,
@@ -120,3 +124,6 @@ def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
         lock_hashes(tuple(draft.append_locks)),
         mark,
     )
+    if append.num_locks > MAX_LOCKS:
+        raise ValueError(f"{append.num_locks} locks: an append takes at most {MAX_LOCKS}")
+    return append

@@ -9,6 +9,11 @@ from enum import IntEnum
 from waltz.protocol.fields import BYTES, INT, INTS, MalformedMessage, Reader
 from waltz.protocol.records import NO_TRANSACTION, checksum
 
+MAX_BATCH_APPENDS = 10_000
+"""The most appends of one batch."""
+MAX_LOCKS = 1 << 16
+"""The most locks of one append, and of all appends of a batch together."""
+
 _OUTCOME = struct.Struct(">bq")
 _SMALLEST_APPEND_BYTES = 24
 
@@ -64,9 +69,17 @@ class Appends:
     def read(self, reader: Reader) -> tuple[BatchedAppend, ...]:
         """Read count and items; raises MalformedMessage, also for an empty batch."""
         count = reader.count(_SMALLEST_APPEND_BYTES)
-        if count == 0:
-            raise MalformedMessage("a batch without appends")
-        return tuple(_read_append(reader) for _ in range(count))
+        if not 0 < count <= MAX_BATCH_APPENDS:
+            raise MalformedMessage(f"a batch of {count} appends")
+        appends = tuple(_read_append(reader) for _ in range(count))
+        check_locks(
+            sum(
+                len(locks)
+                for append in appends
+                for locks in (append.write_locks, append.read_locks, append.append_locks)
+            )
+        )
+        return appends
 
 
 class Outcomes:
@@ -84,6 +97,12 @@ class Outcomes:
             return tuple(Outcome(Fate(fate), transaction_id) for fate, transaction_id in raw)
         except ValueError as error:
             raise MalformedMessage(f"unknown fate of an append: {error}") from None
+
+
+def check_locks(count: int) -> None:
+    """Raise MalformedMessage if one request has too many locks."""
+    if count > MAX_LOCKS:
+        raise MalformedMessage(f"{count} locks in one request: at most {MAX_LOCKS} can be taken")
 
 
 def _read_append(reader: Reader) -> BatchedAppend:

@@ -10,7 +10,13 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from waltz.protocol.batches import APPENDS, OUTCOMES, BatchedAppend, Outcome
+from waltz.protocol.batches import (
+    APPENDS,
+    OUTCOMES,
+    BatchedAppend,
+    Outcome,
+    check_locks,
+)
 from waltz.protocol.fields import (
     BATCH,
     BOOLEAN,
@@ -468,6 +474,7 @@ def decode(body: bytes, version: int) -> Message:
     if isinstance(message, AppendRequest):
         if message.data is None:
             raise MalformedMessage("append without data")
+        check_locks(sum(map(len, (message.write_locks, message.read_locks, message.append_locks))))
         if checksum(message.data) != message.checksum:
             raise MalformedMessage("data does not match its checksum")
     return message  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ import struct
 from zlib import crc32
 
 from waltz.protocol import MalformedMessage, ReqId
+from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
 from waltz_server.effects import Append
 
 APPEND_TYPE = 2
@@ -48,6 +49,7 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
                 read, at = _locks(body, at)
             if version >= _APPEND_LOCKS_SINCE:
                 append, at = _locks(body, at)
+            check_locks(len(write) + len(read) + len(append))
         (length,) = _COUNT.unpack_from(body, at + 4)
     except struct.error:
         raise MalformedMessage("append cut off") from None
@@ -64,23 +66,31 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
         client, generation, partition, first_seq, mark = _HEAD.unpack_from(body, 1)
         (count,) = _COUNT.unpack_from(body, _LOCKS_OFFSET)
         at = _LOCKS_OFFSET + _COUNT.size
-        if count <= 0:
+        if not 0 < count <= MAX_BATCH_APPENDS:
             raise MalformedMessage(f"a batch of {count} appends")
         appends = []
+        num_locks = 0
         for seq in range(first_seq, first_seq + count):
             write, at = _locks(body, at)
             read, at = _locks(body, at)
             append, at = _locks(body, at)
+            num_locks += len(write) + len(read) + len(append)
             end = _end_of_record(body, at)
-            req_id = _REQ_ID.pack(client, generation, partition, seq)
+            req_id = _REQ_ID.pack(client, generation, partition, _wrapped(seq))
             tail = body[at:end]
             appends.append(Append(client, generation, req_id, tail, mark, write, read, append))
             at = end
     except struct.error:
-        raise MalformedMessage("batch cut off, or sequence numbers beyond 32 bits") from None
+        raise MalformedMessage("batch cut off") from None
+    check_locks(num_locks)
     if at != len(body):
         raise MalformedMessage(f"{len(body) - at} bytes behind a batch")
     return ReqId(client, generation, partition, first_seq), appends
+
+
+def _wrapped(seq: int) -> int:
+    """Sequence numbers begin anew at the least one behind the greatest."""
+    return ((seq + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def _end_of_record(body: bytes, at: int) -> int:

@@ -34,13 +34,15 @@ class LockTable:
     def slots(self, locks: Iterable[int]) -> Slots:
         """Return the slots of the 32-bit hashes of ``locks``."""
         size = self._size
-        slots: Slots = ()
+        slots = []
         for lock in locks:
             a = (lock * _MULTIPLIER + _INCREMENT) & _HASH_MASK
             b = (a * _MULTIPLIER + _INCREMENT) & _HASH_MASK
             c = (b * _MULTIPLIER + _INCREMENT) & _HASH_MASK
-            slots += (((a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size),)
-        return slots
+            slots.append(
+                ((a & _SLOT_MASK) % size, (b & _SLOT_MASK) % size, (c & _SLOT_MASK) % size)
+            )
+        return tuple(slots)
 
     def any_open(self, slots: Slots) -> bool:
         """Whether one of the locks in ``slots`` may be held by an open append."""

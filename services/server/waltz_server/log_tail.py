@@ -15,6 +15,8 @@ from waltz_server.effects import Append
 from waltz_server.limits import ReplicationLimits
 
 _ID = struct.Struct(">q")
+_BATCH_OVERHEAD_BYTES = 400
+"""About what Python spends on keeping one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +81,29 @@ class LogTail:
         """Keep a batch that is being sent."""
         self._uncommitted.append(batch)
         self._batches[batch.first_id] = batch
-        self._bytes += len(batch.records.wire)
+        self._bytes += len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
 
     def commit(self, committed_id: int) -> list[Batch]:
         """Return the batches that are committed now that a quorum has reached ``committed_id``."""
         committed = []
         while self._uncommitted and self._uncommitted[0].last_id <= committed_id:
-            committed.append(self._uncommitted.popleft())
+            batch = self._uncommitted.popleft()
+            committed.append(batch)
+            # What replicas may still lack are its records.
+            self._batches[batch.first_id] = Batch(batch.first_id, [], batch.records)
         return committed
 
     def trim(self, had_by_all: int) -> None:
         """Forget committed batches that every replica has, and older ones beyond the bound."""
         oldest = self._uncommitted[0].first_id if self._uncommitted else None
-        for batch in list(self._batches.values()):
+        while self._batches:
+            batch = next(iter(self._batches.values()))
             if batch.first_id == oldest:
                 return
             if batch.last_id > had_by_all and self._bytes <= self._kept_bytes:
                 return
             del self._batches[batch.first_id]
-            self._bytes -= len(batch.records.wire)
+            self._bytes -= len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
 
     def uncertain(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""

@@ -19,13 +19,18 @@ async def serve(config: ServerConfig, stop: asyncio.Event) -> None:
 async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
     """Run ``node`` until ``stop`` is set; raises what ends it otherwise."""
     try:
-        await node.start()
-        async with start_http(node) as http_port:
-            ports = {"port": node.listener.port, "http": http_port}
-            report_ports("server", ports, node.config.ports_file)
-            await run_until_done(node.failed(), stop)
+        await run_until_done(_run(node), stop)
     finally:
         await node.stop()
+
+
+async def _run(node: ServerNode) -> None:
+    """Start the node and keep it; ends when it can no longer take part, or by being cancelled."""
+    await node.start()
+    async with start_http(node) as http_port:
+        ports = {"port": node.listener.port, "http": http_port}
+        report_ports("server", ports, node.config.ports_file)
+        await node.failed()
 
 
 SERVICE = Service(

@@ -158,6 +158,7 @@ class Partition:
         """The partition is no longer this server's: feeds end, appends stay unresolved."""
         self.store.close()
         self._batches.close()
+        self._out += self._reads.close()
         self._ranges.close()
         for peer in self.feeds.peers:
             self.feeds.close(peer)
@@ -241,6 +242,7 @@ class Partition:
     def lost(self, peer: Peer) -> None:
         """A client's connection is gone."""
         self._clients.lost(peer)
+        self._reads.lost(peer)
         self._ranges.lost(peer)
         self.feeds.close(peer)
         self._queue.forget(peer)

@@ -23,6 +23,10 @@ _MAX_READ_AHEAD = 256
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 
+_ASKED_AT_ONCE = 16
+"""Of one connection's questions for one transaction so many are kept, the last ones: it asks again
+and again while nobody can answer."""
+
 _ANSWER_TAIL = struct.Struct(">q?")
 _HEADER_BYTES = 4
 
@@ -60,6 +64,9 @@ class Reads:
             return [_answer(peer, request.req_id, wanted, tail)]
         self.data_cache_misses += 1
         askers = self._askers.setdefault(wanted, [])
+        mine = [asker for asker in askers if asker[0] is peer]
+        if len(mine) >= _ASKED_AT_ONCE:
+            askers.remove(mine[0])
         askers.append((peer, request.req_id))
         if len(askers) == 1 and not self._under_way(wanted):
             ahead = 1
@@ -90,6 +97,24 @@ class Reads:
                 error = f"{_STORE_ERROR}: {fetched.error}"
                 out.append(_failure(peer, req_id, missing, error))
         return out
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone: nobody waits for its answers."""
+        for wanted, askers in list(self._askers.items()):
+            left = [asker for asker in askers if asker[0] is not peer]
+            if left:
+                self._askers[wanted] = left
+            else:
+                del self._askers[wanted]
+
+    def close(self) -> list[Send]:
+        """The partition is no longer here: say so to everybody who waits."""
+        asked, self._askers = self._askers, {}
+        return [
+            _failure(peer, req_id, wanted, "partition not ready")
+            for wanted, askers in asked.items()
+            for peer, req_id in askers
+        ]
 
     def _from_recent(self, wanted: int) -> bytes | None:
         batch = self._recent.batch_with(wanted)
