@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from tests.sim.batch_checks import BatchChecks
+from tests.sim.operation import Lock, Op
 from tests.sim.promises import Promise, Violation
+from tests.sim.range_checks import RangeChecks
 from tests.sim.replica import Replica
 from waltz.client.codec import FeedRecord
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
 from waltz_storage.errors import PartitionDamaged
 
-Lock = int
-
 _READ_AT_ONCE = 30
 """How many committed transactions gather before a replica is read."""
-
-
-class Op:
-    """One append that a client tried: never the same bytes twice."""
-
-    def __init__(self, data: bytes, write: tuple[Lock, ...], read: tuple[Lock, ...]) -> None:
-        self.data = data
-        self.write = write
-        self.read = read
-        self.append: tuple[Lock, ...] = ()
-        self.mark: int | None = None
-        self.committed_as: int | None = None
-        self.denied = False
-
-    @property
-    def name(self) -> str:
-        """The part of the data that tells appends apart."""
-        return self.data.rstrip(b"\0").decode()
 
 
 class Checker:
     """Collects what everybody saw of one partition's log."""
 
-    def __init__(self, replicas: Mapping[str, Replica], *, reads_replicas: bool) -> None:
+    def __init__(
+        self,
+        replicas: Mapping[str, Replica],
+        counters: Counter[str],
+        generation: Callable[[], int],
+        lock_table_size: int,
+        *,
+        reads_replicas: bool,
+    ) -> None:
         """With ``reads_replicas``, what a quorum holds is read from its disks at each commit."""
+        self.batches = BatchChecks(
+            lock_table_size, lambda: (generation(), len(self._opened)), counters
+        )
+        self.ranges = RangeChecks(self)
         self.log: dict[int, tuple[int, int, int]] = {}
         self.read: dict[int, bytes] = {}
         self.ops: dict[bytes, Op] = {}
@@ -93,6 +89,7 @@ class Checker:
     def client_locked_out(self, op: Op, taken_by: int, mark: int) -> None:
         """A client that has seen the log up to ``mark`` was refused a lock."""
         self.client_denied(op)
+        op.refused_by = taken_by
         assert op.mark is not None
         if taken_by <= op.mark:
             raise Violation(
@@ -170,7 +167,13 @@ class Checker:
             if records[transaction_id].data != data:
                 raise Violation(Promise.SAME, f"{transaction_id} was read with other data")
         self._check_ops(records)
-        self._check_locks(records)
+        ops = [self.ops[record.data] for record in records]
+        _check_locks(ops)
+        opened_at = frozenset(self._opened.values())
+        self.batches.at_rest(ops, opened_at)
+        for op in self.ops.values():
+            if op.refused_by is not None:
+                self.batches.check_refusal(op, ops, opened_at)
 
     def _read_replica(self, name: str, mark: int) -> None:
         """Compare what a replica holds up to ``mark`` and was not read yet with the others."""
@@ -215,17 +218,24 @@ class Checker:
             if op.denied and place is not None:
                 raise Violation(Promise.ONCE, f"{op.name} was denied, yet it is {place}")
 
-    def _check_locks(self, records: list[Record]) -> None:
-        taken: dict[Lock, int] = {}
-        for record in records:
-            op = self.ops[record.data]
-            assert op.mark is not None
-            for lock in op.write + op.read:
-                if taken.get(lock, -1) > op.mark:
-                    raise Violation(
-                        Promise.LOCKS,
-                        f"{record.transaction_id} ({op.name}) knew {op.mark}, but lock {lock} was "
-                        f"taken by {taken[lock]}",
-                    )
-            for lock in op.write + op.append:
-                taken[lock] = record.transaction_id
+
+def _check_locks(log: Sequence[Op]) -> None:
+    """Nobody may be in the log under a lock that another took after what he knew."""
+    taken: dict[Lock, list[int]] = {}
+    for place, op in enumerate(log):
+        assert op.mark is not None
+        for lock in op.write + op.read:
+            # What its own batch took counts for nothing.
+            others = (
+                by
+                for by in reversed(taken.get(lock, ()))
+                if op.batch is None or log[by].batch is not op.batch
+            )
+            latest = next(others, -1)
+            if latest > op.mark:
+                raise Violation(
+                    Promise.LOCKS,
+                    f"{place} ({op.name}) knew {op.mark}, but lock {lock} was taken by {latest}",
+                )
+        for lock in op.write + op.append:
+            taken.setdefault(lock, []).append(place)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
+from tests.sim.appending_client import Appender
 from tests.sim.checker import Checker
-from tests.sim.client_node import Appender, Reader
 from tests.sim.clock import Clock
 from tests.sim.metadata import Metadata
 from tests.sim.network import Network
 from tests.sim.promises import Promise, Violation
+from tests.sim.range_client import RANGES_SINCE, RangeReader
+from tests.sim.reading_client import Reader
 from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
@@ -41,8 +43,14 @@ class PartitionLife:
         self.partition = partition
         self.replicas = {name: s.replicas[partition] for name, s in storages.items()}
         self.metadata = Metadata(partition, clock, _stream(random), story)
-        self.checker = Checker(self.replicas, reads_replicas=reads_replicas)
         self.shape = settings(random)
+        self.checker = Checker(
+            self.replicas,
+            story.counters,
+            lambda: self.metadata.generation,
+            self.shape.lock_table_size,
+            reads_replicas=reads_replicas,
+        )
         world = (clock, _stream(random), network, self.metadata, self.checker)
         first = 10 * partition
         self.servers = {
@@ -57,6 +65,7 @@ class PartitionLife:
             for i in range(1, APPENDERS + 1)
         ]
         self.reader = Reader(first + 9, partition, _stream(random), surroundings)
+        self.range_reader = RangeReader(first + 8, partition, _stream(random), surroundings)
 
     def stop(self) -> None:
         """Begin no further append."""
@@ -67,13 +76,20 @@ class PartitionLife:
         """Whether nothing is left to be done."""
         if any(appender.open for appender in self.appenders):
             return False
-        core = self.servers[self.metadata.owner].core
+        if any(appender.unanswered for appender in self.appenders):
+            return False
+        owner = self.servers[self.metadata.owner]
+        if owner.open_reads.due:
+            return False
+        core = owner.core
         if core is None or core.high_water_mark is None:
             return False
         if core.store.active_replicas != frozenset(self.metadata.replicas):
             return False
         mark = core.high_water_mark
         if self.reader.position != mark:
+            return False
+        if owner.version >= RANGES_SINCE and self.range_reader.position != mark:
             return False
         logs = [self.replicas[name].log for name in self.metadata.replicas]
         return all(log is not None and log.max_id == mark for log in logs)
@@ -103,7 +119,7 @@ class PartitionLife:
                     f"{store.session_id} with {active}"
                 )
         parts += (f"{a.name} {a.open} open, {a.core.mount.phase.value}" for a in self.appenders)
-        parts.append(f"{self.reader.name} at {self.reader.position}")
+        parts += (f"{r.name} at {r.position}" for r in (self.reader, self.range_reader))
         return "; ".join(parts)
 
     def _log(self, name: str) -> PartitionLog:

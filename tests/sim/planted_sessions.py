@@ -155,7 +155,7 @@ SESSION_BUGS = (
     Planted(
         "a peer that is gone is waited for",
         Package.SERVER,
-        "self._copy_lost(request)\nreturn True\n",
+        "self._copy_lost(storage, request)\nreturn True\n",
         "return True\n",
         "A replica that copies from a peer stands still when that one is lost.",
     ),

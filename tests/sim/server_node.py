@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -11,12 +10,22 @@ from tests.sim.checker import Checker
 from tests.sim.clock import Clock
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel, Network
+from tests.sim.range_checks import OpenReads
+from tests.sim.server_links import ClientEnd, StorageLink
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
-from waltz.protocol import FrameDecoder
+from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import client_server as cs
-from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.append_codec import APPEND_TYPE, decode_append
+from waltz.protocol import storage as st
+from waltz.protocol.frames import HEAD_BYTES
+from waltz_server.append_batches import AppendBatch, absent
+from waltz_server.append_codec import (
+    APPEND_BATCH_SINCE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+    decode_append,
+    decode_batch,
+)
 from waltz_server.data_cache import DataCache
 from waltz_server.effects import (
     Again,
@@ -33,82 +42,11 @@ from waltz_server.effects import (
 )
 from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.partition import Partition, PartitionSettings
-from waltz_server.store import StorePartition
+from waltz_server.range_reads import NOT_HERE, refusal
 
-DIAL_SECONDS = 0.05
-
-
-class _StorageLink:
-    """A server's connection to one storage."""
-
-    def __init__(self, server: ServerNode, storage: StorageNode, life: int) -> None:
-        self.storage = storage
-        self._server = server
-        self._life = life
-        self._channel: Channel | None = None
-        self._pending: dict[int, Any] = {}
-        self._next_seq = 0
-        self._closed = False
-        self._dial()
-
-    def ask(self, request: Any) -> None:
-        if self._channel is None:
-            self._server.later(self._life, "answered", self.storage.name, request, None, 0.0)
-            return
-        seq = self._next_seq
-        self._next_seq += 1
-        self._pending[seq] = request
-        self._channel.send(self, replace(request, seq_num=seq))
-
-    def close(self) -> None:
-        self._closed = True
-        if self._channel is not None:
-            self._channel.drop(self)
-            self._channel = None
-
-    def received(self, channel: Channel, message: Any) -> None:
-        request = self._pending.pop(message.seq_num)
-        self._server.input(self._life, "answered", self.storage.name, request, message, 1.0)
-
-    def lost(self, channel: Channel) -> None:
-        self._channel = None
-        pending, self._pending = self._pending, {}
-        for request in pending.values():
-            self._server.input(self._life, "answered", self.storage.name, request, None, 0.0)
-        self._server.input(self._life, "storage_down", self.storage.name)
-        self._server.clock.after(DIAL_SECONDS, self._dial)
-
-    def _dial(self) -> None:
-        if self._closed or self._life != self._server.life:
-            return
-        if self.storage.up:
-            ends = (self, self.storage)
-            nodes = (self._server.name, self.storage.name)
-            self._channel = self._server.network.connect(ends, nodes)
-        if self._channel is None:
-            self._server.clock.after(DIAL_SECONDS, self._dial)
-        else:
-            self._server.later(self._life, "storage_up", self.storage.name)
-
-
-class _ClientEnd:
-    """A server's end of a client's connection."""
-
-    def __init__(self, server: ServerNode, life: int) -> None:
-        self.peer = Peer(4)
-        self.channel: Channel | None = None
-        self._server = server
-        self._life = life
-        self._decoder = FrameDecoder(CLIENT_SERVER)
-        self._decoder.version = 4
-
-    def received(self, channel: Channel, message: bytes) -> None:
-        if self._life == self._server.life:
-            self._server.serve(self, self._decoder.feed(message))
-
-    def lost(self, channel: Channel) -> None:
-        if self._life == self._server.life:
-            self._server.forget(self)
+_ALWAYS_ANSWERED_SINCE = 5
+_RANGE_ANSWERS = (24, 26)
+"""Types of the answers to reads of ranges."""
 
 
 class ServerNode:
@@ -126,19 +64,25 @@ class ServerNode:
         self.name = name
         self._partition = partition
         self.up = False
+        self.version = 5
+        """The newest version of the protocol with clients that its program knows."""
         self.life = 0
+        """Grows when the process ends, and when it loses the partition."""
         self.starts = 0
         self.clock, self._random, self.network, self._metadata, self._checker = world
         self._storages = storages
         self._story = story
         self._settings = settings
         self._core: Partition | None = None
-        self._links: dict[str, _StorageLink] = {}
-        self._clients: dict[Peer, _ClientEnd] = {}
+        self._links: dict[str, StorageLink] = {}
+        self._clients: dict[Peer, ClientEnd] = {}
         self._turning = False
         self._mark = -1
         self._session_id = -1
         self._session_replicas: tuple[str, ...] = ()
+        self._confirmed: int | None = None
+        """The last generation in which a session has opened."""
+        self.open_reads = OpenReads(name, self.clock, story.counters, self._known_mark)
         self._metadata.watch_owner(name, self._owner_changed)
         self._metadata.watch_replicas(self._replicas_changed)
 
@@ -153,7 +97,8 @@ class ServerNode:
             self.up = True
             self.life += 1
             self.starts += 1
-            self._story.tell(self.name, "started")
+            self.version = self._random.choice((4, 5, 5, 5))
+            self._story.tell(self.name, f"started, with version {self.version}")
 
     def crash(self) -> None:
         """End at once."""
@@ -164,37 +109,40 @@ class ServerNode:
             self._core = None
             self._links.clear()
             self._clients.clear()
+            self.open_reads.clear()
             self.network.cut_node(self.name)
 
-    def accept(self, client: Any) -> Channel | None:
-        """Let a client connect; None if it cannot."""
+    def accept(self, client: Any, newest: int) -> Channel | None:
+        """Let a client connect that speaks versions up to ``newest``; None if it cannot."""
         if not self.up:
             return None
-        end = _ClientEnd(self, self.life)
+        end = ClientEnd(self, min(newest, self.version))
         end.channel = self.network.connect((client, end), (client.name, self.name))
         if end.channel is not None:
             self._clients[end.peer] = end
         return end.channel
 
-    def serve(self, end: _ClientEnd, bodies: list[bytes]) -> None:
+    def serve(self, end: ClientEnd, bodies: list[bytes]) -> None:
         """Do what a client's chunk says."""
-        core = self._core
+        version = end.peer.version
         appends: list[Append] = []
         for body in bodies:
             if body[0] == APPEND_TYPE:
-                appends.append(decode_append(body, 4)[1])
+                appends.append(decode_append(body, version)[1])
                 continue
-            if core is not None and appends:
-                core.append(end.peer, appends)
-                appends = []
-            self._dispatch(core, end, cs.decode(body, 4))
-        if core is not None and appends:
-            core.append(end.peer, appends)
+            self._append(end, appends)
+            appends = []
+            if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+                self._append_batch(end, body)
+            else:
+                self._dispatch(end, cs.decode(body, version))
+        self._append(end, appends)
         self._settle()
 
-    def forget(self, end: _ClientEnd) -> None:
+    def forget(self, end: ClientEnd) -> None:
         """A client's connection is gone."""
         self._clients.pop(end.peer, None)
+        self.open_reads.lost(end.peer)
         if self._core is not None:
             self._core.lost(end.peer)
             self._settle()
@@ -209,21 +157,59 @@ class ServerNode:
         """Give the partition an input soon."""
         self.clock.after(0.0, self.input, life, what, *arguments)
 
-    def _dispatch(self, core: Partition | None, end: _ClientEnd, message: Any) -> None:
+    def count_read(self, request: st.Request, sent: st.Request) -> None:
+        """Count reads of ranges that go to storages."""
+        if isinstance(request, st.BoundedRecordListRequest):
+            older = "" if sent is request else "n older"
+            self._story.counters[f"server: a range read from a{older} storage"] += 1
+
+    def _append(self, end: ClientEnd, appends: list[Append]) -> None:
+        if self._core is not None and appends:
+            self._core.append(end.peer, appends)
+
+    def _append_batch(self, end: ClientEnd, body: bytes) -> None:
+        req_id, appends = decode_batch(body)
+        if self._core is None:
+            self._reply(end, absent(end.peer, req_id, len(appends)).frames)
+        else:
+            self._core.append_batch(AppendBatch(end.peer, req_id, appends))
+
+    def _dispatch(self, end: ClientEnd, message: Any) -> None:
+        if isinstance(message, cs.RecordsRequest | cs.HeadersRequest):
+            self.open_reads.asked(end.peer, message)
+        if self._core is None:
+            self._answer_without_partition(end, message)
+            return
         match message:
-            case cs.MountRequest() if core is None:
-                answer = cs.MountResponse(message.req_id, cs.MountState.NOT_READY)
-                self._reply(end, cs.encode(answer, 4))
-            case cs.MountRequest() if core is not None:
-                core.mount(end.peer, message)
-            case cs.FeedRequest() if core is not None:
-                core.feed(end.peer, message)
-            case cs.FlushRequest() if core is not None:
-                core.flush(end.peer, message)
-            case cs.HighWaterMarkRequest() if core is not None:
-                core.read_mark(end.peer, message)
-            case cs.TransactionDataRequest() if core is not None:
-                core.read_data(end.peer, message)
+            case cs.MountRequest():
+                self._core.mount(end.peer, message)
+            case cs.FeedRequest():
+                self._core.feed(end.peer, message)
+            case cs.FlushRequest():
+                self._core.flush(end.peer, message)
+            case cs.HighWaterMarkRequest():
+                self._core.read_mark(end.peer, message)
+            case cs.TransactionDataRequest():
+                self._core.read_data(end.peer, message)
+            case cs.RecordsRequest() | cs.HeadersRequest():
+                self._core.read_range(end.peer, message)
+
+    def _answer_without_partition(self, end: ClientEnd, message: Any) -> None:
+        version = end.peer.version
+        answer: Any
+        match message:
+            case cs.RecordsRequest() | cs.HeadersRequest():
+                self._answer_client(end, refusal(end.peer, message, NOT_HERE, UNRESOLVED).frames)
+                return
+            case cs.MountRequest(req_id):
+                answer = cs.MountResponse(req_id, cs.MountState.NOT_READY)
+            case cs.TransactionDataRequest(req_id, transaction_id):
+                answer = cs.TransactionDataResponse(req_id, transaction_id, None, error="not here")
+            case cs.HighWaterMarkRequest(req_id) if version >= _ALWAYS_ANSWERED_SINCE:
+                answer = cs.HighWaterMarkResponse(req_id, UNRESOLVED)
+            case _:
+                return
+        self._reply(end, cs.encode(answer, version))
 
     def _owner_changed(self, owner: str, generation: int) -> None:
         if not self.up:
@@ -249,29 +235,33 @@ class ServerNode:
         self._story.tell(self.name, f"hears that {self._metadata.owner} owns the partition")
         self._core.close()
         self._settle()
+        self.open_reads.ended()
         self._core = None
+        self._confirmed = None
         self.life += 1
-        for end in list(self._clients.values()):
-            assert end.channel is not None
-            end.channel.cut()
-        self._clients.clear()
+        if self._random.random() < 0.5:
+            for end in list(self._clients.values()):
+                assert end.channel is not None
+                end.channel.cut()
 
     def _settle(self) -> None:
         core = self._core
         if core is None:
             return
-        self._check_mark(core.store)
+        self._check_mark(core)
         while core is not None and (effects := core.drain_effects()):
             for effect in effects:
                 self._perform(core, effect)
 
-    def _check_mark(self, store: StorePartition) -> None:
+    def _check_mark(self, core: Partition) -> None:
+        store = core.store
         mark = store.high_water_mark
         if mark is None:
             return
         if store.is_open and store.session_id != self._session_id:
             self._session_id = store.session_id
             self._session_replicas = store.replicas
+            self._confirmed = core.generation
             self._checker.session_opened(self.name, self._session_id, mark)
         if mark > self._mark:
             self._mark = mark
@@ -285,7 +275,7 @@ class ServerNode:
             case Send(peer, frames):
                 end = self._clients.get(peer)
                 if end is not None:
-                    self._reply(end, frames)
+                    self._answer_client(end, frames)
             case Drop(peer, reason):
                 self._story.tell(self.name, f"drops a client: {reason}")
                 end = self._clients.get(peer)
@@ -309,7 +299,7 @@ class ServerNode:
                 for name in sorted(self._links.keys() - storages):
                     self._links.pop(name).close()
                 for name in sorted(storages - self._links.keys()):
-                    self._links[name] = _StorageLink(self, self._storages[name], life)
+                    self._links[name] = StorageLink(self, self._storages[name], life)
             case Wake(seconds, purpose):
                 self.clock.after(seconds, self.input, life, "woken", purpose)
             case ReadMetadata():
@@ -333,7 +323,19 @@ class ServerNode:
         self._turning = False
         self.input(life, "turn")
 
-    def _reply(self, end: _ClientEnd, frames: bytes) -> None:
+    def _known_mark(self) -> int | None:
+        return self._core.high_water_mark if self._core is not None else None
+
+    def _answer_client(self, end: ClientEnd, frames: bytes) -> None:
+        if frames[HEAD_BYTES] in _RANGE_ANSWERS:
+            answer = cs.decode(frames[HEAD_BYTES:], end.peer.version)
+            assert isinstance(answer, cs.RecordsResponse | cs.HeadersResponse)
+            core = self._core
+            confirmed = core is not None and core.generation == self._confirmed
+            self.open_reads.answered(end.peer, answer, confirmed=confirmed)
+        self._reply(end, frames)
+
+    def _reply(self, end: ClientEnd, frames: bytes) -> None:
         assert end.channel is not None
         end.channel.send(end, frames)
 
@@ -345,6 +347,7 @@ def settings(random: Random) -> PartitionSettings:
         min_fetch=random.choice((3, 20, 100)),
         realtime_threshold=200,
         feed_cache_bytes=random.choice((1, 40_000)),
+        recent_bytes=random.choice((1, 4_000, 1 << 20)),
         replication=ReplicationLimits(
             batch_records=random.choice((3, 10, 100)),
             batches_in_flight=random.choice((1, 2, 4)),

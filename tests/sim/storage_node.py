@@ -26,6 +26,7 @@ WAKE_SECONDS = 0.0001
 """How long the engine's thread sleeps on: what arrives meanwhile is done together."""
 
 RESTART_SECONDS = 0.2
+BOUNDED_LISTS_SINCE = 1
 CRASHES_AGAIN = 0.1
 """Share of the starts in which power is lost once more."""
 
@@ -50,6 +51,8 @@ class StorageNode:
         self.name = name
         self.disk = FaultDisk()
         self.up = False
+        self.version = 1
+        """The newest version of the protocol with servers that its program knows."""
         self.replicas = tuple(Replica(name, p, lambda: self._directory) for p in range(partitions))
         self._clock = clock
         self._random = random
@@ -79,6 +82,7 @@ class StorageNode:
         if not self._healed and self._random.random() < CRASHES_AGAIN:
             self.lose_power_soon()
         self.up = True
+        self.version = self._random.choice((0, 1))
         self._life += 1
         self._guarded(self._life, self._open)
 
@@ -179,8 +183,11 @@ class StorageNode:
         """A request has arrived."""
         if self.up:
             self._story.detail(self.name, "gets {}", message)
+            self._check_version(message)
             self.replicas[message.partition].asked(message)
-            self._news.append(arrival(message, lambda a: self._answer(channel, message, a)))
+            self._news.append(
+                arrival(message, lambda a: self._answer(channel, message, a), self.version)
+            )
             if not self._waking:
                 self._waking = True
                 delay = self._random.random() * WAKE_SECONDS
@@ -198,6 +205,11 @@ class StorageNode:
         elif isinstance(request, st.TruncateRequest):
             self.replicas[request.partition].cut(answer.transaction_id)
         channel.send(self, answer)
+
+    def _check_version(self, request: st.Request) -> None:
+        newer = isinstance(request, st.BoundedRecordListRequest | st.CommittedRecordListRequest)
+        if newer and self.version < BOUNDED_LISTS_SINCE:
+            raise Violation(Promise.SOUND, f"{self.name} is too old for {request}")
 
     def _check_refusal(self, channel: Channel, request: Any, why: str) -> None:
         """Refuse what a server that knows its place would not ask."""

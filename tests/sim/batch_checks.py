@@ -1,0 +1,135 @@
+"""What must hold for batches of appends, and for appends that are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tests.sim.operation import Batch, Op
+from tests.sim.promises import Promise, Violation
+from waltz.protocol.batches import Fate, Outcome
+from waltz_server.lock_table import LockTable
+
+
+class BatchChecks:
+    """Compares what a server says of batches with the log.
+
+    ``faults`` tells the partition's present generation and how many store sessions have opened:
+    one of them grows when something breaks.
+    """
+
+    def __init__(
+        self,
+        lock_table_size: int,
+        faults: Callable[[], tuple[int, int]],
+        counters: Counter[str],
+    ) -> None:
+        self._slots = LockTable(lock_table_size, -1).slots
+        self._faults = faults
+        self._counters = counters
+        self._sent: list[Batch] = []
+
+    def sent(self, batch: Batch, generation: int) -> None:
+        """A client sends a batch."""
+        batch.generation = generation
+        batch.sessions_before = self._faults()[1]
+        self._sent.append(batch)
+
+    def told(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """A server says what became of a batch."""
+        if len(outcomes) != len(batch.ops):
+            raise Violation(
+                Promise.BATCH,
+                f"{batch.name} of {len(batch.ops)} is answered by {len(outcomes)} outcomes",
+            )
+        batch.outcomes = tuple(outcomes)
+        for op, outcome in zip(batch.ops, outcomes, strict=True):
+            if outcome.fate is Fate.REFUSED:
+                op.refused_by = outcome.transaction_id
+        fates = [each.fate for each in outcomes]
+        for fate in set(fates):
+            self._counters[f"client: batch with an append {fate.name.lower()}"] += 1
+        granted = [each for each in outcomes if each.fate is not Fate.REFUSED]
+        committed = [each.transaction_id for each in granted if each.fate is Fate.COMMITTED]
+        if committed and len(committed) < len(granted):
+            self._counters["client: batch cut to a prefix"] += 1
+        if committed and Fate.REFUSED in fates:
+            self._counters["client: batch committed but for what was refused"] += 1
+        ids = [each.transaction_id for each in granted[: len(committed)]]
+        if ids != committed or ids != list(range(ids[0], ids[0] + len(ids)) if ids else ()):
+            raise Violation(
+                Promise.BATCH,
+                f"of what was granted in {batch.name}, no prefix is in the log: {_brief(outcomes)}",
+            )
+        generation, sessions = self._faults()
+        if (
+            {Fate.ABSENT, Fate.UNKNOWN} & set(fates)
+            and generation == batch.generation
+            and sessions == batch.sessions_before
+        ):
+            raise Violation(
+                Promise.BATCH, f"{batch.name} was cut, and nothing broke: {_brief(outcomes)}"
+            )
+
+    def at_rest(self, log: Sequence[Op], opened_at: frozenset[int]) -> None:
+        """The log is made of ``log``; store sessions have opened at the marks ``opened_at``."""
+        places = {op: place for place, op in enumerate(log)}
+        for batch in self._sent:
+            for op, outcome in zip(batch.ops, batch.outcomes, strict=False):
+                _check_outcome(op, outcome, places.get(op))
+            present = [(places[op], op) for op in batch.ops if op in places]
+            if not present:
+                continue
+            first, last = present[0][0], present[-1]
+            if [place for place, _ in present] != list(range(first, first + len(present))):
+                raise Violation(
+                    Promise.BATCH,
+                    f"{batch.name} is in the log as {[place for place, _ in present]}",
+                )
+            for op in batch.ops[: batch.ops.index(last[1])]:
+                if op not in places and not self._may_be_refused(op, log[:first], opened_at):
+                    raise Violation(
+                        Promise.BATCH, f"{op.name} was left out of {batch.name} for no lock"
+                    )
+
+    def check_refusal(self, op: Op, log: Sequence[Op], opened_at: frozenset[int]) -> None:
+        """Raise Violation unless the transaction that ``op`` was refused for has taken its lock.
+
+        A session that opens after another owner's takes every lock for taken at its mark.
+        """
+        by = op.refused_by
+        assert by is not None
+        if op.batch is not None and log[by].batch is op.batch:
+            raise Violation(
+                Promise.LOCKS, f"{op.name} was refused because of {by}, of its own batch"
+            )
+        if by not in opened_at and not self._meet(op, log[by]):
+            raise Violation(
+                Promise.LOCKS, f"{op.name} was refused because of {by}, which took no lock of it"
+            )
+
+    def _may_be_refused(self, op: Op, before: Sequence[Op], opened_at: frozenset[int]) -> bool:
+        assert op.mark is not None
+        return bool(op.write or op.read) and (
+            any(mark > op.mark for mark in opened_at)
+            or any(self._meet(op, each) for each in before[op.mark + 1 :])
+        )
+
+    def _meet(self, refused: Op, other: Op) -> bool:
+        """Whether ``other`` takes a lock that the other checks, or one that looks like it."""
+        checked = {slot for slots in self._slots(refused.write + refused.read) for slot in slots}
+        taken = {slot for slots in self._slots(other.write + other.append) for slot in slots}
+        return not checked.isdisjoint(taken)
+
+
+def _check_outcome(op: Op, outcome: Outcome, place: int | None) -> None:
+    expected = {Fate.COMMITTED: outcome.transaction_id, Fate.UNKNOWN: place}.get(outcome.fate)
+    if place != expected:
+        raise Violation(
+            Promise.BATCH,
+            f"{op.name} is said to be {outcome.fate.name} {outcome.transaction_id}, but is {place}",
+        )
+
+
+def _brief(outcomes: Sequence[Outcome]) -> str:
+    return ", ".join(f"{each.fate.name} {each.transaction_id}" for each in outcomes)

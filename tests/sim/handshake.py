@@ -1,0 +1,15 @@
+"""What a handshake leaves behind. In the simulation it takes no time and has happened already."""
+
+from __future__ import annotations
+
+from waltz.protocol import FrameDecoder
+from waltz.protocol.frames import CLIENT_SERVER
+
+
+def decoder_of(version: int) -> FrameDecoder:
+    """Return the decoder of a connection that has agreed on ``version``."""
+    only = CLIENT_SERVER.limited_to(version)
+    decoder = FrameDecoder(only)
+    decoder.feed(only.hello(dialer=True))
+    assert decoder.version == version
+    return decoder

@@ -1,0 +1,174 @@
+"""What must hold for answers to reads of ranges: as clients see them, and as servers give them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.sim.clock import Clock
+from tests.sim.promises import Promise, Violation
+from waltz.client.codec import FeedRecord
+from waltz.protocol import Record, RecordHeader
+from waltz.protocol.client_server import (
+    HeadersRequest,
+    HeadersResponse,
+    RecordsRequest,
+    RecordsResponse,
+)
+from waltz_server.effects import Peer
+
+SLACK_SECONDS = 0.3
+"""How much longer than it asked for a read may wait, with a little for the server's ticks."""
+
+RangeRequest = RecordsRequest | HeadersRequest
+RangeResponse = RecordsResponse | HeadersResponse
+
+
+class Log(Protocol):
+    """What is known of a partition's log."""
+
+    mark: int
+
+    def fed(self, who: str, records: list[FeedRecord]) -> None:
+        """``who`` sees these transactions."""
+
+    def data_read(self, who: str, transaction_id: int, data: bytes) -> None:
+        """``who`` has read a transaction's data."""
+
+
+class RangeChecks:
+    """Compares what a client is told with the log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def told(self, who: str, request: RangeRequest, position: int, response: RangeResponse) -> None:
+        """``who``, which had read up to ``position`` when it asked, is answered."""
+        if response.error is not None:
+            return
+        first_id, mark = request.first_id, response.high_water_mark
+        items = _items(response)
+        ids = [item.transaction_id for item in items]
+        if ids != list(range(first_id, first_id + len(ids))):
+            raise Violation(Promise.RANGE, f"{who} asks for {first_id} and gets {_brief(ids)}")
+        if (ids and ids[-1] > mark) or mark > self._log.mark:
+            raise Violation(
+                Promise.RANGE,
+                f"{who} gets {_brief(ids)} and the mark {mark}; {self._log.mark} is committed",
+            )
+        if not ids and first_id <= mark:
+            raise Violation(Promise.RANGE, f"{who} gets nothing from {first_id} on, up to {mark}")
+        if not ids and mark < position:
+            raise Violation(
+                Promise.RANGE, f"{who} has read {position} and is told that the log ends at {mark}"
+            )
+        _check_bounds(who, request, response)
+        self._log.fed(who, [_as_fed(item) for item in items])
+        for item in items:
+            if isinstance(item, Record):
+                self._log.data_read(who, item.transaction_id, item.data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    request: RangeRequest
+    awaited: bool
+    """Whether it asked for what was still to come."""
+
+
+class OpenReads:
+    """The reads of ranges that one server owes an answer to."""
+
+    def __init__(
+        self, name: str, clock: Clock, counters: Counter[str], mark: Callable[[], int | None]
+    ) -> None:
+        """``mark`` tells the server's, None while it has none."""
+        self._name = name
+        self._mark = mark
+        self._clock = clock
+        self._counters = counters
+        self._open: dict[tuple[Peer, int], _Open] = {}
+
+    @property
+    def due(self) -> bool:
+        """Whether there is one that asks for what is there."""
+        mark = self._mark()
+        return any(mark is None or each.request.first_id <= mark for each in self._open.values())
+
+    def asked(self, peer: Peer, request: RangeRequest) -> None:
+        """A request has arrived."""
+        mark = self._mark()
+        key = (peer, request.req_id.seq)
+        wait_ms = request.wait_ms if isinstance(request, RecordsRequest) else 0
+        awaited = mark is not None and request.first_id > mark and wait_ms > 0
+        self._open[key] = opened = _Open(request, awaited)
+        if awaited:
+            self._clock.after(wait_ms / 1000 + SLACK_SECONDS, self._check_time, key, opened)
+
+    def answered(self, peer: Peer, response: RangeResponse, *, confirmed: bool) -> None:
+        """An answer is sent; ``confirmed``: a session has opened in the server's generation."""
+        opened = self._open.pop((peer, response.req_id.seq), None)
+        if opened is None:
+            raise Violation(Promise.RANGE, f"{self._name} answers what nobody asked")
+        empty = not _items(response)
+        if empty and response.error is None and not confirmed:
+            raise Violation(
+                Promise.RANGE,
+                f"{self._name} says that the log ends at {response.high_water_mark}, and has no "
+                "session of this generation",
+            )
+        if opened.awaited:
+            end = "refused" if response.error is not None else "in vain" if empty else "answered"
+            self._counters[f"server: a read waited and was {end}"] += 1
+
+    def lost(self, peer: Peer) -> None:
+        """A connection is gone."""
+        self._open = {key: each for key, each in self._open.items() if key[0] is not peer}
+
+    def ended(self) -> None:
+        """The partition leaves this server: everybody must have been told."""
+        if self._open:
+            raise Violation(
+                Promise.RANGE,
+                f"{self._name} gives the partition up and leaves {len(self._open)} reads open",
+            )
+
+    def clear(self) -> None:
+        """The process has ended."""
+        self._open.clear()
+
+    def _check_time(self, key: tuple[Peer, int], opened: _Open) -> None:
+        first_id, mark = opened.request.first_id, self._mark()
+        if self._open.get(key) is opened and mark is not None and first_id > mark:
+            raise Violation(
+                Promise.RANGE, f"{self._name} lets a read of {first_id} wait for too long"
+            )
+
+
+def _items(response: RangeResponse) -> list[Record] | list[RecordHeader]:
+    if isinstance(response, RecordsResponse):
+        return list(response.records)
+    return list(response.headers)
+
+
+def _check_bounds(who: str, request: RangeRequest, response: RangeResponse) -> None:
+    if isinstance(request, RecordsRequest) and isinstance(response, RecordsResponse):
+        count, size = response.records.count, len(response.records.wire)
+        kept = count <= 1 or (count <= request.max_records and size <= request.max_bytes)
+    elif isinstance(request, HeadersRequest) and isinstance(response, HeadersResponse):
+        count, kept = len(response.headers), len(response.headers) <= request.max_headers
+    else:
+        raise Violation(Promise.RANGE, f"{who} is answered by a {type(response).__name__}")
+    if not kept:
+        raise Violation(Promise.RANGE, f"{who} gets {count} of {request}")
+
+
+def _as_fed(item: Record | RecordHeader) -> FeedRecord:
+    r = item.req_id
+    return (r.client_id, r.generation, r.partition, r.seq, item.transaction_id, item.header)
+
+
+def _brief(ids: list[int]) -> str:
+    return f"{ids[0]}..{ids[-1]} ({len(ids)})" if ids else "nothing"

@@ -1,0 +1,116 @@
+"""A client in the simulation that reads the log in ranges: the real core of questions."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.sim.connected import Connected, Surroundings
+from tests.sim.promises import Promise, Violation
+from waltz.client.mount import RequestIds
+from waltz.client.questions import Answer, Headers, PartitionQuestions, Records, Verdict
+from waltz.protocol.client_server import (
+    HeadersRequest,
+    HeadersResponse,
+    Message,
+    RecordsRequest,
+    RecordsResponse,
+)
+from waltz_server.range_reads import NOT_HERE, NOT_OPEN
+
+RANGES_SINCE = 5
+NEXT_SECONDS = 0.01
+ELSEWHERE_SECONDS = 0.05
+_UNSUPPORTED_SECONDS = 0.2
+_REASONS = {NOT_HERE: "not here", NOT_OPEN: "not open"}
+_FOLLOWING = "what comes next"
+
+
+class RangeReader(Connected):
+    """Reads the log from its beginning range by range, and some ranges of it again."""
+
+    def __init__(
+        self, client_id: int, partition: int, random: Random, surroundings: Surroundings
+    ) -> None:
+        self._random = random
+        self.position = -1
+        """The last transaction read."""
+        self.questions = PartitionQuestions(RequestIds(client_id, partition))
+        self._asked: dict[int, tuple[RecordsRequest | HeadersRequest, int]] = {}
+        """What was asked on this connection, and the position then."""
+        super().__init__(f"ranges{client_id}", RANGES_SINCE, surroundings)
+        self.clock.after(NEXT_SECONDS, self._follow)
+        self.clock.after(ELSEWHERE_SECONDS, self._look_elsewhere)
+
+    def told(self, message: Message) -> None:
+        assert isinstance(message, RecordsResponse | HeadersResponse)
+        asked = self._asked.pop(message.req_id.seq, None)
+        if asked is None:
+            raise Violation(Promise.RANGE, f"{self.name} gets an answer that it did not ask for")
+        self._checker.ranges.told(self.name, *asked, message)
+        if message.error is not None:
+            why = _REASONS.get(message.error, "no replica could deliver")
+            self._story.counters[f"client: range refused: {why}"] += 1
+        self.questions.received(message)
+
+    def attach(self) -> None:
+        self.questions.attach(self._generation, self._version)
+
+    def detach(self) -> None:
+        self.questions.detach()
+        self._asked.clear()
+
+    def tick(self) -> None:
+        self.questions.tick(self.clock.now)
+
+    def outgoing(self) -> list[Message]:
+        messages, self.questions.outgoing = self.questions.outgoing, []
+        for message in messages:
+            assert isinstance(message, RecordsRequest | HeadersRequest)
+            self._asked[message.req_id.seq] = (message, self.position)
+        return messages
+
+    def settle(self) -> None:
+        answers, self.questions.answers = self.questions.answers, []
+        for answer in answers:
+            self._answered(answer)
+        super().settle()
+
+    def _answered(self, answer: Answer) -> None:
+        following, pause = answer.token is _FOLLOWING, NEXT_SECONDS
+        match answer.verdict:
+            case Verdict.RECORDS:
+                assert answer.records is not None
+                count = answer.records.count
+                self._story.counters["client: records read" if count else "client: no records"] += 1
+                if following:
+                    self.position += count
+            case Verdict.HEADERS:
+                found = "headers read" if answer.headers else "no headers"
+                self._story.counters[f"client: {found}"] += 1
+            case Verdict.UNSUPPORTED:
+                self._story.counters["client: range not supported"] += 1
+                pause = _UNSUPPORTED_SECONDS
+            case _:
+                raise Violation(
+                    Promise.RANGE, f"{self.name} is told {answer.verdict.name} at {self.position}"
+                )
+        if following:
+            self.clock.after(self._random.expovariate(1 / pause), self._follow)
+
+    def _follow(self) -> None:
+        wait_ms = self._random.choice((0, 30, 300, 2000))
+        most_bytes = self._random.choice((1, 500, 5_000, 1 << 20))
+        most = self._random.choice((1, 10, 1000))
+        self.questions.ask(_FOLLOWING, Records(self.position + 1, most, most_bytes, wait_ms))
+        self.settle()
+
+    def _look_elsewhere(self) -> None:
+        if self.position >= 0 and len(self.questions) < 3:
+            first_id = self._random.randint(0, self.position + 1)
+            most = self._random.choice((1, 10, 100))
+            if self._random.random() < 0.5:
+                self.questions.ask("headers", Headers(first_id, most))
+            else:
+                self.questions.ask("records", Records(first_id, most, 5_000))
+            self.settle()
+        self.clock.after(self._random.expovariate(1 / ELSEWHERE_SECONDS), self._look_elsewhere)

@@ -1,0 +1,71 @@
+"""Clients in the simulation that read one by one: the real cores of streaming and of questions."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.sim.connected import Mounted, Surroundings
+from waltz.client.codec import FeedRecord
+from waltz.client.feed import PartitionFeed
+from waltz.client.mount import RequestIds
+from waltz.client.questions import Data, PartitionQuestions
+from waltz.protocol.client_server import Message
+
+QUESTION_SECONDS = 0.02
+
+
+class Reader(Mounted):
+    """Streams the partition from its beginning, and reads the data of some transactions."""
+
+    def __init__(
+        self, client_id: int, partition: int, random: Random, surroundings: Surroundings
+    ) -> None:
+        self._random = random
+        ids = RequestIds(client_id, partition)
+        self.core: PartitionFeed = PartitionFeed(ids, -1)
+        self.questions = PartitionQuestions(ids)
+        super().__init__(f"reader{client_id}", random.choice((4, 5)), surroundings)
+        self.clock.after(QUESTION_SECONDS, self._ask)
+
+    @property
+    def position(self) -> int:
+        """The last transaction seen."""
+        return self.core.position
+
+    def take(self, records: list[FeedRecord]) -> None:
+        position = self.core.position
+        new = self.core.fed(records)
+        self._checker.streamed(self.name, position, new)
+        self._checker.fed(self.name, new)
+
+    def told(self, message: Message) -> None:
+        super().told(message)
+        self.questions.received(message)
+
+    def attach(self) -> None:
+        super().attach()
+        self.questions.attach(self._generation, self._version)
+
+    def detach(self) -> None:
+        super().detach()
+        self.questions.detach()
+
+    def outgoing(self) -> list[Message]:
+        messages, self.questions.outgoing = self.questions.outgoing, []
+        return super().outgoing() + messages
+
+    def settle(self) -> None:
+        answers, self.questions.answers = self.questions.answers, []
+        for answer in answers:
+            assert isinstance(answer.token, int)
+            self._story.counters["client: data read"] += 1
+            self._checker.data_read(self.name, answer.token, answer.data)
+        super().settle()
+
+    def _ask(self) -> None:
+        self.questions.tick(self.clock.now)
+        if self.position >= 0 and len(self.questions) < 3:
+            wanted = self._random.randint(0, self.position)
+            self.questions.ask(wanted, Data(wanted))
+        self.settle()
+        self.clock.after(QUESTION_SECONDS, self._ask)
