@@ -86,7 +86,12 @@ class KazooStore:
             ) from problem
         store = cls(client, asyncio.get_running_loop(), clock, session_timeout_ms / 1000)
         connected = asyncio.Event()
-        forget = store.health.on_change(lambda _: connected.set())
+
+        def changed(connection: Connection) -> None:
+            if connection is Connection.CONNECTED:
+                connected.set()
+
+        forget = store.health.on_change(changed)
         client.add_listener(store._state_from_thread)
         client.start_async()
         try:
