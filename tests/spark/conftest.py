@@ -75,7 +75,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    session = waltz.spark.session("tests", master="local[2]", settings=settings)
+    session = waltz.spark.session("tests", master="local[2,4]", settings=settings)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -107,6 +107,16 @@ def contents(cluster: LocalCluster, until: Mapping[int, int]) -> list[waltz.Tran
         async with connected(cluster) as client:
             after = dict.fromkeys(until, -1)
             return [t async for t in client.stream(after, until=until, data=True)]
+
+    return asyncio.run(work())
+
+
+def end_of(cluster: LocalCluster, partition: int) -> int:
+    """Return the last transaction id of a log."""
+
+    async def work() -> int:
+        async with connected(cluster) as client:
+            return await client.high_water_mark(partition)
 
     return asyncio.run(work())
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from waltz.spark.batch import FilteringReader, WaltzReader
 from waltz.spark.options import ReadOptions, check_streaming, parse_options
 from waltz.spark.payload import Payload, payload_of
+from waltz.spark.rows import columns_of
+from waltz.spark.sink import WaltzStreamWriter, WaltzWriter, refuse_overwriting
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.where import locate
+from waltz.spark.write_options import parse_write_options
 
 
 class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
@@ -34,6 +43,18 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         options, payload = self._parsed(schema)
         check_streaming(options)
         return WaltzStreamReader(locate(options.cluster), options, payload)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what appends a batch. Raises OptionError."""
+        refuse_overwriting(overwrite)
+        columns, options = columns_of(schema), parse_write_options(self.options)
+        return WaltzWriter(locate(options.cluster), options, columns)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return what appends micro-batches. Raises OptionError."""
+        refuse_overwriting(overwrite)
+        columns, options = columns_of(schema), parse_write_options(self.options)
+        return WaltzStreamWriter(locate(options.cluster), options, columns)
 
     def _parsed(self, schema: StructType) -> tuple[ReadOptions, Payload]:
         options = parse_options(self.options)

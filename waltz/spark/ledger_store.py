@@ -1,0 +1,80 @@
+"""The ledgers of writes below the cluster's root: ``spark/<write id>``. ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from urllib.parse import quote
+
+from waltz.metadata.retry import until_answered
+from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, VersionConflict
+from waltz.spark.ledger import Joining, Ledger, WriteIsOver
+
+
+class LedgerStore:
+    """Changes the ledger of one write.
+
+    ``lasting``: the ledger is made when it is first needed, and stays. Otherwise it is there while
+    the write goes on, and who finds none is too late.
+    """
+
+    def __init__(self, store: MetadataStore, root: str, write_id: str, *, lasting: bool) -> None:
+        self._store = store
+        self._parent = f"{root}/spark"
+        self._path = f"{self._parent}/{quote(write_id, safe='')}"
+        self._write_id = write_id
+        self._lasting = lasting
+
+    async def create(self) -> None:
+        """Make an empty ledger."""
+        await self._change(lambda found: found or Ledger(self._write_id, 0), may_create=True)
+
+    async def delete(self) -> None:
+        """The write has ended."""
+
+        async def delete() -> None:
+            with suppress(NodeMissing):
+                await self._store.delete(self._path)
+
+        await until_answered(self._store, delete)
+
+    async def join(self, attempt: Joining, marks: Mapping[int, int]) -> Ledger:
+        """Note an attempt that is about to append; see `Ledger.joined`.
+
+        Raises Superseded, WriteIsOver.
+        """
+
+        def joined(found: Ledger | None) -> Ledger:
+            return (found or Ledger(self._write_id, attempt.epoch)).joined(attempt, marks)
+
+        return await self._change(joined, may_create=self._lasting)
+
+    async def _change(
+        self, change: Callable[[Ledger | None], Ledger], *, may_create: bool
+    ) -> Ledger:
+        """Replace the ledger by what ``change`` makes of it, which must bear being repeated."""
+
+        async def once() -> Ledger:
+            while True:
+                node = await self._store.get(self._path)
+                if node is None and not may_create:
+                    raise WriteIsOver(self._write_id)
+                found = None if node is None else Ledger.decode(node.data or b"")
+                ledger = change(found)
+                if ledger == found:
+                    return ledger
+                try:
+                    if node is None:
+                        await self._create(ledger)
+                    else:
+                        await self._store.set(self._path, ledger.encode(), node.version)
+                except (NodeExists, NodeMissing, VersionConflict):
+                    continue
+                return ledger
+
+        return await until_answered(self._store, once)
+
+    async def _create(self, ledger: Ledger) -> None:
+        with suppress(NodeExists):
+            await self._store.create(self._parent, None)
+        await self._store.create(self._path, ledger.encode())
