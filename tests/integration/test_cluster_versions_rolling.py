@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from tests.counting import Counting
 from tests.replicas import replicas_agree
 from tests.versions import (
@@ -23,6 +25,7 @@ PROCESSES = ("storage/0", "storage/1", "storage/2", "server/0", "server/1")
 """In the order of an upgrade; clients come last, and first on the way back."""
 
 
+@pytest.mark.timeout(300)
 async def test_versions_change_one_process_after_the_other_under_load(tmp_path: Path) -> None:
     programs = older_programs(*PROCESSES)
     shape = Shape(partitions=2, storages=3, servers=2)
