@@ -1,0 +1,154 @@
+"""Data decoded into columns, and what becomes of rows that cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
+from waltz.spark.decoding import to_arrow
+from waltz.spark.option_values import OptionError
+from waltz.spark.options import Mode, parse_options
+from waltz.spark.payload import DataMalformed, Payload, payload_of
+
+AMOUNTS = StructType(
+    [
+        StructField("transaction_id", LongType()),
+        StructField("amount", LongType()),
+        StructField("who", StringType()),
+    ]
+)
+
+
+def batch(*data: bytes) -> Any:
+    records = (
+        Record(number, ReqId(1, 0, 4, number), 0, each, checksum(each))
+        for number, each in enumerate(data, 100)
+    )
+    return to_arrow(RecordBatch.of(records))
+
+
+def payload(schema: StructType | None = None, **options: str) -> Payload:
+    return payload_of(parse_options({"zookeeper": "z:1"} | options), schema)
+
+
+def decoded(made: Payload, *data: bytes) -> list[tuple[Any, ...]]:
+    found = made.decode(batch(*data))
+    found.validate(full=True)
+    return [tuple(row[name] for name in made.schema.names) for row in found.to_pylist()]
+
+
+def ipc(*rows: dict[str, Any]) -> bytes:
+    table = pa.Table.from_pylist(list(rows))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def test_text() -> None:
+    made = payload(decode="utf8")
+    assert [row[-1] for row in decoded(made, "é".encode(), b"", b"\xff")] == ["é", "", None]
+
+
+def test_json() -> None:
+    rows = decoded(
+        payload(AMOUNTS, decode="json"),
+        b'{"amount": 5, "who": "a", "more": [1]}',
+        b'{"who": null}',
+        b'{\n"amount": -3\n}',
+    )
+    assert rows == [(100, 5, "a"), (101, None, None), (102, -3, None)]
+
+
+MALFORMED = [b'{"amount": 1}', b"{", b'{"amount": "many"}', b"", b"[1]", b'{"amount": 2}']
+
+
+@pytest.mark.parametrize(
+    ("mode", "amounts"), [("permissive", [1, None, None, None, None, 2]), ("drop", [1, 2])]
+)
+def test_json_that_is_not(mode: str, amounts: list[int | None]) -> None:
+    rows = decoded(payload(AMOUNTS, decode="json", mode=mode), *MALFORMED)
+    assert [row[1] for row in rows] == amounts
+    assert rows[-1][0] == 105
+
+
+@pytest.mark.parametrize("kind", ["json", "arrow"])
+def test_a_malformed_row_is_named(kind: str) -> None:
+    good = json.dumps({"amount": 1}).encode() if kind == "json" else ipc({"amount": 1, "who": "a"})
+    made = payload(AMOUNTS, decode=kind, mode="fail")
+    with pytest.raises(DataMalformed, match="of transaction 101 of partition 4 is not " + kind):
+        decoded(made, good, b"?", good)
+
+
+def test_all_rows_dropped() -> None:
+    assert decoded(payload(AMOUNTS, decode="json", mode="drop"), b"{", b"}") == []
+
+
+def test_arrow_has_many_rows_in_one_transaction() -> None:
+    rows = decoded(
+        payload(AMOUNTS, decode="arrow"),
+        ipc({"who": "a", "amount": 1}, {"who": "b", "amount": 2}),
+        b"nothing",
+        ipc({"who": "c", "amount": 3, "x": 0}),
+        ipc({"who": "c"}),
+    )
+    assert rows == [
+        (100, 1, "a"),
+        (100, 2, "b"),
+        (101, None, None),
+        (102, 3, "c"),
+        (103, None, None),
+    ]
+
+
+def test_nothing_at_all() -> None:
+    assert decoded(payload(AMOUNTS, decode="json")) == []
+
+
+def test_raw_data_may_be_asked_for_too() -> None:
+    schema = StructType([StructField("a", DoubleType()), StructField("data", BinaryType())])
+    made = payload(schema, decode="json")
+    assert decoded(made, b'{"a": 1.5}', b"x") == [(1.5, b'{"a": 1.5}'), (None, b"x")]
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "text"),
+    [
+        ({}, AMOUNTS, "leave out schema"),
+        ({"decode": "json"}, None, "decode json needs the columns"),
+        (
+            {"decode": "json"},
+            StructType([StructField("header", StringType())]),
+            "the column header is the log's own and INT",
+        ),
+        (
+            {"decode": "json"},
+            StructType([StructField("v", VariantType())]),
+            "ask for STRING, and cast afterwards",
+        ),
+    ],
+)
+def test_schemas_refused(options: dict[str, str], schema: StructType | None, text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        payload(schema, **options)
+
+
+def test_other_types() -> None:
+    schema = StructType([StructField("i", IntegerType()), StructField("d", DecimalType(9, 2))])
+    made = Payload("json", Mode.PERMISSIVE, schema)
+    assert [str(v) for v in decoded(made, b'{"i": 1, "d": "2.50"}')[0]] == ["1", "2.50"]
