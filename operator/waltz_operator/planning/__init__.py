@@ -19,7 +19,7 @@ or the cluster's deletion asks for it. An empty ZooKeeper member founds nothing 
 *Others' property.* An object, a pool or a root that is not this cluster's is never touched.
 
 *Order.* Whatever needs something waits until that can be seen: storages for the metadata, servers
-for a replica of every partition in every pool. Repair of what is there waits for nothing.
+for replicas of all new partitions in every pool. Repair of what is there waits for nothing.
 """
 
 from waltz_operator.planning.planner import plan

@@ -40,9 +40,12 @@ def plan_deletion(desired: Desired, observed: Observed) -> Plan:
 
 
 def keeps_nothing(desired: Desired) -> bool:
-    """Whether all volumes go, so that nobody will ever need the znodes again."""
+    """Whether all volumes go, so that nobody will ever need the znodes again.
+
+    Every pool has to be there to say so, and still counts after it was released.
+    """
     managed = desired.cluster.spec.zookeeper.managed
-    pools_go = all(p.spec.volumes.on_deletion is Disposal.DELETE for p in desired.own_pools)
+    pools_go = all(pool.spec.volumes.on_deletion is Disposal.DELETE for pool in desired.pools)
     return (
         pools_go
         and not desired.missing_pools

@@ -23,14 +23,20 @@ from waltz_operator.steps import NOTHING, Plan, problem, wait
 
 
 def plan_replicas(desired: Desired, present: Present) -> tuple[Plan, bool]:
-    """Return what is to be done about partitions, and whether each has a replica in every pool."""
-    own_pools = len(desired.own_pools) == len(desired.cluster.spec.pools)
+    """Return what is to be done about partitions, and whether servers may start.
+
+    A partition is first opened with a replica in every pool. One that was opened before needs its
+    servers even if it lacks one: without them it gets no other.
+    """
     wanted = _Wanting(desired, present)
     missing = [(view, new) for view in _views(present) if (new := wanted.replicas_for(view))]
+    complete = len(desired.own_pools) == len(desired.cluster.spec.pools) and not wanted.homeless
     plan = _plan_switches(present) + _plan_missing(present, missing)
-    if plan.done and own_pools and not wanted.homeless:
+    if plan.done and complete:
         plan += _await_health(present)
-    return plan, own_pools and not missing and not wanted.homeless
+    lacking = {view.partition for view, _ in missing}
+    unused = [view.partition for view in _views(present) if is_unused(view)]
+    return plan, not unused or (complete and lacking.isdisjoint(unused))
 
 
 def is_unused(view: PartitionView) -> bool:

@@ -60,7 +60,7 @@ def plan_workloads(desired: Desired, observed: Observed, gates: Gates) -> Plan:
     if servers.key in observed.objects or (gates.servers and secured):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
     elif gates.storages:
-        result += wait("servers start when every partition has a replica in every pool")
+        result += wait("servers start when every new partition has a replica in every pool")
     return result
 
 

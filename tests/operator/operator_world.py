@@ -1,0 +1,317 @@
+"""A Kubernetes, a ZooKeeper and the processes of one cluster, as far as plans look at them.
+
+Everything is in plain values and happens at once when it is asked for: `perform` does a step of a
+plan, `settle` does what controllers, storages and servers would do by themselves. Between the two,
+tests break things.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from waltz.metadata import admin
+from waltz.metadata.admin import StorageMaps
+from waltz.metadata.formats import (
+    NEW_PARTITION,
+    UNRESOLVED,
+    PartitionMetadata,
+    ReplicaState,
+)
+from waltz.operations import HeldPartition
+from waltz.operations.replicas import Observed as Replicas
+from waltz.operations.replicas import PartitionView, StorageView, opens
+from waltz.operations.steps import Hold, Reassign, SwitchOn
+from waltz_operator import names
+from waltz_operator.desired import Desired, addresses_of, ordinal_of
+from waltz_operator.names import CLUSTER_LABEL, FINALIZER, Component
+from waltz_operator.objects import Manifest, ObjectKey
+from waltz_operator.observed import Absent, Observed, Present, Strange, Unfinished, Unreachable
+from waltz_operator.resources import StoragePool, WaltzCluster
+from waltz_operator.steps import (
+    Apply,
+    Claim,
+    CreateMetadata,
+    Delete,
+    DeleteMetadata,
+    Guard,
+    IssueCertificates,
+    LetGo,
+    Register,
+    Release,
+    Step,
+    Unregister,
+)
+
+NAMESPACE = "logs"
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def cluster_resource(**spec: Any) -> dict[str, Any]:
+    """Return a WaltzCluster as a user writes it and the API server keeps it."""
+    spec = {"partitions": 4, "pools": ["a", "b", "c"], "zookeeper": {"managed": {}}} | spec
+    metadata = {"name": "log", "namespace": NAMESPACE, "uid": UID, "generation": 1}
+    return {"metadata": metadata, "spec": spec}
+
+
+def pool_resource(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a StoragePool, in the same way."""
+    spec = {"storages": 1, "volumes": {"data": {"size": "1Gi"}}} | spec
+    uid = str(uuid.uuid5(uuid.UUID(UID), name))
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": uid}, "spec": spec}
+
+
+@dataclass
+class Log:
+    """What is in ZooKeeper for one cluster; None of ``maps`` is what nobody has made yet."""
+
+    name: str
+    num_partitions: int
+    key: uuid.UUID
+    maps: StorageMaps = field(default_factory=StorageMaps.empty)
+    metadata: dict[int, PartitionMetadata] = field(default_factory=dict)
+
+
+class World:
+    """All there is. The attributes are there for tests to look at and to break."""
+
+    def __init__(self, cluster: dict[str, Any], pools: list[dict[str, Any]]) -> None:
+        self.cluster: dict[str, Any] | None = deepcopy(cluster)
+        self.pools = {each["metadata"]["name"]: deepcopy(each) for each in pools}
+        self.objects: dict[ObjectKey, dict[str, Any]] = {}
+        self.log: Log | Unfinished | Strange | None = None
+        self.zookeeper_up = True
+        self.disks: dict[str, dict[int, HeldPartition]] = {}
+        self.down: set[str] = set()
+        self.servers: frozenset[str] = frozenset()
+        self.deleting_seconds = 0.0
+        self._uids = 0
+
+    # ---- what the operator sees
+
+    def desired(self) -> Desired:
+        """Return what users want."""
+        assert self.cluster is not None
+        cluster = WaltzCluster.model_validate(self.cluster)
+        wanted = [self.pools[name] for name in cluster.spec.pools if name in self.pools]
+        return Desired(cluster, tuple(StoragePool.model_validate(each) for each in wanted))
+
+    def observed(self) -> Observed:
+        """Return what is."""
+        return Observed(
+            dict(self.objects), self._metadata(), None, deleting_seconds=self.deleting_seconds
+        )
+
+    def _metadata(self) -> Unreachable | Absent | Unfinished | Strange | Present:
+        if not self._zookeeper_serves():
+            return Unreachable("nobody listens")
+        match self.log:
+            case None:
+                return Absent()
+            case Log(name, count, key, maps):
+                return Present(name, count, key, maps, self.replicas(), self.servers)
+            case other:
+                return other
+
+    def _zookeeper_serves(self) -> bool:
+        assert self.cluster is not None
+        if "managed" not in self.cluster["spec"]["zookeeper"]:
+            return self.zookeeper_up
+        found = self.objects.get(ObjectKey("StatefulSet", "log-zookeeper"))
+        return self.zookeeper_up and found is not None and "status" in found
+
+    def replicas(self) -> Replicas:
+        """Return what the library would observe."""
+        assert isinstance(self.log, Log)
+        maps = self.log.maps
+        known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+        return Replicas(
+            maps.groups.groups,
+            {p: self.view(p) for p in range(self.log.num_partitions)},
+            {
+                storage: StorageView(dict(self.disks[storage]))
+                if self.reached(storage)
+                else StorageView(problem="nobody listens")
+                for storage in known
+            },
+        )
+
+    def view(self, partition: int) -> PartitionView:
+        """Return what is known of one partition."""
+        assert isinstance(self.log, Log)
+        metadata = self.log.metadata.get(partition, NEW_PARTITION)
+        replicas = frozenset(self.log.maps.assignments.storages_of(partition))
+        served = self.servers and self.opens(partition)
+        problem = None if served else "no server has it open"
+        return PartitionView(partition, replicas, metadata, problem)
+
+    def reached(self, storage: str) -> bool:
+        """Whether a storage answers."""
+        return storage in self.disks and storage not in self.down
+
+    def opens(self, partition: int) -> bool:
+        """Whether servers could open a partition with what is up, on and remembers."""
+        assert isinstance(self.log, Log)
+        metadata = self.log.metadata.get(partition, NEW_PARTITION)
+        assigned = frozenset(self.log.maps.assignments.storages_of(partition))
+        up = {s for s in assigned if self._takes_part(s, partition)}
+        knowing = frozenset(
+            s
+            for s in metadata.replicas
+            if s in up and self.disks[s][partition].session_id >= metadata.replicas[s].session_id
+        )
+        last = frozenset(metadata.replicas)
+        return (
+            bool(assigned)
+            and opens(frozenset(up), assigned, frozenset())
+            and (not last or opens(knowing | (frozenset(up) - last), assigned, last))
+        )
+
+    def _takes_part(self, storage: str, partition: int) -> bool:
+        held = self.disks[storage].get(partition) if self.reached(storage) else None
+        return held is not None and held.available
+
+    # ---- what happens by itself
+
+    def settle(self) -> None:
+        """Have controllers, storages and servers do what they would."""
+        for key, live in list(self.objects.items()):
+            if key.kind in ("StatefulSet", "Deployment"):
+                live["status"] = {"readyReplicas": live["spec"]["replicas"]}
+        self._run_storages()
+        self._run_servers()
+
+    def _run_storages(self) -> None:
+        if not isinstance(self.log, Log):
+            return
+        for pool in self.desired().pools:
+            found = self.objects.get(
+                ObjectKey("StatefulSet", names.storage_set(pool.metadata.name))
+            )
+            count = 0 if found is None else found["spec"]["replicas"]
+            known = {s for s in self.disks if ordinal_of(pool, s) is not None}
+            wanted = addresses_of(
+                pool.model_copy(update={"spec": pool.spec.model_copy(update={"storages": count})})
+            )
+            for storage in wanted:
+                self.disks.setdefault(storage, {})
+            self.down -= {s for s in known if s in wanted}
+            self.down |= known - {*wanted}
+
+    def _run_servers(self) -> None:
+        found = self.objects.get(ObjectKey("Deployment", "log-server"))
+        count = 0 if found is None else found["spec"]["replicas"]
+        self.servers = frozenset(f"server-{i}" for i in range(count))
+        if self.servers and isinstance(self.log, Log):
+            for partition in range(self.log.num_partitions):
+                if self.opens(partition):
+                    self._open(self.log, partition)
+
+    def _open(self, log: Log, partition: int) -> None:
+        """Begin a store session, if somebody is not in the one that there is."""
+        old = log.metadata.get(partition, NEW_PARTITION)
+        assigned = log.maps.assignments.storages_of(partition)
+        here = [s for s in assigned if self._takes_part(s, partition)]
+        in_session = {
+            s: state for s, state in old.replicas.items() if state.session_id == old.session_id
+        }
+        if {*here} == {*in_session} and {*assigned} == {*old.replicas}:
+            return
+        session = old.session_id + 1
+        absent = ReplicaState(-1, -1)
+        states = {s: old.replicas.get(s, absent) for s in assigned}
+        states |= {s: ReplicaState(session, UNRESOLVED) for s in here}
+        log.metadata[partition] = PartitionMetadata(1, session, states)
+        for storage in here:
+            held = self.disks[storage][partition]
+            self.disks[storage][partition] = replace(
+                held, session_id=session, max_transaction_id=session
+            )
+
+    # ---- what the operator does
+
+    def perform(self, step: Step) -> None:
+        """Do one step."""
+        assert self.cluster is not None
+        match step:
+            case Guard():
+                self.cluster["metadata"]["finalizers"] = [FINALIZER]
+            case LetGo():
+                self.cluster = None
+            case Claim(pool):
+                metadata = self.pools[pool]["metadata"]
+                metadata["labels"] = {CLUSTER_LABEL: "log"}
+                metadata["finalizers"] = [FINALIZER]
+            case Release(pool):
+                metadata = self.pools[pool]["metadata"]
+                metadata["labels"], metadata["finalizers"] = {}, []
+            case Apply(manifest, _):
+                self.apply(manifest)
+            case Delete(key, uid):
+                assert self.objects[key]["metadata"].get("uid", "") == uid
+                del self.objects[key]
+            case IssueCertificates():
+                self._issue()
+            case CreateMetadata(name, count, key):
+                assert self.log is None
+                self.log = Log(name, count, key)
+            case DeleteMetadata():
+                self.log = None
+            case _:
+                self._perform_in_log(step)
+
+    def apply(self, manifest: Manifest) -> None:
+        """Do a server-side apply: what others have set stays."""
+        live = self.objects.get(manifest.key)
+        if live is None:
+            self._uids += 1
+            live = self.objects[manifest.key] = {"metadata": {"uid": f"uid-{self._uids}"}}
+        _merge(live, manifest.body)
+
+    def _issue(self) -> None:
+        labels = names.labels("log", Component.CLUSTER)
+        for name in ("log-authority", "log-tls"):
+            self.objects[ObjectKey("Secret", name)] = {
+                "metadata": {"name": name, "labels": labels, "uid": name},
+                "data": {"ca.crt": "", "tls.crt": "", "tls.key": ""},
+            }
+
+    def _perform_in_log(self, step: Step) -> None:
+        log = self.log
+        assert isinstance(log, Log)
+        match step:
+            case Register(storage, group, admin_port):
+                log.maps = admin.add_storage_node(log.maps, storage, group, admin_port)
+            case Unregister(storage):
+                log.maps = admin.remove_storage_node(log.maps, storage)
+            case Hold(storage, partition):
+                assert self.reached(storage)
+                self.disks[storage].setdefault(partition, fresh_replica(partition))
+            case SwitchOn(storage, partition):
+                held = self.disks[storage][partition]
+                self.disks[storage][partition] = replace(held, readable=True, writable=True)
+            case Reassign(changes):
+                log.maps = admin.change_replicas(log.maps, changes)
+
+    def states_of_quorum(self) -> Iterator[tuple[int, bool]]:
+        """Yield each partition that may have transactions, and whether servers can open it."""
+        if isinstance(self.log, Log):
+            for partition, metadata in self.log.metadata.items():
+                if metadata.replicas:
+                    yield partition, self.opens(partition)
+
+
+def fresh_replica(partition: int) -> HeldPartition:
+    """Return what a storage says of a replica that was just made."""
+    return HeldPartition(partition, -1, -1, -1, -1, 0, True, True)
+
+
+def _merge(live: dict[str, Any], wanted: Mapping[str, Any]) -> None:
+    for key, each in wanted.items():
+        if isinstance(each, Mapping) and isinstance(live.get(key), dict):
+            _merge(live[key], each)
+        else:
+            live[key] = deepcopy(each)

@@ -1,0 +1,313 @@
+"""From any state, plans lead to what is wanted, and no step costs a partition its quorum.
+
+A state is made by following plans for a while, with steps left out and the operator dying between
+any two, and by breaking things on the way: what Kubernetes has, what ZooKeeper says, what storages
+hold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.operator.operator_world import (
+    NAMESPACE,
+    UID,
+    Log,
+    World,
+    cluster_resource,
+    fresh_replica,
+    pool_resource,
+)
+from waltz.metadata.admin import StorageMaps
+from waltz.metadata.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+from waltz.operations.replicas import quorum
+from waltz.operations.steps import Reassign
+from waltz_operator.names import MANAGER_LABEL, metadata_name
+from waltz_operator.objects import ObjectKey
+from waltz_operator.observed import Unfinished
+from waltz_operator.planning import plan
+from waltz_operator.steps import Plan
+
+MOST_ROUNDS = 60
+"""What the largest of the worlds below needs when partitions are repaired one at a time."""
+
+Damage = Callable[[World, random.Random], None]
+
+
+def delete_object(world: World, dice: random.Random) -> None:
+    if world.objects:
+        del world.objects[dice.choice(sorted(world.objects))]
+
+
+def edit_object(world: World, dice: random.Random) -> None:
+    specs = [key for key, live in sorted(world.objects.items()) if live.get("spec")]
+    if specs:
+        spec = world.objects[dice.choice(specs)]["spec"]
+        # How many replicas there are is a number, and another damage.
+        spec[dice.choice(sorted(spec.keys() - {"replicas"}))] = {"edited": "by hand"}
+
+
+def scale_set(world: World, dice: random.Random) -> None:
+    sets = [key for key in sorted(world.objects) if key.kind == "StatefulSet"]
+    if sets:
+        world.objects[dice.choice(sets)]["spec"]["replicas"] = dice.randrange(1, 6)
+
+
+def delete_secret_part(world: World, dice: random.Random) -> None:
+    secret = world.objects.get(ObjectKey("Secret", "log-tls"))
+    if secret is not None:
+        secret["data"].pop(dice.choice(("ca.crt", "tls.crt", "tls.key")), None)
+
+
+def break_off_creation(world: World, dice: random.Random) -> None:
+    if world.log is None:
+        key = world.desired().key
+        name = metadata_name("log", NAMESPACE)
+        begun = [(None, None), (name, None), (name, key)]
+        world.log = Unfinished(*dice.choice(begun), used=False)
+
+
+def half_register(world: World, dice: random.Random) -> None:
+    """Leave a storage that has no partitions in some of the three maps, or in a wrong group."""
+    if not isinstance(world.log, Log):
+        return
+    pool = world.desired().pools[0].metadata.name
+    storage = f"{pool}-storage-0.{pool}-storage.{NAMESPACE}.svc:6000"
+    groups, ports, partitions = raw_maps(world.log)
+    if partitions.get(storage):
+        return
+    for each in (groups, ports, partitions):
+        each.pop(storage, None)
+    if dice.random() < 0.7:
+        groups[storage] = dice.randrange(5)
+    if dice.random() < 0.5:
+        ports[storage] = dice.choice((6001, 7001))
+    if dice.random() < 0.5:
+        partitions[storage] = ()
+    set_maps(world.log, groups, ports, partitions)
+
+
+def take_replica_away(world: World, dice: random.Random) -> None:
+    """Unassign one, as long as a majority of what is wanted stays."""
+    if not isinstance(world.log, Log):
+        return
+    assert world.cluster is not None
+    pools = len(world.cluster["spec"]["pools"])
+    groups, ports, partitions = raw_maps(world.log)
+    partition = dice.randrange(world.log.num_partitions)
+    holders = [storage for storage, held in partitions.items() if partition in held]
+    if len(holders) > quorum(pools):
+        storage = dice.choice(holders)
+        partitions[storage] = tuple(p for p in partitions[storage] if p != partition)
+        set_maps(world.log, groups, ports, partitions)
+        world.settle()
+
+
+def add_stranger(world: World, dice: random.Random) -> None:
+    """Register a storage that is no pool's."""
+    if isinstance(world.log, Log):
+        groups, ports, partitions = raw_maps(world.log)
+        stranger = f"stranger-{dice.randrange(3)}:6000"
+        groups[stranger], ports[stranger], partitions[stranger] = 7, 6001, ()
+        set_maps(world.log, groups, ports, partitions)
+
+
+def switch_off(world: World, dice: random.Random) -> None:
+    """Switch a replica off, whose partition can do without it."""
+    for storage, held in sorted(world.disks.items()):
+        for partition in sorted(held):
+            if dice.random() < 0.3 and isinstance(world.log, Log):
+                before = held[partition]
+                held[partition] = replace(before, readable=False, writable=False)
+                if world.view(partition).metadata.replicas and not world.opens(partition):
+                    world.disks[storage][partition] = before
+
+
+def forget_unused(world: World, dice: random.Random) -> None:
+    """Have a storage lose replicas to which nothing was ever written."""
+    for held in world.disks.values():
+        for partition in sorted(held):
+            if held[partition].session_id < 0 and dice.random() < 0.5:
+                del held[partition]
+
+
+def hold_more(world: World, dice: random.Random) -> None:
+    """Have a storage hold a partition that nobody has assigned to it."""
+    if isinstance(world.log, Log):
+        for storage in sorted(world.disks):
+            partition = dice.randrange(world.log.num_partitions)
+            world.disks[storage].setdefault(partition, fresh_replica(partition))
+
+
+def take_down(world: World, dice: random.Random) -> None:
+    """Have a storage be away until the next time that things settle."""
+    if world.disks:
+        world.down.add(dice.choice(sorted(world.disks)))
+
+
+def lower_spec(world: World, dice: random.Random) -> None:
+    """Ask for fewer storages, as if the API server had let it pass."""
+    pool = world.pools[dice.choice(sorted(world.pools))]
+    pool["spec"]["storages"] = dice.randrange(1, pool["spec"]["storages"] + 1)
+
+
+def zookeeper_away(world: World, dice: random.Random) -> None:
+    world.zookeeper_up = not world.zookeeper_up
+
+
+DAMAGES: tuple[Damage, ...] = (
+    delete_object,
+    edit_object,
+    scale_set,
+    delete_secret_part,
+    break_off_creation,
+    half_register,
+    take_replica_away,
+    add_stranger,
+    switch_off,
+    forget_unused,
+    hold_more,
+    take_down,
+    lower_spec,
+    zookeeper_away,
+)
+
+
+def raw_maps(
+    log: Log,
+) -> tuple[dict[str, int], dict[str, int], dict[str, tuple[int, ...]]]:
+    maps = log.maps
+    groups, ports = dict(maps.groups.groups), dict(maps.connections.admin_ports)
+    return groups, ports, dict(maps.assignments.partitions)
+
+
+def set_maps(
+    log: Log,
+    groups: dict[str, int],
+    ports: dict[str, int],
+    partitions: dict[str, tuple[int, ...]],
+) -> None:
+    log.maps = StorageMaps(
+        GroupDescriptor(groups), ConnectionMetadata(ports), ReplicaAssignments(partitions)
+    )
+
+
+def some_world(dice: random.Random) -> World:
+    pools = [
+        pool_resource(name, storages=dice.randrange(1, 4))
+        for name in "abcde"[: dice.choice((1, 3, 3, 5))]
+    ]
+    external = {"external": {"connectString": "zk:2181"}}
+    cluster = cluster_resource(
+        partitions=dice.randrange(1, 6),
+        pools=[pool["metadata"]["name"] for pool in pools],
+        zookeeper=dice.choice(({"managed": {"members": 1}}, external)),
+        tls={"mode": dice.choice(("None", "Operator"))},
+    )
+    return World(cluster, pools)
+
+
+def follow(world: World, decided: Plan, dice: random.Random | None) -> None:
+    """Do a plan's steps, of which each may be the last one; check what every step does."""
+    for step in decided.steps:
+        if dice is not None and dice.random() < 0.15:
+            return
+        could = {partition for partition, opens in world.states_of_quorum() if opens}
+        world.perform(step)
+        can = {partition for partition, opens in world.states_of_quorum() if opens}
+        assert could <= can, f"{step} cost partitions {could - can} their quorum"
+
+
+def check_plan(decided: Plan) -> None:
+    reassigned = [place for place, s in enumerate(decided.steps) if isinstance(s, Reassign)]
+    assert reassigned in ([], [len(decided.steps) - 1]), "one disturbance, and it comes last"
+
+
+def broken_world(dice: random.Random) -> World:
+    world = some_world(dice)
+    if dice.random() < 0.6:
+        reach(world)
+    for _ in range(dice.randrange(1, 14)):
+        if dice.random() < 0.8:
+            world.settle()
+        decided = plan(world.desired(), world.observed())
+        check_plan(decided)
+        follow(world, decided, dice)
+        while dice.random() < 0.4:
+            dice.choice(DAMAGES)(world, dice)
+    return world
+
+
+def reach(world: World) -> None:
+    """Follow plans until everything is as it shall be."""
+    world.zookeeper_up = True
+    decided = Plan()
+    for _ in range(MOST_ROUNDS):
+        world.settle()
+        decided = plan(world.desired(), world.observed())
+        check_plan(decided)
+        if decided.done:
+            return
+        assert not decided.problems, decided
+        follow(world, decided, None)
+    raise AssertionError(f"not done after {MOST_ROUNDS} rounds: {decided}")
+
+
+def check_reached(world: World) -> None:
+    assert isinstance(world.log, Log)
+    assert world.log.key == world.desired().key
+    assert world.servers
+    assert world.cluster is not None
+    for partition in range(world.log.num_partitions):
+        view = world.view(partition)
+        own = {s for s in view.replicas if not s.startswith("stranger")}
+        assert len(own) == len(world.cluster["spec"]["pools"])
+        assert world.opens(partition)
+        assert view.last == view.replicas
+    for live in world.objects.values():
+        assert live["metadata"]["labels"][MANAGER_LABEL]
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(0, 2**32))
+@example(523)
+def test_any_state_leads_to_what_is_wanted(seed: int) -> None:
+    world = broken_world(random.Random(seed))
+    reach(world)
+    check_reached(world)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_any_state_can_be_deleted(seed: int) -> None:
+    world = broken_world(random.Random(seed))
+    assert world.cluster is not None
+    log = world.log
+    world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.deleting_seconds = 61.0
+    for _ in range(MOST_ROUNDS):
+        decided = plan(world.desired(), world.observed())
+        if decided.done:
+            break
+        for step in decided.steps:
+            world.perform(step)
+        if world.cluster is None:
+            break
+    else:
+        raise AssertionError(f"not deleted: {decided}")
+    assert world.log is log, "volumes are kept by default, and so is what gives them sense"
+    assert not any(pool["metadata"].get("finalizers") for pool in world.pools.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_plan_depends_only_on_what_is(seed: int) -> None:
+    world = broken_world(random.Random(seed))
+    first = plan(world.desired(), world.observed())
+    assert plan(world.desired(), world.observed()) == first
+    assert UID in str(world.desired().key)
