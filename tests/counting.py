@@ -16,6 +16,7 @@ from waltz.client.opening import Opening
 _COUNT, _NOTE = 1, 2
 """Headers: a number that is the one before plus one, and data that says whose it is."""
 
+_BATCH = 3
 _PAUSE_S = 0.005
 
 
@@ -31,6 +32,7 @@ class Counting:
         self.logs: dict[int, list[bytes]] = {partition: [] for partition in partitions}
         self.counts = dict.fromkeys(self.logs, 0)
         self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self.absent: dict[int, set[bytes]] = {partition: set() for partition in self.logs}
         self._notes = dict.fromkeys(self.logs, 0)
         self._done = {(header, p): 0 for header in (_COUNT, _NOTE) for p in self.logs}
         self._grown = asyncio.Condition()
@@ -90,10 +92,11 @@ class Counting:
             await self._grown.wait_for(lambda: len(self.logs[partition]) > transaction_id)
 
     def check(self) -> None:
-        """Assert that what it appended is where that was acknowledged, and nowhere else."""
+        """Assert that what it appended is where it was told, and nowhere else."""
         for (partition, transaction_id), data in self.acknowledged.items():
             assert self.logs[partition][transaction_id] == data, "an acknowledged one is lost"
-        for log in self.logs.values():
+        for partition, log in self.logs.items():
+            assert self.absent[partition].isdisjoint(log), "what was absent is in the log"
             own = [data for data in log if data.startswith(f"{self.name} ".encode())]
             assert len(set(own)) == len(own), "a transaction is in the log twice"
 
@@ -132,11 +135,34 @@ class Counting:
             await asyncio.sleep(_PAUSE_S)
 
     async def _note(self, client: waltz.Client[bytes], partition: int) -> None:
+        """Append in batches, or one by one where the server knows no batches."""
         while not self._halting:
-            data = f"{self.name} {self._notes[partition]} ".encode() + b"x" * 200
-            self._notes[partition] += 1
-            lock = waltz.Lock(self.name, partition)
-            number = await client.append(partition, data, header=_NOTE, append_locks=[lock])
-            self.acknowledged[partition, number] = data
-            self._done[_NOTE, partition] += 1
+            notes = [self._new_note(partition) for _ in range(_BATCH)]
+            try:
+                outcomes = await client.bulk.append(partition, notes)
+            except waltz.ServerTooOld:
+                outcomes = [await self._one_by_one(client, partition, note) for note in notes]
+            for note, outcome in zip(notes, outcomes, strict=True):
+                match outcome:
+                    case waltz.Appended(number):
+                        self.acknowledged[partition, number] = note.data
+                        self._done[_NOTE, partition] += 1
+                    case waltz.Absent():
+                        self.absent[partition].add(note.data)
+                    case waltz.Refused():
+                        raise AssertionError("an append lock was checked")
             await asyncio.sleep(_PAUSE_S)
+
+    async def _one_by_one(
+        self, client: waltz.Client[bytes], partition: int, note: waltz.Draft[bytes]
+    ) -> waltz.Appended:
+        locks = note.append_locks
+        return waltz.Appended(
+            await client.append(partition, note.data, header=_NOTE, append_locks=locks)
+        )
+
+    def _new_note(self, partition: int) -> waltz.Draft[bytes]:
+        data = f"{self.name} {self._notes[partition]} ".encode() + b"x" * 200
+        self._notes[partition] += 1
+        lock = waltz.Lock(self.name, partition)
+        return waltz.Draft(data, header=_NOTE, append_locks=[lock])
