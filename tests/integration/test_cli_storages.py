@@ -129,6 +129,12 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     assert invoke(changed, *drop, stdin="n\n").exit_code == 1
     assert held(changed, destination, 1)
     done(changed, *drop, "--yes")
+    # At a second storage the same would take the quorum away.
+    second = invoke(changed, "storage", "unassign", source, *drop[3:], "--yes", "-t", "0.1")
+    assert second.exit_code == 1
+    assert f"storage {destination} does not hold partition 1" in second.stderr
+    assert held(changed, source, 1)
+    done(changed, "storage", "unassign", source, *drop[3:], "--force", "--dry-run")
     done(changed, "storage", "assign", destination, "1", "--only", "storage")
     done(changed, "storage", "availability", destination, "1", "off")
     copied = done(changed, "storage", "recover-partition", source, destination, "1", "-b", "7")

@@ -23,24 +23,20 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
+from waltz.cli.replica_steps import foretell, tell
 from waltz.cli.rows import Rows, Shown, or_dash
 from waltz.cli.running import Failed, opened, run
 from waltz.metadata.cluster import Cluster
 from waltz.operations import (
     Compared,
-    Done,
     Move,
-    Next,
     NotPossible,
     Order,
-    Refuse,
     ReplicaOperator,
     ReplicaRecovery,
     Retirement,
     Stalled,
-    Step,
     UnknownPartition,
-    Wait,
     carry_out,
     compare_replicas,
 )
@@ -205,13 +201,13 @@ def _value(partition: int, compared: Compared) -> dict[str, Any]:
 
 
 async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
-    with progress_towards(f"partition {partition}") as tell:
+    with progress_towards(f"partition {partition}") as advance:
         try:
             return await compare_replicas(
                 cluster,
                 where.tls,
                 partition,
-                on_compared=lambda at, last: tell(at + 1, last + 1),
+                on_compared=lambda at, last: advance(at + 1, last + 1),
             )
         except UnknownPartition as problem:
             raise Failed(str(problem)) from problem
@@ -220,36 +216,21 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
 def _carry_out(where: Target, order: Order, patience: float, *, dry_run: bool) -> None:
     async def work() -> int:
         async with opened(where) as found:
-            with progress_towards("copied") as tell:
+            with progress_towards("copied") as advance:
                 operator = ReplicaOperator(
-                    found, where.tls, on_copied=lambda at, last: tell(at + 1, last + 1)
+                    found, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
                 )
                 try:
-                    return await carry_out(
-                        order, operator, patience_seconds=patience, on_step=_tell
-                    )
+                    return await carry_out(order, operator, patience_seconds=patience, on_step=tell)
                 except (NotPossible, Stalled) as problem:
                     raise Failed(str(problem)) from problem
 
-    async def look() -> Next:
+    async def look() -> None:
         async with opened(where) as found:
             observed = await ReplicaOperator(found, where.tls).observe(order.scope)
-            return order.next_step(observed)
+            foretell(order.next_step(observed))
 
-    if not dry_run:
+    if dry_run:
+        run(look())
+    else:
         say("done" if run(work(), seconds=None) else "nothing was left to do")
-        return
-    match run(look()):
-        case Done():
-            say("nothing is left to do")
-        case Refuse(reason):
-            say(f"waltz: {reason}")
-            raise typer.Exit(1)
-        case Wait(reason):
-            say(f"it would wait: {reason}")
-        case step:
-            say(f"it would begin with: {step}")
-
-
-def _tell(step: Step | Wait) -> None:
-    say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))

@@ -1,6 +1,7 @@
 """``waltz storage``: which storages there are, and whether they answer. ZooKeeper and the network.
 
-What partitions they hold is changed in `storage_partitions`, single replicas in `storage_replicas`.
+What partitions they hold is changed in `storage_partitions` and `storage_unassign`, single replicas
+in `storage_replicas`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli import replicas, storage_partitions, storage_replicas, storage_rows
+from waltz.cli import replicas, storage_partitions, storage_replicas, storage_rows, storage_unassign
 from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Storage, examples
@@ -26,6 +27,7 @@ from waltz.operations import check_ports
 
 app = typer.Typer(no_args_is_help=True, help="Say which storages there are and what they hold.")
 app.add_typer(storage_partitions.app)
+app.add_typer(storage_unassign.app)
 app.add_typer(storage_replicas.app)
 app.add_typer(replicas.app)
 

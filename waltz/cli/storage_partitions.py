@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from waltz.cli.admin_access import check_held, open_admin
 from waltz.cli.cluster_options import ClusterCommand, Target, target
-from waltz.cli.options import DryRun, OnOff, Partitions, Storage, Yes, confirm, examples, parsed
+from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parsed
 from waltz.cli.output import Format, Output, say, show
+from waltz.cli.replica_steps import Only
 from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.storage_rows import synced
 from waltz.metadata import admin as changes
-from waltz.metadata.cluster import Cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
-from waltz.operations import StorageAdmin, SyncStep, read_partitions, sync_storage
+from waltz.operations import (
+    StorageAdmin,
+    SyncStep,
+    Told,
+    sync_storage,
+)
 from waltz.protocol import UnsupportedByPeer
 from waltz.protocol.admin import Switch
 from waltz.ranges import format_partitions, parse_partitions
 
 app = typer.Typer()
-
-_POLL_SECONDS = 0.1
-
-
-class Side(StrEnum):
-    """Who is told of an assignment."""
-
-    ZOOKEEPER = "zookeeper"
-    STORAGE = "storage"
-
-
-Only = Annotated[
-    Side | None, typer.Option("--only", help="Tell only ZooKeeper, or only the storage.")
-]
 
 
 @app.command(
@@ -67,71 +56,21 @@ def assign_command(
     async def assign() -> None:
         async with opened(where) as found:
             maps = await found.storage_maps()
-            if only is not Side.STORAGE:
+            if only is not Told.STORAGE:
                 count = (await found.params()).num_partitions
                 changes.assign_partitions(maps, storage, wanted, count)
-            if only is not Side.ZOOKEEPER:
+            if only is not Told.ZOOKEEPER:
                 async with await open_admin(found, maps, storage, where.tls) as admin:
                     held = await admin.partitions()
                     missing = [p for p in wanted if p not in held]
                     if missing and not dry_run:
                         await admin.assign(missing)
-            if only is not Side.STORAGE and not dry_run:
+            if only is not Told.STORAGE and not dry_run:
                 await found.assign_partitions(storage, wanted)
 
     run(assign())
     has = "would have" if dry_run else "now has"
     say(f"storage {storage} {has} partitions {format_partitions(wanted)}")
-
-
-@app.command(
-    "unassign",
-    cls=ClusterCommand,
-    epilog=examples(
-        "waltz storage unassign storage-3:55280 4",
-        "waltz storage unassign storage-3:55280 0-6 --delete-files --yes",
-        "waltz storage unassign storage-3:55280 4 --only zookeeper",
-    ),
-)
-def unassign_command(
-    context: typer.Context,
-    storage: Storage,
-    partitions: Partitions,
-    delete_files: Annotated[
-        bool, typer.Option("--delete-files", "-d", help="Delete their files, too.")
-    ] = False,
-    only: Only = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds servers have to let go.")
-    ] = 30.0,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:
-    """Take the replicas of these partitions away from a storage.
-
-    ZooKeeper is told first; when the servers have begun sessions without them, the storage drops
-    them. For a storage that is gone for good: --only zookeeper.
-    """
-    where, wanted = target(context), parsed(parse_partitions, partitions)
-    shown = format_partitions(wanted)
-    if delete_files and not dry_run:
-        confirm(f"the files of partitions {shown} at {storage} go", yes=yes)
-
-    async def unassign() -> None:
-        async with opened(where) as found:
-            maps = await found.storage_maps()
-            if only is not Side.STORAGE:
-                changes.unassign_partitions(maps, storage, wanted)
-                if not dry_run:
-                    await found.unassign_partitions(storage, wanted)
-            if only is not Side.ZOOKEEPER and not dry_run:
-                async with await open_admin(found, maps, storage, where.tls) as admin:
-                    if only is not Side.STORAGE:
-                        await _let_go(found, storage, wanted, timeout)
-                    await admin.unassign(wanted, delete_files=delete_files)
-
-    run(unassign(), seconds=None)
-    say(f"storage {storage} {'would have' if dry_run else 'has'} partitions {shown} no longer")
 
 
 @app.command(
@@ -277,28 +216,6 @@ async def _switch(
         raise Failed(
             f"storage {storage} has one switch for both, as Waltz 0.13.2 has; upgrade it, or use: "
             "waltz storage availability"
-        ) from None
-
-
-async def _let_go(
-    cluster: Cluster, storage: str, partitions: Iterable[int], timeout_seconds: float
-) -> None:
-    """Return when no partition's present session has a replica on ``storage``. Raises Failed."""
-    count = (await cluster.params()).num_partitions
-    users: list[int] = []
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            while True:
-                metadata = await read_partitions(cluster, count)
-                users = [p for p in partitions if p in metadata and storage in metadata[p].replicas]
-                if not users:
-                    return
-                await asyncio.sleep(_POLL_SECONDS)
-    except TimeoutError:
-        raise Failed(
-            f"partitions {format_partitions(users)} have not begun a session without {storage} "
-            f"within {timeout_seconds:g} s; ZooKeeper gives them to it no longer, but it still "
-            "holds them. When servers are running: waltz storage sync"
         ) from None
 
 

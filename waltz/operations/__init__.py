@@ -5,8 +5,9 @@ The others act: `inspection` finds it (ZooKeeper, network), `storage_admin` spea
 admin ports and makes them hold what ZooKeeper says, `storage_ports` to their other ports,
 `offline_copy` fills a replica that is switched off, `server_query` asks servers.
 
-`move`, `retirement` and `recovery` are orders about replicas: pure plans that say the next `steps`
-by what is known of the `replicas`; `observation` finds that out, `carrying_out` does the steps.
+`move`, `retirement`, `unassignment` and `recovery` are orders about replicas: pure plans that say
+the next `steps` by what is known of the `replicas`; `observation` finds that out, `carrying_out`
+does the steps.
 `comparison` finds where replicas differ (pure), and `comparing` has their storages asked.
 """
 
@@ -23,6 +24,7 @@ from waltz.operations.server_query import ServerQuery, ServerUnreachable
 from waltz.operations.steps import Done, Next, Order, Refuse, Step, Wait
 from waltz.operations.storage_admin import StorageAdmin, SyncStep, sync_storage
 from waltz.operations.storage_ports import Ports, check_ports, max_transaction_id, storage_address
+from waltz.operations.unassignment import Told, Unassignment
 from waltz.operations.verification import (
     Check,
     Finding,
@@ -61,6 +63,8 @@ __all__ = [
     "StorageAdmin",
     "StorageAnswers",
     "SyncStep",
+    "Told",
+    "Unassignment",
     "UnknownPartition",
     "Wait",
     "ask_servers",
