@@ -21,12 +21,14 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from tests.sim.planted_batches import BATCH_BUGS
 from tests.sim.planted_clients import CLIENT_BUGS
+from tests.sim.planted_ranges import RANGE_BUGS
 from tests.sim.planted_sessions import SESSION_BUGS
 from tests.sim.planted_storage import STORAGE_BUGS
 from tests.sim.planting import Planted
 
-PLANTED = (*STORAGE_BUGS, *SESSION_BUGS, *CLIENT_BUGS)
+PLANTED = (*STORAGE_BUGS, *SESSION_BUGS, *CLIENT_BUGS, *BATCH_BUGS, *RANGE_BUGS)
 ROOT = Path(__file__).parents[2]
 SEEDS = 1000
 _COPIED = ("waltz", "services", "tests/sim", "tests/faultdisk.py", "tests/inline_engine.py")

@@ -1,0 +1,106 @@
+"""Bugs to plant into reads of ranges: the simulator must catch each of them."""
+
+from __future__ import annotations
+
+from tests.sim.planting import Package, Planted
+
+RANGE_BUGS = (
+    Planted(
+        "a stale mark is told as the log's end",
+        Package.SERVER,
+        "self._ranges.unconfirmed()\n",
+        "",
+        "A server says that nothing follows, while others may have gone on with the log.",
+    ),
+    Planted(
+        "nothing is told too early",
+        Package.SERVER,
+        "if self._confirmed:\n    self._answer(question)\n",
+        "if self._mark is not None:\n    self._answer(question)\n",
+        "An empty answer comes from a partition whose session has not opened.",
+    ),
+    Planted(
+        "a replica is read beyond the mark",
+        Package.SERVER,
+        "last_id - fetch.first_id + 1)",
+        "last_id - fetch.first_id + 100)",
+        "What is told as committed may be cut off again.",
+    ),
+    Planted(
+        "a mark is told before it is known",
+        Package.SERVER,
+        "response = cs.RecordsResponse(request.req_id, None, mark, records)\n",
+        "response = cs.RecordsResponse(request.req_id, None, mark + 1, records)\n",
+        "The mark of an answer is beyond what is committed.",
+    ),
+    Planted(
+        "a waiting read is lost when the partition moves",
+        Package.SERVER,
+        "for question in (*asked, *self._waiting, *self._reading):\n",
+        "for question in (*asked, *self._reading):\n",
+        "Nobody tells the reader that it waits at the wrong server.",
+    ),
+    Planted(
+        "a waiting read sleeps on",
+        Package.SERVER,
+        "if self._waiting:\n    self._serve_arrived(mark)\n",
+        "",
+        "What it waits for is committed, and it is told that there is nothing.",
+    ),
+    Planted(
+        "a waiting read waits for ever",
+        Package.SERVER,
+        "over = [question for question in self._waiting if question.ticks <= 0]\n",
+        "over = [question for question in self._waiting if question.ticks == 1_000_000]\n",
+        "Its time is up, and nothing is said.",
+    ),
+    Planted(
+        "a read is forgotten with its session",
+        Package.SERVER,
+        "for fetch in self._fetches.copy():\n    self._ask(fetch)\n",
+        "",
+        "What was asked of a replica whose session ended is never asked again.",
+    ),
+    Planted(
+        "batches with a gap between them",
+        Package.SERVER,
+        "if first_id != self._next_id:\n",
+        "if self._next_id is None:\n",
+        "What another owner committed meanwhile is left out of the records kept.",
+    ),
+    Planted(
+        "a batch in memory is given from its second record on",
+        Package.SERVER,
+        "skip = first_id - self._first_ids[at]\n",
+        "skip = min(first_id - self._first_ids[at] + 1, self._batches[at].count - 1)\n",
+        "A range does not begin where it was asked for.",
+    ),
+    Planted(
+        "a part of a batch is followed by the next one",
+        Package.SERVER,
+        "complete = part.count == self._batches[at].count\n",
+        "complete = True\n",
+        "A range that its bounds end in the middle of a batch goes on behind it.",
+    ),
+    Planted(
+        "an old storage's list is passed on as it is",
+        Package.SERVER,
+        "records = within(fetched.records, 0, question.bounds, at_least_one=True)\n",
+        "records = fetched.records\n",
+        "An answer holds more than was asked for.",
+    ),
+    Planted(
+        "an old storage is asked for what it does not know",
+        Package.SERVER,
+        "if version >= BOUNDED_LISTS_SINCE or not",
+        "if version >= 0 or not",
+        "A storage of the older version gets a message of the newer one.",
+    ),
+    Planted(
+        "headers of a range with ids of another",
+        Package.SERVER,
+        "*range(transaction_id, transaction_id + _ID_BYTES),\n",
+        "*range(transaction_id - _ID_BYTES, transaction_id),\n",
+        "Headers from memory have other transaction ids.",
+    ),
+)
