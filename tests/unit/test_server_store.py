@@ -139,6 +139,7 @@ def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(d
     (late,) = world.metadata_orders
     world.metadata_orders.clear()
     world.cut("a")
+    world.cut("b")
     world.wake(NextTry)
     world.let_metadata()
     (begin,) = world.metadata_orders
@@ -158,14 +159,17 @@ def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(d
 def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
     world = start(new_world())
     assert world.core.healthy, "before the first session nobody knows better"
-    world.hold("a")
-    world.connect("a")
-    world.let_one("a")
-    world.cut("a")
+    world.hold("a", "b")
+    world.connect("a", "b")
+    for name in ("a", "b"):
+        world.let_one(name)
+        world.cut(name)
     assert not world.core.healthy
     world.held.clear()
     world.wake(NextTry)
     world.connect("b", "c")
+    world.wake(Rested)
+    world.wake(Rested)
     assert world.core.is_open
     assert world.core.healthy
 

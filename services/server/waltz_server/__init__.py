@@ -3,7 +3,7 @@
 Pure, from the inside out; each takes values and returns values or effects:
 * `recovery`, `recovery_messages`: which mark a new store session may resolve, and what each replica
   must do; the same as messages
-* `log_tail`, `replication`: a store session: quorum appends and catching up
+* `log_tail`, `replica_session`, `replication`: a store session: quorum appends and catching up
 * `standby`, `carried`, `store_reads`, `store`: a partition's store: one session after another, over
   ZooKeeper's metadata; what outlives a session; reads from replicas
 * `append_queue`, `lock_table`, `append_batches`: which appends may go, in which order; what becomes

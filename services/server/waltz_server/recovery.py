@@ -6,6 +6,15 @@ lies above it, and brings every replica up to it (behaviour.md section 6; zookee
 The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
 `copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it
 stays unresolved and the partition waits.
+
+A replica that fails is reported as `left`, and is absent from then on. A vote counts for what is
+durable on a disk that belongs to the set: while the mark is unresolved, what a replica told before
+it left speaks neither for a position nor against one. That can only delay the decision: without its
+vote every position has less support and more that might be absent. What others have copied from it
+is on their own disks, and counts for them. A mark that is resolved stays so, with the vote of a
+replica that leaves later: it states what the last session can have committed, which no longer
+changes. Nothing rests on that replica's disk any more, because a session opens only once a quorum
+of those that are here hold every transaction up to the mark.
 """
 
 from __future__ import annotations
@@ -126,11 +135,14 @@ class Recovery:
         self._was_undecidable = False
         self._unreadable: set[str] = set()
         """Replicas that refused to be copied from: whose vote counts, but who is no usher."""
+        self._left: list[str] = []
+        """Replicas that failed."""
 
     def introduced(self, replica: str, last_session: int, low_water_mark: int) -> None:
         """``replica`` has connected and told its persisted session and that one's mark."""
         assert replica in self.assigned
         assert replica not in self._replicas
+        assert replica not in self._left, "only another recovery may take it back in"
         entry = self._entries.get(replica)
         standing, case = Standing.CLEAN, Case.CLOSED
         first: Step = Measure()
@@ -194,6 +206,19 @@ class Recovery:
         r.marked = True
         self._finish(r)
 
+    def left(self, replica: str) -> None:
+        """``replica`` has failed: no report of it follows, and it counts as absent.
+
+        It must not have acknowledged anything in the new session.
+        """
+        self._left.append(replica)
+        self._replicas.pop(replica, None)
+        self._vote()
+
+    def is_at_work(self) -> bool:
+        """Whether a step has been taken that is not reported yet."""
+        return any(r.busy for r in self._replicas.values())
+
     def steps(self) -> list[tuple[str, Step]]:
         """Return what is to be done next; each step must be reported before the replica's next."""
         due = []
@@ -211,13 +236,15 @@ class Recovery:
 
     def waiting_for(self) -> str:
         """Say what the recovery waits for, for people."""
-        absent = [name for name in self.assigned if name not in self._replicas]
+        here = {*self._replicas, *self._left}
+        absent = [name for name in self.assigned if name not in here]
         unknown = [n for n, r in self._replicas.items() if r.standing is Standing.UNKNOWN]
         gone = [name for name in self._last if name not in self.assigned]
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (
                 ("absent:", absent),
+                ("failed:", self._left),
                 ("older than its metadata:", unknown),
                 ("no longer assigned:", gone),
                 ("cannot be read:", sorted(self._unreadable)),
@@ -232,6 +259,7 @@ class Recovery:
     def story(self) -> str:
         """Say which rule each replica fell under, for people."""
         parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
+        parts += [f"{name} failed" for name in self._left]
         if self._was_undecidable:
             parts.append("the vote was undecidable for a while")
         return "; ".join(parts)

@@ -1,16 +1,15 @@
 """One store session of one partition: recovery, then quorum appends and catching up. Pure.
 
 A session is a server's exclusive right to write a partition's replicas (behaviour.md section 5). It
-ends when its quorum is lost, when it is drained on purpose, or when its recovery fails; the store
-then begins another. A replica that fails leaves its session for good: what was in flight to it can
-no longer be told from what was not, so only a new session's recovery may take it back in.
+ends when its quorum is lost or can no longer come, or when it is drained on purpose; the store then
+begins another. A replica that fails leaves its session for good: what was in flight to it can no
+longer be told from what was not, so only a new session's recovery may take it back in.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -22,11 +21,11 @@ from waltz_server.limits import ReplicationLimits
 from waltz_server.log_tail import LogTail, form_batch
 from waltz_server.recovery import Copy, Recovery
 from waltz_server.recovery_messages import report, request_of
+from waltz_server.replica_session import ReplicaSession, ReplicaStage
 
 _NO_SEQ = -2
 """The shell puts the real sequence number in."""
 
-_CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 
 
@@ -37,30 +36,6 @@ class Phase(Enum):
     OPEN = auto()
     DRAINING = auto()
     CLOSED = auto()
-
-
-class _State(Enum):
-    CONNECTING = auto()
-    RECOVERING = auto()
-    ACTIVE = auto()
-    CLOSED = auto()
-
-
-@dataclass(slots=True)
-class _ReplicaSession:
-    storage: str
-    state: _State = _State.CONNECTING
-    introducing: bool = False
-    next_id: int = 0
-    """First transaction not yet sent to it."""
-    acknowledged: int = -1
-    in_flight: int = 0
-    copying: st.RecordListRequest | None = None
-    """The read whose records it is to get."""
-    lagged: bool = False
-    catch_up_records: int = _CATCH_UP_START_RECORDS
-    route_weight: float = 0.0
-    expected_ms: float = 10.0
 
 
 class StoreSession:
@@ -91,14 +66,18 @@ class StoreSession:
         self.out: list[StoreEffect] = []
         self.metadata_due: PartitionMetadata | None = None
         """The metadata that recovery wants written, None if there is nothing to write."""
+        self.gave_way = False
+        """Whether it was ended on purpose before it opened: the next one need not wait."""
+        self.left: list[str] = []
+        """Replicas that fell out of this session: only another one may take them back in."""
         self.fallen: list[str] = []
-        """Replicas that left this session and could come back in another."""
+        """Those of them that the store has not taken note of."""
         self._unreadable: set[str] = set()
         """Replicas that could not be copied from."""
         self._limits = limits
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
-        self._replicas = {name: _ReplicaSession(name) for name in replicas}
+        self._replicas = {name: ReplicaSession(name) for name in replicas}
         self.recovery = Recovery(
             self.session_id, self.generation, replicas, last, limits.copy_records
         )
@@ -112,7 +91,7 @@ class StoreSession:
     def storage_up(self, storage: str) -> None:
         """The connection to ``storage`` is open."""
         r = self._replicas.get(storage)
-        if r is None or r.state is not _State.CONNECTING or r.introducing:
+        if r is None or r.stage is not ReplicaStage.CONNECTING or r.introducing:
             return
         if self.phase in (Phase.RECOVERING, Phase.OPEN):
             r.introducing = True
@@ -125,7 +104,7 @@ class StoreSession:
         if r is None:
             return
         r.introducing = False
-        if r.state is not _State.CONNECTING:
+        if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
@@ -137,18 +116,18 @@ class StoreSession:
         if self.phase is Phase.CLOSED:
             return True
         if response is None:
-            self._copy_lost(request)
+            self._copy_lost(storage, request)
             return True
         if isinstance(request, st.LastSessionInfoRequest):
             return self._introduced(r, response)
         if isinstance(request, st.RecordListRequest):
             self._copy_read(storage, request, response)
             return True
-        if r.state in (_State.CONNECTING, _State.CLOSED):
+        if r.stage in (ReplicaStage.CONNECTING, ReplicaStage.LEFT):
             return True
         if isinstance(response, st.FailureResponse):
             self._fail(r, f"{storage} refused: {response.failure.message}")
-        elif r.state is _State.ACTIVE:
+        elif r.stage is ReplicaStage.ACTIVE:
             assert isinstance(request, st.AppendRequest)
             self._acknowledged(r, request)
         else:
@@ -184,12 +163,13 @@ class StoreSession:
         if self.phase is Phase.CLOSED:
             return
         for r in self._replicas.values():
-            if r.state is _State.ACTIVE:
+            if r.stage is ReplicaStage.ACTIVE:
                 self._send_due(r)
 
     def drain(self, reason: str) -> None:
         """Take no new batch, and close once what is in flight is committed."""
         if self.phase is Phase.RECOVERING:
+            self.gave_way = True
             self.close(reason)
         elif self.phase is Phase.OPEN:
             self.phase = Phase.DRAINING
@@ -213,7 +193,7 @@ class StoreSession:
         having = [
             r
             for r in self._replicas.values()
-            if r.state is _State.ACTIVE
+            if r.stage is ReplicaStage.ACTIVE
             and r.acknowledged >= needed_id
             and r.storage not in excluded
         ]
@@ -231,22 +211,26 @@ class StoreSession:
 
     def active(self) -> frozenset[str]:
         """Return the replicas that take part in appends."""
-        return frozenset(n for n, r in self._replicas.items() if r.state is _State.ACTIVE)
+        return frozenset(n for n, r in self._replicas.items() if r.stage is ReplicaStage.ACTIVE)
 
-    def has_left(self, storage: str) -> bool:
-        """Whether ``storage`` fell out of this session: only another one may take it back in."""
-        r = self._replicas.get(storage)
-        return r is not None and r.state is _State.CLOSED
+    def stands_still(self) -> bool:
+        """Whether it is not open, and nothing that is under way can change that."""
+        return (
+            self.phase is Phase.RECOVERING
+            and self.metadata_due is None
+            and not self.recovery.is_at_work()
+            and not any(r.introducing for r in self._replicas.values())
+        )
 
     # ---- recovery
 
-    def _introduced(self, r: _ReplicaSession, response: Any) -> bool:
-        if not r.introducing or r.state is not _State.CONNECTING:
+    def _introduced(self, r: ReplicaSession, response: Any) -> bool:
+        if not r.introducing or r.stage is not ReplicaStage.CONNECTING:
             return True
         r.introducing = False
         if not isinstance(response, st.LastSessionInfoResponse):
             return False
-        r.state = _State.RECOVERING
+        r.stage = ReplicaStage.RECOVERING
         self.recovery.introduced(
             r.storage,
             response.last_session_id,
@@ -279,12 +263,12 @@ class StoreSession:
         for name, r in self._replicas.items():
             named = self._written.replicas.get(name)
             if (
-                r.state is _State.RECOVERING
+                r.stage is ReplicaStage.RECOVERING
                 and name in recovered
                 and named is not None
                 and named.session_id == self.session_id
             ):
-                r.state = _State.ACTIVE
+                r.stage = ReplicaStage.ACTIVE
                 r.acknowledged = mark
                 r.next_id = mark + 1
         if self.phase is Phase.RECOVERING and len(self.active()) >= self._quorum:
@@ -296,7 +280,7 @@ class StoreSession:
 
     # ---- appends
 
-    def _send_due(self, r: _ReplicaSession) -> None:
+    def _send_due(self, r: ReplicaSession) -> None:
         """Send ``r`` what it lacks: from the tail in memory, or by copying from a peer."""
         while r.copying is None and r.next_id < self._next_id:
             batch = self._tail.starting_at(r.next_id)
@@ -308,13 +292,13 @@ class StoreSession:
                 return
             self._send_records(r, batch.records)
 
-    def _send_records(self, r: _ReplicaSession, records: RecordBatch) -> None:
+    def _send_records(self, r: ReplicaSession, records: RecordBatch) -> None:
         request = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
         self.out.append(Ask(r.storage, request))
         r.next_id += records.count
         r.in_flight += 1
 
-    def _catch_up(self, r: _ReplicaSession) -> None:
+    def _catch_up(self, r: ReplicaSession) -> None:
         """Read committed records for ``r`` from a peer, up to where the tail in memory begins."""
         first_id = self._tail.first_id
         tail_start = self._next_id if first_id is None else first_id
@@ -336,13 +320,11 @@ class StoreSession:
         if r is None:
             return
         r.copying = None
-        if r.state is _State.CLOSED:
-            return
         records = getattr(response, "records", None)
         if not records or records.first_id() != request.first_id:
             self._not_copied(r, usher, request.first_id, response)
             return
-        if r.state is _State.RECOVERING:
+        if r.stage is ReplicaStage.RECOVERING:
             copy = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
             self.out.append(Ask(r.storage, copy))
             return
@@ -352,31 +334,32 @@ class StoreSession:
             r.catch_up_records = max(1, r.catch_up_records // 2)
         self._send_records(r, records)
 
-    def _not_copied(self, r: _ReplicaSession, usher: str, first_id: int, response: Any) -> None:
+    def _not_copied(self, r: ReplicaSession, usher: str, first_id: int, response: Any) -> None:
         """Have ``r`` copy from another peer: it is not its fault that ``usher`` cannot be read."""
         self._unreadable.add(usher)
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold them"
         what = f"{usher} cannot be read from {first_id} on: {why}"
         self.out.append(Note(Level.WARNING, f"partition {self.partition}: {what}"))
-        if r.state is _State.RECOVERING:
+        if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, usher)
             self._recover()
         else:
             self._send_due(r)
 
-    def _copy_lost(self, request: st.Request) -> None:
-        """The peer that ``request`` reads from is gone: whoever copies needs another one."""
+    def _copy_lost(self, usher: str, request: st.Request) -> None:
+        """``usher``, which ``request`` reads from, is gone: whoever copies needs another peer."""
         r = next((r for r in self._replicas.values() if r.copying is request), None)
         if r is None:
             return
         r.copying = None
-        if r.state is _State.RECOVERING:
-            self._fail(r, f"the peer that {r.storage} was copying from is gone")
+        if r.stage is ReplicaStage.RECOVERING:
+            self.recovery.not_copied(r.storage, usher)
+            self._recover()
         else:
             self.pump()
 
-    def _acknowledged(self, r: _ReplicaSession, request: st.AppendRequest) -> None:
+    def _acknowledged(self, r: ReplicaSession, request: st.AppendRequest) -> None:
         r.in_flight -= 1
         r.acknowledged = request.records.first_id() + request.records.count - 1
         marks = sorted((x.acknowledged for x in self._replicas.values()), reverse=True)
@@ -384,7 +367,7 @@ class StoreSession:
         for batch in self._tail.commit(committed):
             self.high_water_mark = batch.last_id
             self.out.append(Committed(batch.first_id, batch.appends, batch.records))
-        active = (x.acknowledged for x in self._replicas.values() if x.state is _State.ACTIVE)
+        active = (x.acknowledged for x in self._replicas.values() if x.stage is ReplicaStage.ACTIVE)
         self._tail.trim(min(active, default=-1))
         self._close_if_drained()
         if self.phase is not Phase.CLOSED:
@@ -394,14 +377,24 @@ class StoreSession:
         if self.phase is Phase.DRAINING and not self._tail.in_flight:
             self.close(self.end_reason)
 
-    def _fail(self, r: _ReplicaSession, reason: str) -> None:
-        """``r`` is out of this session; without a quorum the session is over."""
-        if r.state is _State.CLOSED or self.phase is Phase.CLOSED:
+    def _fail(self, r: ReplicaSession, reason: str) -> None:
+        """``r`` is out of this session, which is over once no quorum can be had any more."""
+        if r.stage is ReplicaStage.LEFT or self.phase is Phase.CLOSED:
             return
-        r.state = _State.CLOSED
+        if self.phase is Phase.RECOVERING or r.stage is ReplicaStage.RECOVERING:
+            # It has acknowledged nothing in this session: the mark is all that it may be held to.
+            # One that took part in appends stays in the metadata as one that did.
+            self.recovery.left(r.storage)
+        r.stage = ReplicaStage.LEFT
         r.copying = None
+        self.left.append(r.storage)
         self.fallen.append(r.storage)
-        if self.phase is Phase.RECOVERING or len(self.active()) < self._quorum:
+        remaining = self.active()
+        if self.phase is Phase.RECOVERING:
+            remaining = frozenset(self._replicas) - frozenset(self.left)
+        if len(remaining) < self._quorum:
             self.close(reason)
-        else:
-            self.pump()
+            return
+        what = f"partition {self.partition}: goes on without {r.storage}: {reason}"
+        self.out.append(Note(Level.WARNING, what))
+        self.pump()

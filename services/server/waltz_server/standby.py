@@ -52,18 +52,18 @@ class Standby:
         if known is not None:
             known.up = up
 
-    def rest(self, name: str) -> list[Wake]:
-        """Have a storage that failed rest, if it does not yet; returns when that ends."""
-        known = self._storages.get(name)
-        if known is None or known.resting:
-            return []
-        known.resting = True
-        pause = self._pause(known.strikes)
-        known.strikes += 1
-        return [
-            Wake(pause, Rested(name)),
-            Wake(pause + _FORGIVE_SECONDS, Forgiven(name, known.strikes)),
-        ]
+    def rest(self, names: Iterable[str]) -> list[Wake]:
+        """Have storages that failed rest, those that do not yet; returns when that ends."""
+        wakes = []
+        for name in names:
+            known = self._storages.get(name)
+            if known is not None and not known.resting:
+                known.resting = True
+                pause = self._pause(known.strikes)
+                known.strikes += 1
+                wakes.append(Wake(pause, Rested(name)))
+                wakes.append(Wake(pause + _FORGIVE_SECONDS, Forgiven(name, known.strikes)))
+        return wakes
 
     def rested(self, name: str) -> None:
         """A storage has rested."""

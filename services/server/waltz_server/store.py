@@ -37,7 +37,7 @@ from waltz_server.replication import Phase, StoreSession
 from waltz_server.standby import Standby
 from waltz_server.store_reads import StoreReads
 
-_METADATA_RETRY_SECONDS = (0.1, 1.0)
+_METADATA_RETRY = RetryLimits(0.1, 1.0)
 _PATIENCE_SECONDS = 5.0
 """How long a recovery may wait for replicas before the partition counts as unhealthy."""
 
@@ -190,7 +190,7 @@ class StorePartition:
             return
         if not session.answered(storage, request, response):
             self._note(Level.WARNING, f"{storage} is not ready: {response.failure.message}")
-            self._out += self._standby.rest(storage)
+            self._out += self._standby.rest((storage,))
         self._follow_session()
 
     def metadata_read(self, order: MetadataOrder, value: PartitionMetadata, version: int) -> None:
@@ -225,10 +225,8 @@ class StorePartition:
         if not self._is_awaited(order):
             return
         if self._stage in (_Stage.READING, _Stage.BEGINNING):
-            first, longest = _METADATA_RETRY_SECONDS
-            delay = min(first * 2**self._failures, longest)
+            self._wait(_METADATA_RETRY.delay(self._failures), f"metadata: {reason}")
             self._failures += 1
-            self._wait(delay, f"metadata: {reason}")
         elif self._session is not None:
             self._session.close(f"metadata: {reason}")
             self._follow_session()
@@ -329,11 +327,22 @@ class StorePartition:
                 self._mark = session.high_water_mark
         if session.metadata_due is not None and self._order is None:
             self._give_order(WriteMetadata(session.metadata_due, self._version))
-        for storage in session.fallen:
-            self._out += self._standby.rest(storage)
+        self._out += self._standby.rest(session.fallen)
         session.fallen.clear()
+        if session.left:
+            self._take_back(session)
         if session.phase is Phase.CLOSED:
             self._session_ended(session)
+
+    def _take_back(self, session: StoreSession) -> None:
+        """Make way for a session with a storage that fell out of this one and has rested.
+
+        A recovery that is at work goes on: the storage might only hold up the next one, too.
+        """
+        if session.phase is not Phase.OPEN and not session.stands_still():
+            return
+        if back := next(filter(self._standby.is_ready, session.left), None):
+            session.drain(f"to take {back} back in")
 
     def _session_opened(self, session: StoreSession) -> None:
         self._opened = True
@@ -349,6 +358,8 @@ class StorePartition:
         self._out.append(Opened(mark))
         active = ", ".join(sorted(session.active()))
         self._note(Level.INFO, f"session {session.session_id} open at {mark} with {active}")
+        # Appends have a while for themselves before the session makes way to take those back in.
+        self._out += self._standby.rest(session.left)
         self.reads.opened(session)
         session.sending = True
         session.pump()
@@ -362,8 +373,7 @@ class StorePartition:
             self._carried = Carried(
                 session.generation, session.high_water_mark + 1, session.uncertain()
             )
-            if self._carried.appends:
-                number = len(self._carried.appends)
+            if number := len(self._carried.appends):
                 self._note(Level.INFO, f"{number} appends carried over into the next session")
         else:
             self.healthy = False
@@ -374,23 +384,18 @@ class StorePartition:
         )
         if self._stage is _Stage.CLOSED:
             return
-        if self._opened:
+        if self._opened or session.gave_way:
             self._begin()
         else:
-            delay = self._retry.delay(self._failures)
+            self._wait(self._retry.delay(self._failures), "the store session did not open")
             self._failures += 1
-            self._wait(delay, "the store session did not open")
 
     def _offer(self, storage: str) -> None:
         """Let a storage that is up and rested take part, through a new session if need be."""
         session = self._session
-        if session is None or not self._standby.is_ready(storage):
-            return
-        if session.has_left(storage):
-            session.drain(f"to take {storage} back in")
-        else:
+        if session is not None and self._standby.is_ready(storage):
             session.storage_up(storage)
-        self._follow_session()
+            self._follow_session()
 
     def _note(self, level: Level, text: str) -> None:
         self._out.append(Note(level, f"partition {self.partition}: {text}"))

@@ -1,0 +1,248 @@
+"""A replica that answers but refuses: the others open without it, and it may always come back."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.scripted_storages import ScriptedStorage, World
+from tests.store_world import LIMITS, NAMES, put, states
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import storage as st
+from waltz_server.effects import Wake
+from waltz_server.limits import RetryLimits
+from waltz_server.store import StorePartition
+
+HOUR = 3600.0
+
+
+@dataclass
+class Timed:
+    """A world whose pauses end in their order, and whose metadata is slower than its storages."""
+
+    world: World
+    now: float = 0.0
+    pauses: list[tuple[float, int, Wake]] = field(default_factory=list)
+    count: int = 0
+
+    def settle(self) -> None:
+        self.world.settle()
+        while self.world.metadata_orders:
+            self.world.let_metadata()
+        for wake in self.world.wakes:
+            heapq.heappush(self.pauses, (self.now + wake.seconds, self.count, wake))
+            self.count += 1
+        self.world.wakes.clear()
+
+    def start(self, *names: str) -> None:
+        self.world.core.set_generation(2)
+        self.world.core.set_replicas(self.world.storages)
+        self.connect(*names)
+
+    def connect(self, *names: str) -> None:
+        for name in names:
+            self.world.up.add(name)
+            self.world.core.storage_up(name)
+        self.settle()
+
+    def live(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.pauses and self.pauses[0][0] <= end:
+            self.now, _, wake = heapq.heappop(self.pauses)
+            self.world.core.woken(wake.purpose)
+            self.settle()
+        self.now = end
+
+
+def cold(names: tuple[str, ...] = NAMES, last: int = 9) -> Timed:
+    """Return a partition whose replicas all took part in a session that is over."""
+    core = StorePartition(0, LIMITS, RetryLimits(0.1, 20.0))
+    world = World(core, [ScriptedStorage(name, last, 0, 0) for name in names])
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(names, ReplicaState(0, UNRESOLVED)))
+    world.metadata_held = True
+    return Timed(world)
+
+
+RECOVERY = (st.MaxTransactionIdRequest, st.TruncateRequest, st.SetLowWaterMarkRequest)
+
+
+@pytest.mark.parametrize("names", ["abc", "abcde"])
+@pytest.mark.parametrize("refused", RECOVERY)
+def test_a_cold_start_opens_without_a_replica_that_refuses(refused: type, names: str) -> None:
+    timed = cold(tuple(names))
+    bad = timed.world.storages["c"]
+    bad.refusing[refused] = "no space"
+    timed.start(*names)
+    assert timed.world.core.is_open
+    assert timed.world.core.active_replicas == set(names) - {"c"}
+    assert any("c refused: no space" in note for note in timed.world.notes)
+    assert states(timed.world)["c"] == (0, 9), "known up to the mark"
+    bad.refusing.clear()
+    timed.live(60.0)
+    assert timed.world.core.active_replicas == set(names), "it is taken back in"
+
+
+@pytest.mark.parametrize("refused", RECOVERY)
+def test_a_replica_that_goes_on_refusing_costs_few_sessions(refused: type) -> None:
+    timed = cold()
+    timed.world.storages["c"].refusing[refused] = "no space"
+    timed.start(*NAMES)
+    timed.live(HOUR)
+    assert timed.world.core.is_open
+    put(timed.world, "x")
+    assert [text for _, text in timed.world.committed()] == ["x"]
+    assert timed.world.core.session_id < HOUR / 20 + 20
+
+
+@pytest.mark.parametrize("refused", RECOVERY)
+def test_with_one_absent_and_one_refusing_nothing_opens_until_either_is_well(
+    refused: type,
+) -> None:
+    timed = cold()
+    timed.world.storages["c"].refusing[refused] = "no space"
+    timed.start("a", "c")
+    timed.live(HOUR)
+    assert not timed.world.core.is_open
+    timed.world.storages["c"].refusing.clear()
+    timed.live(21.0)
+    assert timed.world.core.active_replicas == {"a", "c"}, "no longer than the longest rest"
+
+
+def test_with_one_absent_and_one_refusing_the_absent_one_is_all_it_takes() -> None:
+    timed = cold()
+    timed.world.storages["c"].refusing[st.SetLowWaterMarkRequest] = "no space"
+    timed.start("a", "c")
+    timed.live(HOUR)
+    timed.connect("b")
+    timed.live(21.0)
+    assert timed.world.core.active_replicas == {"a", "b"}
+
+
+def test_a_recovery_at_work_goes_on_when_a_replica_that_left_it_is_back() -> None:
+    timed = cold()
+    world = timed.world
+    world.storages["c"].refusing[st.TruncateRequest] = "no space"
+    world.hold("b")
+    timed.start(*NAMES)
+    world.storages["c"].refusing.clear()
+    timed.live(1.0)
+    assert world.core.session_id == 1, "b is at work"
+    world.held.clear()
+    timed.settle()
+    assert world.core.session_id == 1
+    assert world.core.active_replicas == {"a", "b"}, "c rests once more, so that appends flow"
+    timed.live(0.2)
+    assert world.core.session_id == 2
+    assert world.core.active_replicas == set(NAMES)
+
+
+def test_a_vote_that_stands_still_takes_a_replica_that_left_it_back_in_at_once() -> None:
+    timed = cold()
+    world = timed.world
+    timed.start("a")
+    world.hold("c")
+    timed.connect("c")
+    world.let_one("c")
+    world.cut("c")
+    timed.settle()
+    assert world.core.session_id == 1, "b may come, and would do"
+    world.held.clear()
+    timed.connect("c")
+    assert not world.core.is_open, "c rests"
+    timed.live(0.1)
+    assert world.core.active_replicas == {"a", "c"}
+
+
+def test_the_session_ends_when_no_quorum_can_come_any_more() -> None:
+    timed = cold()
+    world = timed.world
+    world.hold(*NAMES)
+    timed.start(*NAMES)
+    for name in NAMES:
+        world.let_one(name)
+    world.cut("a")
+    timed.settle()
+    assert world.core.session_id == 1
+    world.cut("c")
+    assert world.core.session_id == -1
+    assert world.core.active_replicas == frozenset()
+
+
+def test_whoever_copies_from_a_peer_that_leaves_copies_from_another() -> None:
+    timed = cold(tuple("abcde"))
+    world = timed.world
+    world.storages["a"] = ScriptedStorage("a", 3, 0, 0)
+    timed.start("a")
+    world.hold("b")
+    timed.connect("b")
+    while not _is_read(world.waiting("b")[0]):
+        world.let_one("b")
+    timed.connect("c")
+    world.cut("b")
+    timed.settle()
+    assert not world.core.is_open, "the vote needs one more"
+    timed.connect("d")
+    assert world.core.active_replicas == {"a", "c", "d"}
+    assert world.core.session_id == 1
+    assert states(world)["b"] == (0, 9)
+
+
+def test_a_vote_of_one_that_left_is_not_counted() -> None:
+    timed = cold()
+    world = timed.world
+    world.storages["b"] = ScriptedStorage("b", 5, 0, 0)
+    world.storages["c"] = ScriptedStorage("c", 9, 0, 0)
+    timed.start("c")
+    world.cut("c")
+    timed.connect("b")
+    assert not world.core.is_open
+    assert world.core.session_id == 1
+    timed.connect("a")
+    assert world.core.high_water_mark == 9
+    assert {world.storages[name].last for name in "ab"} == {9}
+
+
+def test_a_recovered_replica_that_leaves_before_the_metadata_is_written_does_not_open_it() -> None:
+    timed = cold()
+    world = timed.world
+    world.core.set_generation(2)
+    world.core.set_replicas(world.storages)
+    world.settle()
+    while world.metadata_orders:
+        world.let_metadata()
+    world.connect("a", "b")
+    assert len(world.metadata_orders) == 1
+    world.cut("b")
+    timed.settle()
+    assert not world.core.is_open, "a alone is no quorum"
+    timed.connect("c")
+    assert world.core.active_replicas == {"a", "c"}
+    assert states(world) == {"a": (1, UNRESOLVED), "b": (1, 9), "c": (1, UNRESOLVED)}
+
+
+def test_a_recovered_replica_that_the_metadata_names_may_leave_before_the_session_opens() -> None:
+    timed = cold()
+    world = timed.world
+    world.core.set_generation(2)
+    world.core.set_replicas(world.storages)
+    world.settle()
+    while world.metadata_orders:
+        world.let_metadata()
+    world.connect("a", "b")
+    world.cut("b")
+    timed.settle()
+    assert world.core.active_replicas == {"a"}
+    world.cut("a")
+    timed.settle()
+    assert world.core.session_id == -1
+    timed.connect("a", "b")
+    timed.live(1.0)
+    put(world, "x")
+    timed.settle()
+    assert world.core.high_water_mark == 10
+
+
+def _is_read(request: object) -> bool:
+    return isinstance(request, st.RecordListRequest)
