@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
+from waltz.cli.archive import from_json
 from waltz.cli.disk_rows import hex_dump
 from waltz.cli.stopped_storage import read_control, try_start
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
@@ -217,6 +218,62 @@ class Shouting:
         if not data:
             raise ValueError("nothing to shout")
         return data.decode().upper() + "!"
+
+
+def exported(path: Path, *arguments: str, status: int = 0) -> tuple[list[int], Result]:
+    result = run("export", str(path), *arguments)
+    assert result.exit_code == status, result.output
+    rows = [from_json(line) for line in result.stdout.splitlines()]
+    assert all((row.partition, row.header) == (1, row.id) for row in rows)
+    assert all(row.data == record(row.header).data for row in rows)
+    return [row.header for row in rows], result
+
+
+def test_export_prints_what_an_import_takes(only_readable: Path) -> None:
+    ids, result = exported(only_readable)
+    assert ids == list(range(RECORDS))
+    assert result.stderr.splitlines() == [
+        f"partition 1: transactions 0 to {RECORDS - 1}",
+        "partition 2: nothing",
+    ]
+    assert exported(only_readable, "-p", "1")[0] == ids
+    assert exported(only_readable / "1" / f"{LAST}.seg")[0] == [12, 13]
+    assert "no files of partitions 0" in exported(only_readable, "-p", "0-1", status=1)[1].stderr
+
+
+def test_export_ends_at_damage_unless_told_otherwise(storage: Path) -> None:
+    segment = storage / "1" / f"{FIRST}.seg"
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"record 2 ")] ^= 1
+    segment.write_bytes(content)
+    ids, result = exported(storage, status=1)
+    assert ids == [0, 1]
+    assert "record 2 fails its checksum" in " ".join(result.stderr.split())
+    assert "--skip-damaged" in result.stderr
+    rest, result = exported(storage, "--skip-damaged")
+    assert rest == [n for n in range(RECORDS) if n != 2]
+    assert "; skipped" in result.stderr
+
+
+def test_export_ends_at_a_missing_segment(storage: Path) -> None:
+    names = sorted(path.name for path in (storage / "1").glob("*.seg"))
+    (storage / "1" / names[1]).unlink()
+    ids, result = exported(storage, status=1)
+    missing = int(names[1].partition(".")[0])
+    assert ids == list(range(missing))
+    assert f"transactions from {missing} on are missing before {names[2]}" in result.stderr
+    assert exported(storage, "--skip-damaged")[0][-1] == RECORDS - 1
+    (storage / "1" / names[0]).unlink()
+    assert exported(storage, status=1)[0] == []
+
+
+def test_export_ends_where_an_older_segment_was_cut(storage: Path) -> None:
+    names = sorted(path.name for path in (storage / "1").glob("*.seg"))
+    segment = storage / "1" / names[0]
+    os.truncate(segment, segment.stat().st_size - 1)
+    ids, result = exported(storage, status=1)
+    assert ids == list(range(int(names[1].partition(".")[0]) - 1))
+    assert f"missing before {names[1]}" in result.stderr
 
 
 def test_the_control_file(storage: Path) -> None:

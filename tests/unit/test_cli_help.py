@@ -77,4 +77,4 @@ def test_examples_are_understood(words: tuple[str, ...]) -> None:
 def test_the_shell_completes_nouns_and_verbs() -> None:
     asked = {"_WALTZ_COMPLETE": "complete_bash", "COMP_WORDS": "waltz disk ", "COMP_CWORD": "2"}
     completed = CliRunner().invoke(app, [], env=asked, prog_name="waltz")
-    assert completed.stdout.split() == ["verify", "stat", "dump", "control"]
+    assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export"]

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from waltz.cli import disk_rows
+from waltz.cli import disk_export, disk_rows
 from waltz.cli.deserializer import find_deserializer
+from waltz.cli.disk_access import Where, inspecting
 from waltz.cli.dry_disk import ReadOnlyFile
 from waltz.cli.options import examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show
-from waltz.cli.running import Failed, failing_clearly
+from waltz.cli.running import Failed
 from waltz.cli.segment_check import Stored, Windowed, whole_records
 from waltz.cli.stopped_storage import (
     CannotInspect,
     Place,
     StartOutcome,
     check,
-    check_stopped,
     is_sound,
-    locate,
     read_control,
     read_header,
     segment_path,
@@ -36,13 +34,8 @@ from waltz.ranges import parse_ids
 app = typer.Typer(
     no_args_is_help=True, help="Look at the files of a stopped storage, without changing them."
 )
+app.add_typer(disk_export.app)
 
-Where = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PATH", help="A storage's directory, one of a partition in it, or a .seg file."
-    ),
-]
 Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's data file.")]
 Ids = Annotated[
     str | None,
@@ -71,7 +64,7 @@ def verify_command(
     The exit status is 1 if anything is damaged, or a start would refuse a partition.
     """
     ids = None if transaction is None else parsed(parse_ids, transaction)
-    with _inspecting(path) as place:
+    with inspecting(path) as place:
         reports = {
             (partition, first_id): check(place.root, partition, first_id)
             for partition, first_id in _segments_at(place)
@@ -91,7 +84,7 @@ def verify_command(
 )
 def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     """Count the records of segments, and show how large their data are."""
-    with _inspecting(path) as place:
+    with inspecting(path) as place:
         sizes = {
             (partition, first_id): [
                 len(stored.record.data) for stored in _stored(place, partition, first_id)
@@ -138,7 +131,7 @@ def dump_command(
     both = metadata == records
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
-    with _inspecting(path) as place:
+    with inspecting(path) as place:
         if place.first_id is None:
             raise Failed(f"{path} is not a segment; name a file that ends in .seg")
         (partition,) = place.partitions
@@ -152,6 +145,8 @@ def dump_command(
                 and (last is None or stored.record.transaction_id <= last)
             )
             found = list(islice(wanted, limit))
+    if data is disk_rows.Data.HEX and output is not Format.TABLE:
+        data = disk_rows.Data.NONE  # Scripts get base64.
     show(output, disk_rows.dumped(header if both or metadata else None, found, data, deserialize))
 
 
@@ -180,26 +175,12 @@ def control_command(
     The exit status is 1 if the entry of a partition cannot be trusted.
     """
     wanted = partitions_of(partition)
-    with _inspecting(path) as place:
+    with inspecting(path) as place:
         control = read_control(place.root)
     shown = disk_rows.control(control, wanted, only_assigned=assigned)
     show(output, shown)
     if any(entry["problem"] for entry in shown.value["entries"]):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _inspecting(path: Path) -> Iterator[Place]:
-    """Find what ``path`` names, and have it untouched by a storage when it is looked at."""
-    with failing_clearly():
-        try:
-            place = locate(path)
-            check_stopped(place.root)
-            yield place
-        except CannotInspect as problem:
-            raise Failed(str(problem)) from problem
-        except OSError as problem:
-            raise Failed(f"cannot read {problem.filename}: {problem.strerror}") from problem
 
 
 def _segments_at(place: Place) -> Iterator[tuple[int, int]]:

@@ -102,6 +102,15 @@ def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
     return Stored(record, offset, offset + len(raw))
 
 
+def content(data: ByteSource, index: ByteSource | None, first_id: int) -> Iterator[Stored | Flaw]:
+    """Yield whole records, and in their order what is damaged between them.
+
+    The index, if there is one, is used to pass damage. What follows the last whole record is left
+    out.
+    """
+    yield from _walk(data, _entries(index), first_id)
+
+
 def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
     """Yield the records of a segment that are whole, past any that are not if they can be passed.
 

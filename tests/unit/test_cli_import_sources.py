@@ -1,0 +1,65 @@
+"""What an import finds in files, and that nobody's ids change without being told."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from waltz.cli.archive import BadArchive, Form
+from waltz.cli.archive_files import write_piece
+from waltz.cli.import_record import Begun, ImportRecord
+from waltz.cli.import_sources import Source, check_ids, find_sources
+from waltz.client import Transaction
+from waltz.protocol import ReqId
+
+WHO = ReqId(1, 1, 0, 1)
+
+
+def lines(path: Path, ids: Iterable[tuple[int, int | None]]) -> Path:
+    """Write a file of transactions, each by its partition and id."""
+    file = path / "rows.jsonl"
+    rows = ({"partition": p, "id": id_, "data": f"{p}/{id_}"} for p, id_ in ids)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def known(sources: list[Source], base: int) -> ImportRecord:
+    return ImportRecord(uuid.UUID(int=1), {s.target: Begun(base) for s in sources})
+
+
+def test_ids_stay_in_an_empty_log(tmp_path: Path) -> None:
+    file = lines(tmp_path, [(0, 0), (1, 0), (0, 1), (1, None), (0, 2)])
+    sources = find_sources(file, None, None)
+    assert [(s.target, s.count, s.displaced) for s in sources] == [(0, 3, None), (1, 2, None)]
+    assert [row.id for row in sources[0].rows()] == [0, 1, 2]
+    check_ids(sources, known(sources, -1))
+
+
+@pytest.mark.parametrize(("ids", "was", "becomes"), [((0, 1, 3, 4), 3, 2), ((5, 6), 5, 0)])
+def test_a_gap_is_noticed_before_anything_is_appended(
+    tmp_path: Path, ids: tuple[int, ...], was: int, becomes: int
+) -> None:
+    sources = find_sources(lines(tmp_path, [(2, n) for n in ids]), None, None)
+    with pytest.raises(BadArchive, match=f"transaction {was} would become transaction {becomes} "):
+        check_ids(sources, known(sources, -1))
+    check_ids(sources, known(sources, 17))
+
+
+def test_a_directory_that_lacks_its_beginning(tmp_path: Path) -> None:
+    write_piece(tmp_path, Form.JSONL, [Transaction(4, n, WHO, 0, b"") for n in (2, 3)])
+    sources = find_sources(tmp_path, None, 7)
+    assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
+    with pytest.raises(BadArchive, match="of partition 7: the files lack something"):
+        check_ids(sources, known(sources, -1))
+
+
+def test_several_partitions_in_one_have_new_ids_anyway(tmp_path: Path) -> None:
+    file = lines(tmp_path, [(0, 0), (1, 0), (1, 5)])
+    (merged,) = find_sources(file, None, 3)
+    assert (merged.target, merged.count, merged.displaced) == (3, 3, None)
+    (one,) = find_sources(file, (1,), 3)
+    assert (one.target, one.count, one.displaced) == (3, 2, (5, 1))
