@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 import pytest
 
 import waltz
-import waltz.client.bulk
 import waltz.client.opening
 import waltz.spark
 from waltz.local import LocalCluster, Shape
@@ -83,12 +83,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def append(
     cluster: LocalCluster, partition: int, data: Sequence[bytes], *, first_header: int = 0
-) -> list[waltz.client.bulk.BatchOutcome]:
+) -> list[object]:
     """Append, with headers that count on."""
 
-    async def work() -> list[waltz.client.bulk.BatchOutcome]:
+    async def work() -> list[object]:
         async with connected(cluster) as client:
-            outcomes = []
+            outcomes: list[object] = []
             for i in range(0, len(data), 1000):
                 drafts = [
                     waltz.Draft(each, header=number)
@@ -123,3 +123,11 @@ def end_of(cluster: LocalCluster, partition: int) -> int:
 
 def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
     return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Return as soon as ``condition()`` is true; fail after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not true after {seconds:g} s"
+        time.sleep(0.02)

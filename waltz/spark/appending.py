@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from waltz.client import Client, ClientOptions, Draft
-from waltz.client.bulk import Appended
+from waltz.client import Appended, Client, ClientOptions, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.spark.ledger import Joining, Ledger

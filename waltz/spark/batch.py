@@ -52,7 +52,9 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         """Yield one task's transactions as Arrow batches."""
         # Without anything to read, Spark still runs one task: with an InputPartition of its own.
         if isinstance(partition, SliceTask):
-            yield from read_slice(self._where, partition.part, self._payload, self._wanted)
+            yield from read_slice(
+                self._where, partition.part, self._options, self._payload, self._wanted
+            )
 
 
 class FilteringReader(WaltzReader):
@@ -77,11 +79,13 @@ def rows_per_task(
     }
 
 
-def read_slice(where: Where, part: Slice, payload: Payload, wanted: Wanted) -> Iterator[Any]:
+def read_slice(
+    where: Where, part: Slice, options: ReadOptions, payload: Payload, wanted: Wanted
+) -> Iterator[Any]:
     """Yield what is wanted of a slice as Arrow batches, over connections that stay open."""
     reader = READERS.at(where)
     try:
-        with closing(reader.read(part)) as batches:
+        with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
                 yield payload.decode(wanted.rows(batch))
     except Exception:

@@ -13,12 +13,19 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from waltz.client import Client, ClientAhead, ClusterUnreachable, WaltzError, connect
-from waltz.client.bulk import RecordRange
+from waltz.client import (
+    Client,
+    ClientAhead,
+    ClusterUnreachable,
+    RecordRange,
+    WaltzError,
+    connect,
+)
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
 from waltz.spark.decoding import to_arrow
 from waltz.spark.planning import Slice
+from waltz.spark.replicas import Replicas, WantedRecords
 
 T = TypeVar("T")
 
@@ -63,6 +70,7 @@ class LogReader:
         """Connect. Raises what `waltz.connect` raises."""
         self._where = where
         self._loop = asyncio.new_event_loop()
+        self._replicas: Replicas | None = None
         try:
             self._client = self._run(self._connected())
         except BaseException:
@@ -115,18 +123,22 @@ class LogReader:
             for (partition, _), part in zip(asked, found, strict=True)
         }
 
-    def read(self, part: Slice) -> Generator[Any, None, None]:
+    def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
+
+        ``from_replicas``: where replicas give them; what they refuse comes from the servers.
 
         Raises ReadTimedOut when nothing comes, LogEndsBefore, and what `Client.bulk` raises.
         """
-        with closing(self.records(part)) as ranges:
+        with closing(self.records(part, from_replicas=from_replicas)) as ranges:
             for records in ranges:
                 yield to_arrow(records)
 
-    def records(self, part: Slice) -> Generator[RecordBatch, None, None]:
+    def records(
+        self, part: Slice, *, from_replicas: bool = False
+    ) -> Generator[RecordBatch, None, None]:
         """Yield the transactions of ``part`` in order, in wire form. Raises what `read` raises."""
-        ranges = self._ranges(part)
+        ranges = self._ranges(part, from_replicas)
         try:
             while (records := self._run(anext(ranges, None))) is not None:
                 yield records
@@ -136,6 +148,8 @@ class LogReader:
     def close(self) -> None:
         """Close the connections."""
         self._run(self._client.close())
+        if self._replicas is not None:
+            self._run(self._replicas.close())
         self._loop.close()
 
     async def _connected(self) -> Client:
@@ -144,17 +158,18 @@ class LogReader:
             where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
         )
 
-    async def _ranges(self, part: Slice) -> AsyncGenerator[RecordBatch, None]:
+    async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[RecordBatch, None]:
         first = part.first
-        asked = self._ask(part, first)
+        asked = self._ask(part, first, from_replicas)
         try:
             while first <= part.last:
                 # Timed here and not in the task, whose time goes on while the loop stands still.
-                found = await self._in_time(asked, f"nothing came from partition {part.partition}")
-                records = found.records
+                records = await self._in_time(
+                    asked, f"nothing came from partition {part.partition}"
+                )
                 first += records.count
                 if first <= part.last:
-                    asked = self._ask(part, first)
+                    asked = self._ask(part, first, from_replicas)
                     # Lets it be sent before the loop stands still.
                     await asyncio.sleep(0)
                 yield records
@@ -171,9 +186,26 @@ class LogReader:
             return ahead.log_mark
         return found.high_water_mark
 
-    def _ask(self, part: Slice, first: int) -> asyncio.Task[RecordRange]:
+    def _ask(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[RecordBatch]:
         rows = min(_BATCH_ROWS, part.last - first + 1)
-        return asyncio.ensure_future(self._range(part.partition, first, rows, _BATCH_BYTES))
+        if from_replicas:
+            wanted = WantedRecords(part.partition, first, part.last, rows, _BATCH_BYTES)
+            return asyncio.ensure_future(self._from_replicas(wanted))
+        return asyncio.ensure_future(self._from_server(part.partition, first, rows))
+
+    async def _from_replicas(self, wanted: WantedRecords) -> RecordBatch:
+        if self._replicas is None:
+            where = self._where
+            self._replicas = await Replicas.connect(
+                where.zookeeper, where.root, where.tls, connect_seconds=_CONNECT_SECONDS
+            )
+        found = await self._replicas.records(wanted)
+        if found is None:
+            return await self._from_server(wanted.partition, wanted.first, wanted.rows)
+        return found
+
+    async def _from_server(self, partition: int, first: int, rows: int) -> RecordBatch:
+        return (await self._range(partition, first, rows, _BATCH_BYTES)).records
 
     async def _range(self, partition: int, first: int, rows: int, size: int) -> RecordRange:
         found = await self._client.bulk.records(partition, first, max_records=rows, max_bytes=size)

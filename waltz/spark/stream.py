@@ -112,7 +112,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's transactions as Arrow batches."""
         assert isinstance(partition, SliceTask)
-        yield from read_slice(self._where, partition.part, self._payload, Wanted())
+        yield from read_slice(self._where, partition.part, self._options, self._payload, Wanted())
 
     def stop(self) -> None:
         """Close the connections."""

@@ -1,0 +1,33 @@
+"""Puts records into partitions, in batches. Network and ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import waltz
+from waltz.local import LocalCluster
+
+_BATCH_ROWS = 2000
+_PAYLOADS = 64
+
+
+def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
+    """Return a client of a local cluster, to be entered."""
+    return waltz.connect(
+        cluster.zookeeper, root=cluster.root, tls=cluster.tls, max_in_flight=4 * _BATCH_ROWS
+    )
+
+
+async def fill(cluster: LocalCluster, rows: dict[int, int], size: int) -> None:
+    """Append so many rows of ``size`` random bytes to each partition of ``rows``."""
+    payloads = [os.urandom(size) for _ in range(_PAYLOADS)]
+
+    async def fill_one(client: waltz.Client[bytes], partition: int, count: int) -> None:
+        for first in range(0, count, _BATCH_ROWS):
+            some = range(first, min(first + _BATCH_ROWS, count))
+            drafts = [waltz.Draft(payloads[n % _PAYLOADS]) for n in some]
+            await client.bulk.append(partition, drafts)
+
+    async with connected(cluster) as client:
+        await asyncio.gather(*(fill_one(client, p, count) for p, count in rows.items()))

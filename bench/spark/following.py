@@ -1,0 +1,69 @@
+"""From a commit to the end of the micro-batch that has it, at a steady rate. Network, and a JVM.
+
+Each transaction's data is the time at which it was handed to the client, so the latency is that of
+committing, planning, reading and computing together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import waltz
+from bench.spark.fill import connected
+from waltz.local import LocalCluster
+
+_TIME = struct.Struct(">d")
+_TICK_SECONDS = 0.02
+
+
+def follow(
+    spark: SparkSession, cluster: LocalCluster, checkpoint: Path, *, rate: int, seconds: float
+) -> list[float]:
+    """Return the latencies in seconds of transactions appended at ``rate`` to partition 0.
+
+    Those of the first third of the time are left out: Spark warms up meanwhile.
+    """
+    latencies: list[float] = []
+    began = time.time()
+
+    def taken(batch: Any, _: int) -> None:
+        rows = batch.select("data").toArrow().column("data").to_pylist()
+        now = time.time()
+        sent = (_TIME.unpack_from(row)[0] for row in rows)
+        latencies.extend(now - at for at in sent if at - began > seconds / 3)
+
+    reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))
+    frame = reader.option("startingPositions", "latest").option("partitions", "0").load()
+    writer = frame.writeStream.foreachBatch(taken).option("checkpointLocation", str(checkpoint))
+    query = writer.start()
+    try:
+        appending = threading.Thread(
+            target=lambda: asyncio.run(_append(cluster, rate=rate, seconds=seconds))
+        )
+        appending.start()
+        appending.join()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return latencies
+
+
+async def _append(cluster: LocalCluster, *, rate: int, seconds: float) -> None:
+    filling = os.urandom(512 - _TIME.size)
+    async with connected(cluster) as client, asyncio.TaskGroup() as group:
+        began, sent = time.monotonic(), 0
+        while (now := time.monotonic() - began) < seconds:
+            due = int(now * rate) - sent
+            if due:
+                drafts = [waltz.Draft(_TIME.pack(time.time()) + filling) for _ in range(due)]
+                group.create_task(client.bulk.append(0, drafts))
+                sent += due
+            await asyncio.sleep(_TICK_SECONDS)

@@ -1,0 +1,39 @@
+"""The log goes into Parquet files, and SQL looks at it.
+
+    python examples/spark/02_to_parquet.py [waltz-local/cluster.json [spark-out]]
+
+Needs what 01_from_parquet.py has put there.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import waltz.spark
+
+COLUMNS = """
+    partition INT, transaction_id BIGINT, id BIGINT, tailnum STRING, carrier STRING, origin STRING,
+    dest STRING, time_hour STRING, dep_delay DOUBLE
+"""
+
+
+def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
+    """Write one directory of files for each airport."""
+    spark = waltz.spark.session("to Parquet")
+    reader = spark.read.format("waltz").schema(COLUMNS).option("cluster", cluster)
+    log = reader.option("partitions", "0-2").option("decode", "json").load()
+    files = str(Path(out) / "flights")
+    log.write.mode("overwrite").partitionBy("origin").parquet(files)
+
+    spark.read.parquet(files).createOrReplaceTempView("flights")
+    spark.sql(
+        """
+        SELECT origin, count(*) AS flights, round(avg(dep_delay), 1) AS delay_minutes
+        FROM flights GROUP BY origin ORDER BY origin
+        """
+    ).show()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,70 @@
+"""A stream keeps a table up to date: for each aircraft, its latest flight.
+
+    python examples/spark/03_upsert.py [waltz-local/cluster.json [spark-out]]
+
+Every micro-batch writes a new version of the table beside the one before, and then names it as the
+current one, so a reader never sees half of it. Killed and started again, it goes on where it was:
+a micro-batch that is done again makes the same version again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as sf
+
+import waltz.spark
+
+COLUMNS = "partition INT, transaction_id BIGINT, tailnum STRING, carrier STRING, dest STRING"
+
+
+class Table:
+    """A table of versions, one of which is current."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._current = directory / "CURRENT"
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def read(self, spark: Any, before: int | None = None) -> Any | None:
+        """Return the current version; with ``before`` the newest one older than that."""
+        if before is not None:
+            found = [int(path.name) for path in self._directory.iterdir() if path.name.isdigit()]
+            older = [version for version in found if version < before]
+            return spark.read.parquet(str(self._directory / str(max(older)))) if older else None
+        return spark.read.parquet(str(self._directory / self._current.read_text()))
+
+    def upsert(self, batch: Any, version: int) -> None:
+        """Make a version out of the one before it: of each aircraft, the newest row stays."""
+        before = self.read(batch.sparkSession, before=version)
+        rows = batch if before is None else before.unionByName(batch)
+        newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))
+        rows = rows.withColumn("place", sf.row_number().over(newest))
+        rows = rows.where("place = 1").drop("place")
+        rows.write.mode("overwrite").parquet(str(self._directory / str(version)))
+        written = self._directory / "CURRENT.new"
+        written.write_text(str(version))
+        written.replace(self._current)
+
+
+def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
+    """Follow the log as far as it goes now."""
+    spark = waltz.spark.session("upsert")
+    table = Table(Path(out) / "latest")
+    reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
+    reader = reader.option("partitions", "0-2").option("decode", "json")
+    stream = reader.option("maxRowsPerTrigger", 10_000).load().where("tailnum IS NOT NULL")
+    writer = stream.writeStream.foreachBatch(table.upsert)
+    writer = writer.option("checkpointLocation", str(Path(out) / "latest-checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    current = table.read(spark)
+    assert current is not None
+    print(f"{current.count():,} aircraft, among them:")
+    current.select("tailnum", "carrier", "dest").orderBy("tailnum").show(5)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

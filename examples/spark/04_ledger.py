@@ -1,0 +1,106 @@
+"""A ledger: transfers under locks go into the log, and Spark finds that no money was lost.
+
+    python examples/spark/04_ledger.py [waltz-local/cluster.json]
+
+Two tellers transfer money between the same accounts at the same time. Each transfer is decided by
+the balances as the log has them, under locks on both accounts, so that none is overdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as sf
+
+import waltz
+import waltz.spark
+
+PARTITION = 3
+ACCOUNTS = 8
+OPENING = 100
+TRANSFERS = 60
+
+
+class Teller:
+    """Follows the ledger, and appends transfers to it."""
+
+    def __init__(self, client: waltz.Client[bytes], seed: int) -> None:
+        self._client = client
+        self._chance = random.Random(seed)
+        self.balances: Counter[int] = Counter()
+        self.position = -1
+
+    async def catch_up(self, mark: int) -> None:
+        """Apply the log up to ``mark``."""
+        if mark > self.position:
+            log = self._client.stream(PARTITION, after=self.position, until=mark, data=True)
+            async for transaction in log:
+                for posting in json.loads(transaction.data)["postings"]:
+                    self.balances[posting["account"]] += posting["amount"]
+                self.position = transaction.id
+
+    async def work(self) -> None:
+        """Transfer money, now and then more than there is: then nothing is appended."""
+        for _ in range(TRANSFERS):
+            giver, taker = self._chance.sample(range(ACCOUNTS), 2)
+            amount = self._chance.randint(1, OPENING)
+
+            async def decide(
+                attempt: waltz.Attempt, giver: int = giver, taker: int = taker, amount: int = amount
+            ) -> waltz.Draft[bytes] | None:
+                await self.catch_up(max(attempt.mark, attempt.conflict or -1))
+                if self.balances[giver] < amount:
+                    return None
+                locks = [waltz.Lock("account", giver), waltz.Lock("account", taker)]
+                data = postings({giver: -amount, taker: amount})
+                return waltz.Draft(data, write_locks=locks, mark=self.position)
+
+            await self._client.submit(PARTITION, decide)
+
+
+def postings(amounts: dict[int, int]) -> bytes:
+    """Return a transaction's data."""
+    lines = [{"account": account, "amount": amount} for account, amount in amounts.items()]
+    return json.dumps({"postings": lines}).encode()
+
+
+async def transfers(described: dict[str, Any]) -> dict[int, int]:
+    """Open accounts, let two tellers work, and return the balances as one of them knows them."""
+    tls = waltz.TlsConfig(enabled=described["tls"])
+    async with (
+        waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as one,
+        waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as two,
+    ):
+        opening = postings(dict.fromkeys(range(ACCOUNTS), OPENING))
+        await one.append(PARTITION, opening)
+        tellers = [Teller(one, 1), Teller(two, 2)]
+        await asyncio.gather(*(teller.work() for teller in tellers))
+        await tellers[0].catch_up(await one.high_water_mark(PARTITION))
+        return dict(tellers[0].balances)
+
+
+def main(cluster: str = "waltz-local/cluster.json") -> None:
+    """Transfer, then rebuild the balances from the log, and compare."""
+    known = asyncio.run(transfers(json.loads(Path(cluster).read_text())))
+    spark = waltz.spark.session("ledger")
+    columns = "transaction_id BIGINT, postings ARRAY<STRUCT<account: BIGINT, amount: BIGINT>>"
+    reader = spark.read.format("waltz").schema(columns).option("cluster", cluster)
+    log = reader.option("partitions", PARTITION).option("decode", "json").load()
+    lines = log.select("transaction_id", sf.inline("postings")).cache()
+    totals = lines.groupBy("account").agg(sf.sum("amount").alias("balance")).orderBy("account")
+    totals.show()
+    balances = {row["account"]: row["balance"] for row in totals.collect()}
+    assert balances == known, (balances, known)
+    assert min(balances.values()) >= 0
+    opened = lines.where("transaction_id = 0").agg(sf.sum("amount")).first()
+    print(f"{sum(balances.values())} in all accounts together; {opened} were there first")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

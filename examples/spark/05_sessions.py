@@ -1,0 +1,59 @@
+"""Sessions: an aircraft's days of work, out of a stream with state. Draws a picture.
+
+    python examples/spark/05_sessions.py [waltz-local/cluster.json [spark-out]]
+
+Flights of an aircraft less than eight hours apart belong to one session. Spark keeps the open ones
+as its state; a session is written when the watermark has passed it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+from pyspark.sql import functions as sf
+
+import waltz.spark
+
+COLUMNS = "tailnum STRING, carrier STRING, time_hour STRING"
+
+
+def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
+    """Follow the log as far as it goes now, then draw how many flights a session has."""
+    spark = waltz.spark.session("sessions")
+    reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
+    flights = reader.option("partitions", "0-2").option("decode", "json").load()
+    sessions = (
+        flights.withColumn("at", sf.to_timestamp("time_hour"))
+        .where("tailnum IS NOT NULL AND at IS NOT NULL")
+        .withWatermark("at", "1 day")
+        .groupBy("tailnum", "carrier", sf.session_window("at", "8 hours").alias("session"))
+        .agg(sf.count("*").alias("flights"))
+        .select("tailnum", "carrier", "session.start", "session.end", "flights")
+    )
+    files = Path(out) / "sessions"
+    writer = sessions.writeStream.format("parquet").outputMode("append")
+    writer = writer.option("checkpointLocation", str(Path(out) / "sessions-checkpoint"))
+    writer.trigger(availableNow=True).start(str(files)).awaitTermination()
+    found = spark.read.parquet(str(files)).groupBy("flights").count().orderBy("flights").collect()
+    print(f"{sum(row['count'] for row in found):,} sessions")
+    draw({row["flights"]: row["count"] for row in found}, Path(out) / "sessions.png")
+
+
+def draw(sessions: dict[int, int], file: Path) -> None:
+    """Draw how many sessions have how many flights."""
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    axes.bar(list(sessions), list(sessions.values()))
+    axes.set_xlabel("departures from New York in one session")
+    axes.set_ylabel("sessions")
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    print(f"see {file}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,177 @@
+"""Reading while the cluster changes, and from clusters that are large, wrong or not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from tests.spark.conftest import NUM_PARTITIONS, append, contents, end_of, wait_until
+from waltz.local import LocalCluster
+
+MB = 1 << 20
+
+
+def load(spark: Any, cluster: LocalCluster, **options: object) -> Any:
+    reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+@pytest.mark.parametrize("source", ["servers", "replicas"])
+def test_a_record_of_50_mb(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int], source: str
+) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [b"small"])
+    append(cluster, partition, [bytes(50 * MB)])
+    append(cluster, partition, [b"small"])
+    frame = load(spark, cluster, partitions=partition, readFrom=source)
+    sizes = frame.selectExpr("transaction_id", "length(data)").collect()
+    assert [tuple(row) for row in sizes] == [(0, 5), (1, 50 * MB), (2, 5)]
+
+
+def test_all_partitions(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [b"x"] * 7)
+    counts = load(spark, cluster).groupBy("partition").count().collect()
+    assert {row[0]: row[1] for row in counts}[partition] == 7
+    assert {row[0] for row in counts} <= set(range(NUM_PARTITIONS))
+
+
+def test_what_comes_while_it_is_read_is_not_read(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
+    """A frame is planned at its first action: every later one reads the same."""
+    partition = next(partitions)
+    append(cluster, partition, [b"x"] * 5)
+    frame = load(spark, cluster, partitions=partition)
+    frame.explain()
+    append(cluster, partition, [b"y"] * 5)
+    assert {row.data for row in frame.collect()} <= {b"x", b"y"}
+    assert load(spark, cluster, partitions=partition).count() == 10
+
+
+def test_sql_on_json(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [json.dumps({"n": n}).encode() for n in range(50)] + [b"{"])
+    reader = spark.read.format("waltz").schema("transaction_id BIGINT, n BIGINT")
+    reader = reader.option("cluster", str(cluster.layout.description))
+    frame = reader.option("partitions", partition).option("decode", "json").load()
+    frame.createOrReplaceTempView("numbers")
+    query = "SELECT sum(n), count(n), count(*) FROM numbers WHERE transaction_id > 9"
+    assert tuple(spark.sql(query).first()) == (sum(range(10, 50)), 40, 41)
+
+
+def test_a_server_is_killed_in_the_middle(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
+) -> None:
+    """Each of both, one after the other, so that the one that is being read from is hit."""
+    partition = next(partitions)
+    append(cluster, partition, [bytes(1000)] * 30_000)
+    frame = load(spark, cluster, partitions=partition, rowsPerTask=10_000)
+    begun = tmp_path / "begun"
+
+    def slowly(batches: Any) -> Any:
+        for batch in batches:
+            begun.touch()
+            yield batch
+
+    found: list[int] = []
+
+    def read() -> None:
+        for _ in range(2):
+            rows = frame.select("transaction_id").mapInArrow(slowly, "transaction_id BIGINT")
+            found[:] = sorted(row[0] for row in rows.collect())
+            assert found == list(range(30_000))
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    try:
+        for server in ("server/0", "server/1"):
+            wait_until(begun.exists, 60)
+            cluster.kill(server)
+            begun.unlink(missing_ok=True)
+            asyncio.run(cluster.start_one(server))
+    finally:
+        reading.join(100)
+    assert found == list(range(30_000))
+
+
+def test_replicas_are_read_while_one_is_dead_and_while_the_session_changes(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [str(n).encode() for n in range(2500)])
+    frame = load(spark, cluster, partitions=partition, readFrom="replicas", rowsPerTask=300)
+    expected = [str(n).encode() for n in range(2500)]
+    for victim in ("storage/2", "server/0", "server/1"):
+        cluster.kill(victim)
+        assert sorted((row.data for row in frame.collect()), key=int) == expected
+        asyncio.run(cluster.start_one(victim))
+
+
+def test_no_such_cluster(spark: Any, cluster: LocalCluster) -> None:
+    frame = spark.read.format("waltz").option("zookeeper", cluster.zookeeper)
+    with pytest.raises(AnalysisException, match="there is no Waltz cluster at /other"):
+        frame.option("root", "/other").load().collect()
+
+
+DRIVER = """
+import sys
+import waltz.spark
+
+cluster, source, sink, checkpoint = sys.argv[1:]
+spark = waltz.spark.session("driver", master="local[2]", settings={"spark.ui.enabled": "false"})
+(
+    spark.readStream.format("waltz").option("cluster", cluster).option("partitions", source)
+    .option("maxRowsPerTrigger", 300).load()
+    .selectExpr(f"{sink} AS partition", "data")
+    .repartition(3)
+    .writeStream.format("waltz").option("cluster", cluster)
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    .awaitTermination()
+)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_driver_is_killed_and_started_again(
+    cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
+) -> None:
+    """From a log to a log, in the middle of micro-batches; each row once."""
+    source, sink = next(partitions), next(partitions)
+    append(cluster, source, [str(n).encode() for n in range(3000)])
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", DRIVER, str(cluster.layout.description)]
+        command += [str(source), str(sink), str(tmp_path / "checkpoint")]
+        with (tmp_path / "driver.log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def has_rows(count: int) -> bool:
+        return end_of(cluster, sink) >= count
+
+    for rows in (200, 1000):
+        driver = start()
+        try:
+            wait_until(partial(has_rows, rows), 90)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    driver = start()
+    assert driver.wait(120) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    found = contents(cluster, {sink: end_of(cluster, sink)})
+    assert sorted(int(t.data) for t in found) == list(range(3000))

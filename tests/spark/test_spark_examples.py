@@ -1,0 +1,65 @@
+"""The examples of `examples/spark`, one after the other on one small cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waltz.local import LocalCluster, Shape
+
+EXAMPLES = Path(__file__).parents[2] / "examples/spark"
+
+
+@pytest.fixture(scope="module")
+def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("examples-cluster")
+    cluster = LocalCluster(directory, Shape(partitions=4, storages=1, servers=1))
+    asyncio.run(cluster.start())
+    yield str(cluster.layout.description)
+    asyncio.run(cluster.stop())
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("spark-out"))
+
+
+def example(name: str) -> Callable[..., None]:
+    [file] = EXAMPLES.glob(f"*_{name}.py")
+    main: Callable[..., None] = runpy.run_path(str(file))["main"]
+    return main
+
+
+def logged(spark: Any, cluster_file: str) -> int:
+    reader = spark.read.format("waltz").option("cluster", cluster_file)
+    count: int = reader.option("partitions", "0-2").load().count()
+    return count
+
+
+def test_they_build_on_each_other(spark: Any, cluster_file: str, out: str) -> None:
+    for _ in range(2):
+        example("from_parquet")(cluster_file, out, "3000")
+        assert logged(spark, cluster_file) == 3000
+    example("to_parquet")(cluster_file, out)
+    flights = spark.read.parquet(f"{out}/flights")
+    assert sorted(row[0] for row in flights.select("id").collect()) == list(range(3000))
+    for _ in range(2):
+        example("upsert")(cluster_file, out)
+    version = Path(out, "latest/CURRENT").read_text()
+    latest = spark.read.parquet(f"{out}/latest/{version}")
+    aircraft = flights.where("tailnum IS NOT NULL").select("tailnum").distinct().count()
+    assert latest.count() == aircraft
+    example("sessions")(cluster_file, out)
+    assert Path(out, "sessions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_money_is_lost(
+    spark: Any, cluster_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example("ledger")(cluster_file)
+    assert "800 in all accounts together" in capsys.readouterr().out

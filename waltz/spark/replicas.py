@@ -1,0 +1,115 @@
+"""Reads committed records straight from replicas, past the servers. Network and ZooKeeper.
+
+A replica answers only readers that know its store session, and only with what the reader knows to
+be committed. If another session has begun by the time of the answer, the replica may have been cut
+before it answered, so the answer is dropped (formats.md, "Server and storage").
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.formats import PartitionMetadata
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.protocol import UnsupportedByPeer
+from waltz.protocol.records import RecordBatch
+from waltz.protocol.storage import CommittedRecordListRequest, RecordListResponse
+
+_SESSION_MS = 30_000
+_ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRecords:
+    """Records of one partition, from ``first`` to ``last`` at most; ``last`` is committed."""
+
+    partition: int
+    first: int
+    last: int
+    rows: int
+    size: int
+
+
+class Replicas:
+    """Connections to the storages of one cluster, opened when they are first needed."""
+
+    def __init__(self, store: KazooStore, root: str, tls: TlsConfig) -> None:
+        self._store = store
+        self._cluster = Cluster(store, root)
+        self._tls = tls
+        self._open: dict[str, RpcConnection] = {}
+
+    @classmethod
+    async def connect(
+        cls, zookeeper: str, root: str, tls: TlsConfig, *, connect_seconds: float
+    ) -> Replicas:
+        """Open a session with ZooKeeper. Raises ConnectFailed."""
+        store = await KazooStore.connect(zookeeper, _SESSION_MS, connect_timeout_s=connect_seconds)
+        return cls(store, root, tls)
+
+    async def records(self, wanted: WantedRecords) -> RecordBatch | None:
+        """Return records from the first on, at least one, checked; None if no replica gives any."""
+        metadata = (await self._cluster.partition_metadata(wanted.partition)).value
+        for storage in _in_turn(metadata, wanted):
+            found = await self._ask(storage, metadata.session_id, wanted)
+            if found is None:
+                continue
+            now = (await self._cluster.partition_metadata(wanted.partition)).value
+            if now.session_id != metadata.session_id:
+                return None
+            return found
+        return None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+        await self._store.close()
+
+    async def _ask(
+        self, storage: str, session_id: int, wanted: WantedRecords
+    ) -> RecordBatch | None:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                connection = await self._connection(storage)
+                answer = await connection.call(
+                    lambda seq: CommittedRecordListRequest(
+                        session_id,
+                        seq,
+                        wanted.partition,
+                        wanted.first,
+                        wanted.last,
+                        wanted.rows,
+                        wanted.size,
+                    )
+                )
+        except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
+            return None
+        assert isinstance(answer, RecordListResponse)
+        found = answer.records
+        return found if found.count and found.mismatch(wanted.first) is None else None
+
+    async def _connection(self, storage: str) -> RpcConnection:
+        connection = self._open.get(storage)
+        if connection is None or connection.closed:
+            params = await self._cluster.store_params()
+            host, _, port = storage.rpartition(":")
+            connection = self._open[storage] = await RpcConnection.open_storage(
+                (host, int(port)), self._tls, (params.key, params.num_partitions)
+            )
+        return connection
+
+
+def _in_turn(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
+    """Return the replicas that take part in the session; tasks begin with different ones."""
+    taking_part = sorted(
+        storage
+        for storage, state in metadata.replicas.items()
+        if state.session_id == metadata.session_id
+    )
+    turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))
+    return taking_part[turn:] + taking_part[:turn]
