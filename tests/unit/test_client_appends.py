@@ -435,16 +435,17 @@ def test_messages_of_other_sessions_are_ignored() -> None:
 def test_withdrawing() -> None:
     wire = Wire()
     wire.client.append("unsent", draft())
-    assert wire.client.withdraw("unsent") is None
+    assert wire.client.withdraw(["unsent"]) == [Settled("unsent", Outcome.UNSENT)]
     wire.connect()
     wire.exchange()
     assert wire.log.mark == -1
     wire.server.auto = False
     wire.client.append("sent", draft())
     wire.up()
-    req_id = wire.client.withdraw("sent")
+    [sent] = wire.client.withdraw(["sent"])
+    assert sent.outcome is Outcome.UNCERTAIN
     wire.server.resolve()
-    assert wire.log.ids() == [req_id]
+    assert wire.log.ids() == [sent.req_id]
 
 
 def test_closing_settles_everything() -> None:

@@ -19,10 +19,11 @@ from waltz.client import (
     PartitionUnknown,
     ServerTooOld,
 )
-from waltz.client.bulk import MAX_BATCH_APPENDS, Absent, Appended, Refused
+from waltz.client.batches import Absent, Appended, Refused
 from waltz.client.questions import CHECKSUM_ATTEMPTS
 from waltz.client.values import MAX_DATA_BYTES
 from waltz.protocol import CLIENT_SERVER, Lock
+from waltz.protocol.batches import MAX_BATCH_APPENDS
 from waltz.protocol.client_server import AppendBatchRequest, RecordsRequest, TransactionDataRequest
 
 OLD = (0, 1, 2, 3, 4)

@@ -15,7 +15,7 @@ from waltz.cli.client_access import ANSWER_SECONDS, without_silence
 from waltz.cli.progress import Advance
 from waltz.cli.running import Failed
 from waltz.client import Client, Draft, LockFailed, ServerTooOld
-from waltz.client.bulk import Appended, Refused
+from waltz.client.batches import Appended, Refused
 from waltz.protocol import Lock
 
 _LOCK_NAME = "waltz-import"

@@ -5,6 +5,7 @@ What decides is pure, one partition at a time:
 * `mount`: getting a feed going; `feed`: a stream's position; `appends`: the fate of appends
 * `questions`: reads and marks; `read_ahead`: the memory of reads; `codec`: the hot messages
 * `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
+* `batches`: what becomes of each append of a batch; `append_call`: how those of one call ended
 * `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
@@ -14,7 +15,8 @@ What acts drives those over the network: `link` and `links` (connections), `tick
 """
 
 from waltz.client.api import LogClient, LogStream
-from waltz.client.bulk import Absent, Appended, HeaderRange, RecordRange, Refused
+from waltz.client.batches import Absent, Appended, Refused
+from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.client import Client
 from waltz.client.connecting import connect, connect_as_configured
 from waltz.client.errors import (

@@ -1,4 +1,4 @@
-"""Drives the appends of all partitions over the network: futures, limits, connections.
+"""Drives the appends of all partitions over the network: calls, limits, connections.
 
 What is sent and what an answer means is decided in `waltz.client.appends`.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from waltz.client.append_call import AppendCall, Ticket, batch_outcome
 from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
 from waltz.client.asker import Asker
+from waltz.client.batches import BatchOutcome
 from waltz.client.codec import FeedRun, parse
 from waltz.client.directory import Directory
 from waltz.client.errors import (
@@ -29,10 +31,8 @@ from waltz.client.links import Links
 from waltz.client.mount import Phase, RequestIds
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
-from waltz.protocol import CLIENT_SERVER, ProtocolSpec, ReqId
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION
-
-T = TypeVar("T")
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
 """Data of unresolved appends per partition; beyond it appends wait, but one always goes."""
@@ -106,22 +106,31 @@ class Appender:
         """Append, again if need be, and return the transaction id.
 
         Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
-        ClusterUnreachable if nothing could be sent within the time given.
+        ClusterUnreachable if time has run out and it is certain that it is not in the log.
         """
-        sent: list[ReqId] = []
-        work = self._append(partition, append, sent)
-        return await self._called(work, partition, sent, timeout_seconds)
+        call = AppendCall(partition, timeout_seconds)
+        await self._called(call, self._append(call, append))
+        end = next(iter(call.ends), None)
+        if end is None or end.outcome is not Outcome.COMMITTED:
+            raise self._error(call, end)
+        return end.number
 
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
-    ) -> list[Settled]:
-        """Append in one message, once; return how each ended: COMMITTED, LOCK_FAILED, ABSENT.
+    ) -> list[BatchOutcome]:
+        """Append in one message, once; return what became of each.
 
         Raises what `append` raises, but LockFailed.
         """
-        sent: list[ReqId] = []
-        work = self._append_batch(partition, appends, sent)
-        return await self._called(work, partition, sent, timeout_seconds)
+        call = AppendCall(partition, timeout_seconds)
+        await self._called(call, self._append_batch(call, appends))
+        ends = call.ends
+        outcomes = tuple(batch_outcome(end) for end in ends)
+        known = [outcome for outcome in outcomes if outcome is not None]
+        if len(known) < len(appends):
+            unknown = None if not ends else ends[outcomes.index(None)]
+            raise self._error(call, unknown, outcomes)
+        return known
 
     async def flush(self) -> None:
         """Return when every append called before this has its outcome."""
@@ -186,77 +195,56 @@ class Appender:
             self._asker.saw(number, state.appends.mark)
             self._drain(state)
 
-    async def _called(
-        self,
-        work: Coroutine[Any, Any, T],
-        partition: int,
-        sent: list[ReqId],
-        timeout_seconds: float | None,
-    ) -> T:
-        """Do ``work``, which notes in ``sent`` what it leaves behind unresolved, in time."""
+    async def _called(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work``; if its time runs out, ``call`` is late, and says what is known by then."""
         self._calls += 1
-        call = self._calls
-        self._open_calls[call] = None
+        number = self._calls
+        self._open_calls[number] = None
+        bound = asyncio.timeout(call.seconds)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await work
+            async with bound:
+                await work
         except TimeoutError:
-            if sent:
-                reason = f"no outcome within {timeout_seconds:g} s"
-                raise AppendUncertain(partition, sent[-1], reason) from None
-            raise ClusterUnreachable(
-                f"no server took an append to partition {partition} within {timeout_seconds:g} s, "
-                "and nothing was sent: check that servers are running and reachable"
-            ) from None
+            if not bound.expired():
+                raise
+            call.late = True
         finally:
-            del self._open_calls[call]
+            del self._open_calls[number]
             if self._flushers:
                 self._tell_flushers()
 
-    async def _append(self, partition: int, append: Append, sent: list[ReqId]) -> int:
-        state = await self._partition(partition)
+    async def _append(self, call: AppendCall, append: Append) -> None:
+        state = await self._partition(call.partition)
         size = len(append.data)
         while True:
-            future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
             await self._enter(state, 1, size)
             try:
-                state.appends.append(future, append)
-                settled = await self._outcome(state, future, sent)
+                [ticket] = call.begin(1)
+                state.appends.append(ticket, append)
+                await self._until_ended(state, call)
             finally:
                 _leave(state, 1, size)
-            if settled.outcome is Outcome.COMMITTED:
-                return settled.number
-            if settled.outcome is not Outcome.ABSENT:
-                raise self._error(partition, settled, state.appends.mark)
+            if call.ends[0].outcome is not Outcome.ABSENT:
+                return
 
-    async def _append_batch(
-        self, partition: int, appends: Sequence[Append], sent: list[ReqId]
-    ) -> list[Settled]:
-        state = await self._partition(partition)
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Settled]] = [loop.create_future() for _ in appends]
+    async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
+        state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
         await self._enter(state, count, size)
         try:
-            state.appends.append_batch(futures, appends)
-            settled = [await self._outcome(state, future, sent) for future in futures]
+            state.appends.append_batch(call.begin(count), appends)
+            await self._until_ended(state, call)
         finally:
             _leave(state, count, size)
-        for each in settled:
-            if each.outcome not in (Outcome.COMMITTED, Outcome.LOCK_FAILED, Outcome.ABSENT):
-                raise self._error(partition, each, state.appends.mark)
-        return settled
 
-    async def _outcome(
-        self, state: _Partition, future: asyncio.Future[Settled], sent: list[ReqId]
-    ) -> Settled:
+    async def _until_ended(self, state: _Partition, call: AppendCall) -> None:
+        """Return when the appends have ended; if that is not waited for, they end as they stand."""
         self._drain(state)
         try:
-            return await future
+            await call.ended()
         except asyncio.CancelledError:
-            req_id = state.appends.withdraw(future)
-            if req_id is not None:
-                sent.append(req_id)
+            if unended := call.unended:
+                _settle(state.appends.withdraw(unended))
             raise
 
     async def _enter(self, state: _Partition, count: int, size: int) -> None:
@@ -301,22 +289,40 @@ class Appender:
                 self._links.want(number)
             return self._partitions[number]
 
-    def _error(self, partition: int, settled: Settled, mark: int) -> Exception:
-        """Return the named error of an outcome that is an end and no success."""
-        match settled.outcome:
-            case Outcome.LOCK_FAILED:
-                return LockFailed(partition, settled.number)
-            case Outcome.AHEAD:
-                return ClientAhead(partition, mark, settled.number)
-            case Outcome.UNSUPPORTED:
-                return ServerTooOld(partition, settled.number, "locks of that kind, or no batches")
-            case Outcome.UNCERTAIN:
-                assert settled.req_id is not None
-                reason = "the log was lost" if self._ended is None else str(self._ended())
-                return AppendUncertain(partition, settled.req_id, reason)
-            case _:
-                assert self._ended is not None
-                return self._ended()
+    def _error(
+        self,
+        call: AppendCall,
+        end: Settled | None,
+        outcomes: tuple[BatchOutcome | None, ...] = (),
+    ) -> Exception:
+        """Return the named error of a call that came to this end, which is no success."""
+        partition = call.partition
+        if end is not None:
+            match end.outcome:
+                case Outcome.LOCK_FAILED:
+                    return LockFailed(partition, end.number)
+                case Outcome.AHEAD:
+                    return ClientAhead(partition, self.mark(partition), end.number)
+                case Outcome.UNSUPPORTED:
+                    feature = "locks of that kind, or no batches"
+                    return ServerTooOld(partition, end.number, feature)
+                case Outcome.UNCERTAIN:
+                    assert end.req_id is not None
+                    return AppendUncertain(partition, end.req_id, self._why(call), outcomes)
+        if self._ended is not None:
+            return self._ended()
+        absent = call.attempts > 1 or (end is not None and end.outcome is Outcome.ABSENT)
+        sent = "what was sent is not in the log" if absent else "nothing was sent"
+        return ClusterUnreachable(
+            f"no server took an append to partition {partition} within {call.seconds:g} s, and "
+            f"{sent}: check that servers are running and reachable"
+        )
+
+    def _why(self, call: AppendCall) -> str:
+        """Return why what was sent is uncertain."""
+        if call.late:
+            return f"no outcome within {call.seconds:g} s"
+        return "the log was lost" if self._ended is None else str(self._ended())
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -331,10 +337,7 @@ class Appender:
                 state.link.send(outgoing)
         if appends.settled:
             settled, appends.settled = appends.settled, []
-            for one in settled:
-                future = cast("asyncio.Future[Settled]", one.token)
-                if not future.done():
-                    future.set_result(one)
+            _settle(settled)
         if not appends.idle:
             self._ticker.start()
 
@@ -360,6 +363,11 @@ def _leave(state: _Partition, count: int, size: int) -> None:
     state.in_flight_bytes -= size
     for _ in range(min(count, len(state.queue))):
         _wake(state.queue.popleft())
+
+
+def _settle(ends: Iterable[Settled]) -> None:
+    for end in ends:
+        cast(Ticket, end.token).settle(end)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

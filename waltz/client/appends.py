@@ -14,7 +14,7 @@ each call.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -90,9 +90,18 @@ class _Waiting(NamedTuple):
 
 
 class _Sent(NamedTuple):
+    """What was sent. ``committed``: the transaction id, if the server told it before the feed."""
+
     order: int
     token: object
     req_id: ReqId
+    committed: int | None = None
+
+    def standing(self) -> Settled:
+        """Return what is known of it without the feed."""
+        if self.committed is not None:
+            return Settled(self.token, Outcome.COMMITTED, self.committed)
+        return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
 
 
 class PartitionAppends:
@@ -155,16 +164,20 @@ class PartitionAppends:
         else:
             self._wait(_Waiting(tokens, appends, True))
 
-    def withdraw(self, token: object) -> ReqId | None:
-        """Forget an append if it was not sent yet; otherwise return its id: its fate is open.
+    def withdraw(self, tokens: Collection[object]) -> list[Settled]:
+        """Return how each of those stands that have not ended; what was not sent is forgotten.
 
-        A batch that was not sent yet is forgotten as a whole.
+        UNSENT, for a batch as a whole; LOCK_FAILED, even if what took the lock was not fed yet;
+        COMMITTED, if the server said so and the feed is behind; all others are UNCERTAIN.
         """
-        for waiting in self._waiting:
-            if any(each is token for each in waiting.tokens):
-                self._waiting.remove(waiting)
-                return None
-        return next((sent.req_id for sent in self._sent.values() if sent.token is token), None)
+        wanted = set(tokens)
+        unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
+        for each in unsent:
+            self._waiting.remove(each)
+        standing = [Settled(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
+        standing += (_refused(t, sent) for t, sent in self._locked if sent.token in wanted)
+        standing += (sent.standing() for sent in self._sent.values() if sent.token in wanted)
+        return standing
 
     def flush(self) -> None:
         """Ask for the fate of everything outstanding."""
@@ -232,8 +245,9 @@ class PartitionAppends:
         """Settle everything as it stands."""
         self.detach()
         self._settle_waiting(Outcome.UNSENT)
-        self._give_up_sent()
-        self.settled += (Settled(s.token, Outcome.LOCK_FAILED, t) for t, s in self._locked)
+        self.settled += (sent.standing() for sent in self._sent.values())
+        self.settled += (_refused(t, sent) for t, sent in self._locked)
+        self._sent.clear()
         self._locked.clear()
 
     def _mounted(self) -> None:
@@ -295,7 +309,7 @@ class PartitionAppends:
         return req_id
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Take what the feed does not tell: what was refused, and what the server dropped."""
+        """Take what the feed does not tell, and for whoever cannot wait for it, what it will."""
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
             sent = self._sent.get(wrapped(seq))
@@ -308,7 +322,9 @@ class PartitionAppends:
                 case Fate.ABSENT:
                     del self._sent[sent.req_id.seq]
                     self.settled.append(Settled(sent.token, Outcome.ABSENT))
-                case Fate.COMMITTED | Fate.UNKNOWN:
+                case Fate.COMMITTED:
+                    self._sent[sent.req_id.seq] = sent._replace(committed=outcome.transaction_id)
+                case Fate.UNKNOWN:
                     pass
         self._settle_by_mark()
 
@@ -332,7 +348,7 @@ class PartitionAppends:
             self._fail_up_to(max(reached))
         for t, sent in self._locked:
             if t <= mark:
-                self.settled.append(Settled(sent.token, Outcome.LOCK_FAILED, t))
+                self.settled.append(_refused(t, sent))
         self._locked = [(t, sent) for t, sent in self._locked if t > mark]
 
     def _fail_up_to(self, order: int) -> None:
@@ -347,9 +363,7 @@ class PartitionAppends:
         if log_mark is None:
             return
         self._settle_waiting(Outcome.AHEAD, log_mark)
-        self._give_up_sent()
-
-    def _give_up_sent(self) -> None:
+        # Whatever a server said of them, the log that it meant is not this one.
         self.settled += (
             Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
             for sent in self._sent.values()
@@ -372,3 +386,7 @@ class PartitionAppends:
                 return sent
             self._order.popleft()
         return None
+
+
+def _refused(conflict: int, sent: _Sent) -> Settled:
+    return Settled(sent.token, Outcome.LOCK_FAILED, conflict)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz.client.appender import Appender
-from waltz.client.appends import Outcome, Settled
 from waltz.client.asker import Asker
+from waltz.client.batches import BatchOutcome
 from waltz.client.deadlines import in_time
 from waltz.client.errors import DataTooLarge
 from waltz.client.questions import Headers, Records
@@ -43,28 +43,6 @@ class HeaderRange:
 
     headers: tuple[RecordHeader, ...]
     high_water_mark: int
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """This append of a batch is in the log."""
-
-    transaction_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Not in the log: the transaction ``conflict`` took one of its locks after the mark."""
-
-    conflict: int
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """Not in the log, and it never will be: a fault came between. It may be appended anew."""
-
-
-BatchOutcome = Appended | Refused | Absent
 
 
 class Bulk:
@@ -139,8 +117,8 @@ class Bulk:
         sent twice.
 
         Raises AppendUncertain when time ran out, or the client was closed, before everything is
-        known (``req_id`` is that of the first unknown append, the others count on from it),
-        ServerTooOld, ClientAhead, ClusterUnreachable when nothing could be sent, DataTooLarge,
+        known (its ``outcomes`` say what is), ServerTooOld, ClientAhead, ClusterUnreachable when
+        time ran out and nothing was sent, DataTooLarge,
         PartitionUnknown, ClientClosed, and ValueError for too many drafts, or one with a mark of
         its own.
         """
@@ -161,8 +139,7 @@ class Bulk:
             return []
         if timeout is None:
             timeout = self._options.append_timeout_seconds
-        settled = await self._appender.append_batch(partition, appends, timeout)
-        return [_outcome(each) for each in settled]
+        return await self._appender.append_batch(partition, appends, timeout)
 
     def _check_range(self, partition: int, first_id: int, count: int, size: int) -> None:
         self._standing.check_partition(partition)
@@ -175,14 +152,3 @@ class Bulk:
         if seconds is None:
             seconds = self._options.answer_timeout_seconds
         return await in_time(work, seconds, missing)
-
-
-def _outcome(settled: Settled) -> BatchOutcome:
-    match settled.outcome:
-        case Outcome.COMMITTED:
-            return Appended(settled.number)
-        case Outcome.LOCK_FAILED:
-            return Refused(settled.number)
-        case _:
-            assert settled.outcome is Outcome.ABSENT
-            return Absent()

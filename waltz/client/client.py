@@ -168,9 +168,10 @@ class Client(Generic[DataT]):
         default the client's, or none.
 
         Raises LockFailed when a lock was taken after ``mark``, and this client has been fed up to
-        the transaction that took it; AppendUncertain when time ran out, or the client was closed,
-        before the fate of what was sent is known (a cancellation leaves it unknown as well);
-        ClusterUnreachable when nothing could be sent; ClientAhead, ServerTooOld, DataTooLarge,
+        the transaction that took it, or has no time left for that; AppendUncertain when time ran
+        out, or the client was closed, before the fate of what was sent is known (a cancellation
+        leaves it unknown to the caller as well); ClusterUnreachable when time ran out and it is
+        not in the log, nor ever will be; ClientAhead, ServerTooOld, DataTooLarge,
         PartitionUnknown, ClientClosed.
         """
         draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)

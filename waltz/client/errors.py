@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from waltz.client.batches import BatchOutcome
 from waltz.protocol.records import ReqId
 
 
@@ -14,7 +15,7 @@ class WaltzError(Exception):
 class ClusterUnreachable(WaltzError):
     """ZooKeeper, or the server of a partition, did not answer in time.
 
-    Raised by an append, it means that nothing was sent.
+    Raised by an append, it means that nothing of it is in the log, or ever will be.
     """
 
 
@@ -126,15 +127,32 @@ class AppendUncertain(WaltzError):
     """An append was sent, and it is not known whether it is in the log or will be.
 
     ``req_id`` is the request id it was last sent under: a transaction with that id is this append.
+    ``outcomes`` is for a batch: what is known of each of its appends, None where nothing is;
+    ``req_id`` is then that of the first unknown one, and the others count on from it.
     """
 
-    def __init__(self, partition: int, req_id: ReqId, reason: str) -> None:
-        super().__init__(
-            f"an append to partition {partition} was sent as {req_id}, and its fate is unknown "
-            f"({reason}): look for that request id in the log before appending again"
-        )
+    def __init__(
+        self,
+        partition: int,
+        req_id: ReqId,
+        reason: str,
+        outcomes: tuple[BatchOutcome | None, ...] = (),
+    ) -> None:
+        if outcomes:
+            what = (
+                f"of {outcomes.count(None)} of the {len(outcomes)} appends of a batch to "
+                f"partition {partition} the fate is unknown; the first was sent as {req_id} "
+                f"({reason}): look for the request ids in the log before appending those again"
+            )
+        else:
+            what = (
+                f"an append to partition {partition} was sent as {req_id}, and its fate is "
+                f"unknown ({reason}): look for that request id in the log before appending again"
+            )
+        super().__init__(what)
         self.partition = partition
         self.req_id = req_id
+        self.outcomes = outcomes
 
 
 class ServerTooOld(WaltzError):
