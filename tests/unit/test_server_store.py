@@ -292,6 +292,25 @@ def test_appends_that_reached_nobody_fail_and_those_not_sent_are_sent() -> None:
     assert [texts(e.appends) for e in world.events if isinstance(e, Failed)] == [list("1234")]
 
 
+def test_of_a_batch_that_a_broken_session_cut_in_two_a_prefix_is_in_the_log() -> None:
+    world = opened()
+    world.hold(*NAMES)
+    batch = [append(text) for text in "12345"]
+    for each in batch:
+        each.batch = b"one"
+    world.core.append([append("0"), *batch, append("6")])
+    world.settle()
+    assert world.core.queued == 3, "0 to 3 are under way"
+    world.let_one("a")
+    for name in NAMES:
+        world.cut(name)
+    world.held.clear()
+    world.connect()
+    reopen(world)
+    assert world.committed() == [(0, "0"), (1, "1"), (2, "6")]
+    assert [texts(e.appends) for e in world.events if isinstance(e, Failed)] == [list("2345")]
+
+
 def test_fates_stay_open_through_sessions_that_do_not_open() -> None:
     world = opened()
     world.hold(*NAMES)

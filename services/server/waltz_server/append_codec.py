@@ -78,7 +78,9 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             end = _end_of_record(body, at)
             req_id = _REQ_ID.pack(client, generation, partition, _wrapped(seq))
             tail = body[at:end]
-            appends.append(Append(client, generation, req_id, tail, mark, write, read, append))
+            one = Append(client, generation, req_id, tail, mark, write, read, append)
+            one.batch = body[1:17]
+            appends.append(one)
             at = end
     except struct.error:
         raise MalformedMessage("batch cut off") from None

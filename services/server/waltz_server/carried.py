@@ -23,16 +23,24 @@ class Carried:
     appends: list[Append] = field(default_factory=list)
 
 
-def fates(carried: Carried, mark: int) -> list[Committed | Failed]:
-    """Return what became of the appends, if the same writer's next session opened at ``mark``."""
+def fates(carried: Carried, queue: deque[Append], mark: int) -> list[Committed | Failed]:
+    """Return what became of the appends, if the same writer's next session opened at ``mark``.
+
+    If a batch was cut in two, and what was sent of it failed, the rest of it fails, too, and is
+    taken out of the queue: what gets into the log of a batch is a prefix of it.
+    """
     done = max(0, mark + 1 - carried.first_id)
     assert done <= len(carried.appends), "the log grew by what this server never sent"
     known: list[Committed | Failed] = []
     if done:
         appends = carried.appends[:done]
         known.append(Committed(carried.first_id, appends, records_of(carried.first_id, appends)))
-    if carried.appends[done:]:
-        known.append(Failed(carried.appends[done:]))
+    failed = carried.appends[done:]
+    if failed:
+        batch = failed[-1].batch
+        while batch is not None and queue and queue[0].batch == batch:
+            failed.append(queue.popleft())
+        known.append(Failed(failed))
     return known
 
 

@@ -37,6 +37,8 @@ class Append:
     """Slots of write and append locks, held while this is open. The lock table's, like the next."""
     checked: Slots = ()
     """Slots of write and read locks: not to have been taken after ``client_mark``."""
+    batch: bytes | None = None
+    """Request id of the batch that it is of: what follows one that failed fails, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -351,7 +351,7 @@ class StorePartition:
         mark = session.low_water_mark
         carried, self._carried = self._carried, Carried()
         if carried.generation == self._generation:
-            self._out += fates(carried, mark)
+            self._out += fates(carried, self._queue, mark)
         else:
             self._out += give_up(carried, self._queue, self._generation)
         self._mark = mark
