@@ -209,7 +209,8 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         await running.start_one("storage/1")
         order = ReplicaRecovery(0, address(running, 1))
         steps = await carried_out(running, order, ("storage/1", "server/1"))
-        assert {type(step) for step in steps} >= {Hold, SwitchOn}
+        # What comes after it, servers may have done before the order was resumed.
+        assert Hold in {type(step) for step in steps}
         await running.sync("storage/1")
 
 
