@@ -70,6 +70,13 @@ BATCH_BUGS = (
         "It gets in although its client was told otherwise, or under locks of another time.",
     ),
     Planted(
+        "the rest of a lost batch goes on",
+        Package.SERVER,
+        "while batch is not None and queue and queue[0].batch == batch:\n",
+        "while batch is not None and queue and queue[0].batch is failed:\n",
+        "A batch is in the log without its beginning.",
+    ),
+    Planted(
         "refusals of a batch go to their neighbours",
         Package.CLIENT,
         "for seq, outcome in enumerate(message.outcomes, first):\n",
