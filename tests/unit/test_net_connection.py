@@ -19,7 +19,7 @@ from waltz.net import (
     ListenFailed,
     dial,
 )
-from waltz.net.connection import HANDSHAKE_SECONDS, KEEP_ALIVE_SECONDS
+from waltz.net.connection import HANDSHAKE_SECONDS, KEEP_ALIVE_SECONDS, LINGER_SECONDS
 from waltz.protocol import (
     ADMIN,
     CLIENT_SERVER,
@@ -282,6 +282,7 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
+        self.aborted = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -290,7 +291,7 @@ class FakeTransport(asyncio.Transport):
         self.writes.append(bytes(data))
 
     def abort(self) -> None:
-        self.close()
+        self.aborted += 1
 
     def close(self) -> None:
         pass
@@ -406,3 +407,37 @@ async def test_no_requests_are_taken_from_a_peer_that_takes_no_answers() -> None
             await reader.read(1 << 20)
         writer.close()
         await writer.wait_closed()
+
+
+async def _close_and_wait(seconds: float, drained: bool) -> int:
+    """Close towards a peer that takes what is queued, or does not; return how often it is cut."""
+    loop = cast(SkippingLoop, asyncio.get_running_loop())
+    handler = Recorder()
+    transport = FakeTransport()
+    connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
+    connection.connection_made(transport)
+    connection.close("enough")
+    if drained:
+        connection.connection_lost(None)
+    loop.skipped += seconds
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    aborted = transport.aborted
+    connection.connection_lost(None)
+    assert handler.reasons == ["enough"]
+    return aborted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "drained", "aborted"),
+    [
+        (LINGER_SECONDS * 0.9, False, 0),
+        (LINGER_SECONDS * 1.1, False, 1),
+        (LINGER_SECONDS * 1.1, True, 0),
+    ],
+)
+def test_a_closed_connection_does_not_wait_for_ever_for_its_peer(
+    seconds: float, drained: bool, aborted: int
+) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        assert runner.run(_close_and_wait(seconds, drained)) == aborted

@@ -21,6 +21,9 @@ KEEP_ALIVE_SECONDS = 600.0
 HANDSHAKE_SECONDS = 10.0
 """A peer that has not sent its Hello by then is cut off."""
 
+LINGER_SECONDS = 10.0
+"""A connection that was closed is cut off if its peer has not taken what was queued by then."""
+
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
 
@@ -72,7 +75,7 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """Due: first the handshake, then, for a dialer, the next keep-alive."""
+        """Due: first the handshake, then, for a dialer, the next keep-alive; last, the cut-off."""
 
     @property
     def version(self) -> int:
@@ -94,11 +97,15 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing += frames
 
     def close(self, reason: str = "closed") -> None:
-        """Send what is queued, then close; ``lost`` follows with ``reason``."""
+        """Send what is queued, then close; ``lost`` follows at once, with ``reason``.
+
+        A peer that takes nothing more does not keep the socket for long (`LINGER_SECONDS`).
+        """
         if not self.closed:
             self._flush()
             self._end(reason)
             if self._transport is not None:
+                self._timer = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
                 self._transport.close()
 
     def abort(self, reason: str) -> None:
@@ -153,7 +160,10 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner, once."""
-        self._end(str(exc) if exc else self._hung_up())
+        if self.closed:
+            self._stop_timer()
+        else:
+            self._end(str(exc) if exc else self._hung_up())
 
     def pause_writing(self) -> None:
         """The peer does not drain what it is sent."""
@@ -193,8 +203,7 @@ class FrameConnection(asyncio.Protocol):
             return
         self.closed = True
         self._outgoing.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._on_end is not None:
             self._on_end(self)
         self.handler.lost(reason)
@@ -214,10 +223,13 @@ class FrameConnection(asyncio.Protocol):
         log.warning("%s connection of %s: no Hello came", self.spec.name, self.peer)
         self.abort(f"no Hello within {HANDSHAKE_SECONDS:g} s")
 
-    def _shaken_hands(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _shaken_hands(self) -> None:
+        self._stop_timer()
         if self._dialer:
             self._arm_keep_alive()
 

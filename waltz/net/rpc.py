@@ -162,6 +162,11 @@ class RpcConnection:
         if self._connection is not None:
             self._connection.close()
 
+    def abort(self, reason: str) -> None:
+        """Cut the connection off, without sending what is queued; else as `close`."""
+        if self._connection is not None:
+            self._connection.abort(reason)
+
     def ready(self, connection: FrameConnection) -> None:
         """Handshake done."""
         if not self._ready.done():

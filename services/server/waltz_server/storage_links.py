@@ -145,7 +145,7 @@ class _Link:
         if waited >= _ANSWER_SECONDS:
             assert self._rpc is not None
             log.error("storage %s: no answer for %.0f s, cut off", self.storage, waited)
-            self._rpc.close()
+            self._rpc.abort("cut off")
         else:
             left = _ANSWER_SECONDS - waited
             self._deadline = self._loop.call_later(left, self._check_deadline)
