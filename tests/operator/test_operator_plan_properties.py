@@ -277,6 +277,7 @@ def check_reached(world: World) -> None:
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 2**32))
 @example(523)
+@example(1050)
 def test_any_state_leads_to_what_is_wanted(seed: int) -> None:
     world = broken_world(random.Random(seed))
     reach(world)

@@ -10,8 +10,9 @@ What holds whatever is found:
 partition; a StatefulSet is never made smaller than what is registered.
 
 *Quorum.* A partition that may have transactions gets or loses a replica only when the replicas that
-stay are healthy and are a quorum both of those that it had and of those that it will have; such
-changes are one write, the last step of a plan, and the next one waits until everybody has followed.
+stay are healthy and are a quorum both of those that it had and of those that it will have, or when
+it gets back one that its last session had. Such changes are one write, the last step of a plan, and
+the next one waits until everybody has followed.
 
 *History.* Znodes are made only where there is nothing, and taken away only if nobody has used them
 or the cluster's deletion asks for it. An empty ZooKeeper member founds nothing once there are any.

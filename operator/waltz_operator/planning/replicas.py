@@ -45,7 +45,10 @@ def is_unused(view: PartitionView) -> bool:
 
 
 class _Wanting:
-    """Deals partitions to storages: each to the one of its group that has fewest."""
+    """Deals partitions to storages: each to the one of its group that has fewest.
+
+    One that had the partition in its last session gets it back: it has what was committed.
+    """
 
     def __init__(self, desired: Desired, present: Present) -> None:
         self._maps = maps = present.maps
@@ -73,7 +76,10 @@ class _Wanting:
             if not members:
                 self.homeless = True
                 continue
-            storage = min(members, key=lambda each: (self._load[each], members.index(each)))
+            storage = min(
+                members,
+                key=lambda each: (each not in view.last, self._load[each], members.index(each)),
+            )
             self._load[storage] += 1
             chosen.append(storage)
         return frozenset(chosen)
@@ -122,17 +128,19 @@ def _plan_switch(present: Present, view: PartitionView, storage: str) -> Plan:
 def _plan_missing(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> Plan:
     """Return how partitions come to the replicas that they lack.
 
-    Those that nothing was written to get theirs at once, and together. Of the others one gets one,
-    and only when there is nothing else to do.
+    Those that nothing was written to get theirs at once, and together. Of the others one gets one.
+    A replica that the last session had may come back whatever the others are like: a new session
+    needs a quorum of those.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:
         return _plan_all(present, unused)
     blocked = NOTHING
     for view, new in missing:
-        first = min(new)
+        first = min(new, key=lambda each: (each not in view.last, each))
         wanted = view.replicas | {first}
-        if reason := objection(present.replicas, view, wanted):
+        reason = objection(present.replicas, view, wanted)
+        if reason and first not in view.last:
             blocked += wait(f"partition {view.partition} lacks a replica: {reason}")
             continue
         return _plan_all(present, [(view, frozenset({first}))])

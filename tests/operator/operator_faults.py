@@ -1,0 +1,277 @@
+"""The same world behind the operator's real shell: an API server with faults, a real store.
+
+The API server here keeps versions, refuses what is out of date, and does what tests ask of it
+beside: it fails before or after it has done something, answers with what was a while ago, or has
+the operator die.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from tests.operator.operator_world import Log, World
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.formats import ServerDescriptor
+from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
+from waltz.metadata.store import ConnectionLost, MetadataStore
+from waltz.operations import Observed, Scope
+from waltz.operations import Step as ReplicaStep
+from waltz.operations.steps import Hold, Reassign, SwitchOn
+from waltz_operator.desired import Desired
+from waltz_operator.kube import Conflict, KubeError
+from waltz_operator.objects import Manifest, ObjectKey
+from waltz_operator.resources import WaltzCluster
+from waltz_operator.steps import Step
+from waltz_operator.surroundings import ReplicaPort
+
+
+class Died(BaseException):
+    """The operator was killed in the middle of a call."""
+
+
+class Faults:
+    """How often what goes wrong; ``dice`` None: never."""
+
+    def __init__(self, dice: random.Random | None = None) -> None:
+        self.dice = dice
+        self.die_at: int | None = None
+        self.calls = 0
+
+    def before(self) -> None:
+        """Perhaps fail with nothing done."""
+        if self._happens(0.03):
+            raise KubeError("the API server did not answer")
+
+    def after(self) -> None:
+        """Perhaps fail with everything done."""
+        self.calls += 1
+        if self.calls == self.die_at or self._happens(0.03):
+            raise Died
+        if self._happens(0.03):
+            raise KubeError("the API server's answer was lost")
+
+    def stale(self) -> bool:
+        """Whether a list is an old one."""
+        return self._happens(0.1)
+
+    def _happens(self, probability: float) -> bool:
+        return self.dice is not None and self.dice.random() < probability
+
+
+class FaultyKube:
+    """An API server, as `waltz_operator.kube.Kube` has it."""
+
+    def __init__(self, world: World, faults: Faults) -> None:
+        self._world = world
+        self._faults = faults
+        self._version = 0
+        self._before: dict[ObjectKey, dict[str, Any]] = {}
+
+    async def get(self, kind: str, namespace: str, name: str) -> Any:
+        """See Kube."""
+        self._faults.before()
+        return deepcopy(self._find(kind, name))
+
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Any]:
+        """See Kube."""
+        self._faults.before()
+        source = self._before if self._faults.stale() else self._world.objects
+        return [
+            deepcopy(live)
+            for key, live in source.items()
+            if key.kind == kind and labels.items() <= live["metadata"].get("labels", {}).items()
+        ]
+
+    async def create(self, body: Mapping[str, Any]) -> None:
+        """See Kube."""
+        self._faults.before()
+        key = ObjectKey(body["kind"], body["metadata"]["name"])
+        if key in self._world.objects:
+            raise Conflict(f"{key} exists")
+        self._write(key, body)
+        self._faults.after()
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """See Kube."""
+        self._faults.before()
+        self._write(ObjectKey(body["kind"], body["metadata"]["name"]), body)
+        self._faults.after()
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        """See Kube."""
+        self._faults.before()
+        found = self._find(kind, name)
+        if found is None:
+            raise KubeError(f"{kind} {name} not found")
+        version = change.get("metadata", {}).get("resourceVersion")
+        if version not in (None, "", found["metadata"].get("resourceVersion", "")):
+            raise Conflict(f"{kind} {name} has changed")
+        _merge_patch(found, change)
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+        if found["metadata"].get("deletionTimestamp") and not found["metadata"]["finalizers"]:
+            self._vanish(kind, name)
+        self._faults.after()
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """See Kube."""
+        self._faults.before()
+        found = self._world.objects.get(ObjectKey(kind, name))
+        if found is not None and found["metadata"]["uid"] == uid:
+            self._before = deepcopy(self._world.objects)
+            del self._world.objects[ObjectKey(kind, name)]
+        self._faults.after()
+
+    def _find(self, kind: str, name: str) -> dict[str, Any] | None:
+        match kind:
+            case "WaltzCluster":
+                return self._world.cluster
+            case "StoragePool":
+                return self._world.pools.get(name)
+            case _:
+                return self._world.objects.get(ObjectKey(kind, name))
+
+    def _vanish(self, kind: str, name: str) -> None:
+        if kind == "WaltzCluster":
+            self._world.cluster = None
+        else:
+            del self._world.pools[name]
+
+    def _write(self, key: ObjectKey, body: Mapping[str, Any]) -> None:
+        self._before = deepcopy(self._world.objects)
+        self._world.apply(Manifest(key, body))
+
+
+class LogInStore:
+    """Has a world's log live in a store that implements what ZooKeeper promises."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.zookeeper = MemoryZooKeeper()
+        self.session: MemoryStore = self.zookeeper.connect()
+        self._cluster: Cluster | None = None
+
+    async def settle(self, desired: Desired) -> None:
+        """Have everything happen that happens by itself, in the store, too."""
+        await self.load(desired)
+        before = dict(self.world.log.metadata) if isinstance(self.world.log, Log) else {}
+        self.world.settle()
+        if isinstance(self.world.log, Log):
+            cluster = Cluster(self.session, desired.root)
+            for partition, new in self.world.log.metadata.items():
+                if before.get(partition) != new:
+                    version = (await cluster.partition_metadata(partition)).version
+                    await cluster.write_partition_metadata(partition, new, version)
+            await self._join(cluster)
+
+    async def load(self, desired: Desired) -> None:
+        """Have the world know what is in the store."""
+        cluster = Cluster(self.session, desired.root)
+        try:
+            params, store_params = await cluster.params(), await cluster.store_params()
+            maps = await cluster.storage_maps()
+        except NoCluster:
+            self.world.log = None
+            return
+        log = Log(params.name, params.num_partitions, store_params.key, maps)
+        for partition in range(params.num_partitions):
+            path = cluster.paths.partition(partition)
+            if await self.session.get(path) is not None:
+                log.metadata[partition] = (await cluster.partition_metadata(partition)).value
+        self.world.log = log
+
+    async def _join(self, cluster: Cluster) -> None:
+        """Have as many servers in the store as run; those that leave are not looked at here."""
+        known = {each.host for each in (await cluster.view()).servers().values()}
+        for host in sorted(self.world.servers - known):
+            descriptor = ServerDescriptor(await cluster.next_server_id(), host, 6100)
+            await self.session.create(
+                cluster.paths.new_server_descriptor,
+                descriptor.encode(),
+                ephemeral=True,
+                sequence=True,
+            )
+
+
+class FakeSurroundings:
+    """A cluster's own processes, without a network."""
+
+    def __init__(self, log: LogInStore, faults: Faults) -> None:
+        self._log = log
+        self._faults = faults
+
+    async def store(self, desired: Desired) -> MetadataStore:
+        """See Surroundings."""
+        if not self._log.world._zookeeper_serves():
+            raise ConnectionLost("nobody listens")
+        return self._log.session
+
+    async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
+        """See Surroundings."""
+        return _Port(self._log, cluster, desired, self._faults)
+
+    async def forget(self, desired: Desired) -> None:
+        """See Surroundings."""
+
+
+class _Port:
+    def __init__(self, log: LogInStore, cluster: Cluster, desired: Desired, faults: Faults) -> None:
+        self._log = log
+        self._cluster = cluster
+        self._desired = desired
+        self._faults = faults
+
+    async def observe(self, scope: Scope) -> Observed:
+        """See ReplicaPort."""
+        await self._log.load(self._desired)
+        return self._log.world.replicas()
+
+    async def perform(self, step: ReplicaStep) -> None:
+        """See ReplicaPort."""
+        self._faults.before()
+        match step:
+            case Reassign(changes):
+                await self._cluster.change_replicas(changes)
+            case Hold() | SwitchOn():
+                self._log.world.perform(step)
+            case _:
+                raise AssertionError(step)
+        self._faults.after()
+
+
+class ToldEvents:
+    """A diary that is kept in memory."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.failures: list[str] = []
+
+    def did(self, cluster: WaltzCluster, step: Step) -> None:
+        """See Diary."""
+        self.done.append(str(step))
+
+    def failed(self, cluster: WaltzCluster, reason: str) -> None:
+        """See Diary."""
+        self.failures.append(reason)
+
+
+def delete_by_user(world: World) -> None:
+    """Do what kubectl delete does, to the cluster and its pools."""
+    assert world.cluster is not None
+    for found in (world.cluster, *world.pools.values()):
+        found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def _merge_patch(found: dict[str, Any], change: Mapping[str, Any]) -> None:
+    for key, each in change.items():
+        if each is None:
+            found.pop(key, None)
+        elif isinstance(each, Mapping):
+            _merge_patch(found.setdefault(key, {}), each)
+        else:
+            found[key] = deepcopy(each)
