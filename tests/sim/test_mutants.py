@@ -14,6 +14,9 @@ QUICK = (
     "an id is given twice",
     "records cached under the wrong id",
     "locks compared too strictly",
+    "outcomes shifted by one",
+    "a batch meets its own locks",
+    "a waiting read waits for ever",
 )
 
 
