@@ -129,6 +129,7 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     assert invoke(changed, *drop, stdin="n\n").exit_code == 1
     assert held(changed, destination, 1)
     done(changed, *drop, "--yes")
+    assert "--force tells it nevertheless" in refused(changed, *drop, "--yes")
     # At a second storage the same would take the quorum away.
     second = invoke(changed, "storage", "unassign", source, *drop[3:], "--yes", "-t", "0.1")
     assert second.exit_code == 1

@@ -95,7 +95,7 @@ def unassign_command(
 async def _carry_out(cluster: Cluster, where: Target, order: Unassignment, patience: float) -> None:
     operator = ReplicaOperator(cluster, where.tls)
     try:
-        await carry_out(order, operator, patience_seconds=patience, on_step=tell)
+        taken = await carry_out(order, operator, patience_seconds=patience, on_step=tell)
     except NotPossible as problem:
         raise Failed(f"{problem}; --force does it nevertheless") from problem
     except Stalled as problem:
@@ -103,6 +103,12 @@ async def _carry_out(cluster: Cluster, where: Target, order: Unassignment, patie
             f"{problem}. --force does not look at the other replicas. If ZooKeeper has been told "
             "already, the rest is done by: waltz storage sync"
         ) from problem
+    if taken == 0 and order.only is Told.STORAGE:
+        # A partition whose control entry is damaged is on no list.
+        raise Failed(
+            f"storage {order.storage} says that it does not hold partitions "
+            f"{format_partitions(order.partitions)}; --force tells it nevertheless"
+        )
 
 
 async def _force(

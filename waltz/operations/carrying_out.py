@@ -145,33 +145,55 @@ async def carry_out(
 ) -> int:
     """Do what ``order`` says until it is done; return the number of steps that were taken.
 
-    ``on_step`` is told every step before it is tried, and every wait when its reason changes.
+    ``on_step`` is told every step before it is tried, and every wait when its reason changes: so is
+    a step that failed, or that was done without effect.
     Raises NotPossible, and Stalled if no step could be taken for ``patience_seconds``; also what
     `ReplicaOperator.observe` does.
     """
     clock = asyncio.get_running_loop().time
     last_success, taken, told = clock(), 0, ""
+    done: Step | None = None
     while True:
         match order.next_step(await operator.observe(order.scope)):
             case Done():
                 return taken
             case Refuse(reason):
                 raise NotPossible(reason)
-            case Wait(reason) as wait:
-                if reason != told:
-                    on_step(wait)
-                told = reason
+            case Wait(reason):
+                pass
+            case step if step == done:
+                # Done again, as it may help yet, but nothing goes on by that.
+                reason = await _try(step, operator) or _without_effect(step)
             case step:
                 on_step(step)
-                try:
-                    await operator.perform(step)
-                    last_success, told, taken = clock(), "", taken + 1
+                if (problem := await _try(step, operator)) is None:
+                    last_success, told, taken, done = clock(), "", taken + 1, step
                     continue
-                except _TRANSIENT as problem:
-                    reason = f"{step}: {str(problem) or 'no answer in time'}"
+                reason = problem
+        if reason != told:
+            on_step(Wait(reason))
+        told = reason
         if clock() - last_success > patience_seconds:
             raise Stalled(f"nothing went on for {patience_seconds:g} s: {reason}")
         await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _try(step: Step, operator: ReplicaOperator) -> str | None:
+    """Return why a step could not be done, None if it was."""
+    try:
+        await operator.perform(step)
+    except _TRANSIENT as problem:
+        return f"{step}: {str(problem) or 'no answer in time'}"
+    return None
+
+
+def _without_effect(step: Step) -> str:
+    text = f"{step}: that was done, and nothing has changed by it"
+    match step:
+        case Hold(storage) | SwitchOn(storage) | SwitchOff(storage) | Drop(storage):
+            return f"{text}: if files are damaged, /health of storage {storage} says which"
+        case _:
+            return text
 
 
 async def tell_storage(admin: StorageAdmin, step: Hold | SwitchOff | SwitchOn | Drop) -> None:

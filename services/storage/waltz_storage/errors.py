@@ -55,7 +55,8 @@ class PartitionDamaged(RequestRefused):
     def __init__(self, partition: int, file: str, offset: int, what: str) -> None:
         super().__init__(
             f"partition {partition} is damaged: {what} ({file} at offset {offset}); restore it "
-            "from another replica: unassign it with its files deleted, then assign it again"
+            f"from another replica: waltz storage unassign HOST:PORT {partition} --only storage "
+            f"--delete-files, then waltz storage recover {partition} HOST:PORT, of this storage"
         )
         self.partition = partition
         self.file = file
