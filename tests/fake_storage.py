@@ -28,6 +28,8 @@ class FakeStorage:
         """Whether requests are taken and never answered."""
         self.mute = False
         """Whether even the opening of a connection is left unanswered."""
+        self.dropping = False
+        """Whether the first request after the opening ends the connection."""
         self.port = 0
         self._listener: Listener | None = None
 
@@ -63,7 +65,9 @@ class FakeStorage:
             if (request.key, request.num_partitions) != (IDENTITY.key, IDENTITY.num_partitions):
                 return st.FailureResponse(*context, RpcFailure("the cluster key does not match"))
             return st.SuccessResponse(*context)
-        if self.silent:
+        if self.dropping:
+            self.cut()
+        if self.silent or self.dropping:
             return None
         log = self.partitions.setdefault(request.partition, ScriptedStorage(self.name))
         return log.handle(request)
@@ -82,6 +86,8 @@ class _Handler:
     def received(self, bodies: list[bytes]) -> None:
         assert self._connection is not None
         for body in bodies:
+            if self._connection.closed:
+                return
             version = self._connection.version
             answer = self._storage.answer(st.decode(body, version))
             if answer is not None:

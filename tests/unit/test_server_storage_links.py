@@ -17,6 +17,8 @@ from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
 from waltz_server.storage_links import ClusterIdentity, StorageLinks
 
+_POLL_SECONDS = 0.002
+
 
 class User:
     """Notes what it is told."""
@@ -70,6 +72,21 @@ async def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     monkeypatch.setattr(loop, "time", lambda: real() + ahead)
     return jump
+
+
+@pytest.fixture
+async def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses of the links, which take no time."""
+    taken: list[float] = []
+    real = asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        if seconds > _POLL_SECONDS:
+            taken.append(seconds)
+        await real(min(seconds, _POLL_SECONDS))
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    return taken
 
 
 async def up(links: StorageLinks, storage: FakeStorage) -> User:
@@ -139,6 +156,52 @@ async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_agai
     storage.cut()
     await eventually(lambda: user.told.count("up") == 2)
     assert user.told == ["up", (first, None), (second, None), "down", "up"]
+
+
+class Asker(User):
+    """Asks as soon as a connection is open."""
+
+    def __init__(self, links: StorageLinks) -> None:
+        super().__init__()
+        self._links = links
+
+    def storage_up(self, storage: str) -> None:
+        super().storage_up(storage)
+        self._links.ask(self, storage, request())
+
+
+async def test_a_storage_that_accepts_and_drops_is_dialed_with_growing_pauses(
+    storage: FakeStorage, links: StorageLinks, pauses: list[float]
+) -> None:
+    storage.dropping = True
+    user = Asker(links)
+    links.watch(user, frozenset({storage.name}))
+    await eventually(lambda: user.told.count("up") == 8)
+    assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    storage.dropping = False
+    await eventually(lambda: user.answers[-1:] != [None])
+    storage.cut()
+    before = len(pauses)
+    await eventually(lambda: len(pauses) > before)
+    assert pauses[before] == 0.05, "it has answered"
+
+
+async def test_a_link_that_is_refused_when_dialed_again_is_not_reported_lost_again(
+    storage: FakeStorage,
+    links: StorageLinks,
+    pauses: list[float],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    user = await up(links, storage)
+    storage.mute = True
+    storage.cut()
+    await eventually(lambda: user.told == ["up", "down"])
+    for _ in range(3):
+        await eventually(lambda: storage.connections)
+        storage.cut()
+    await eventually(lambda: storage.connections)
+    assert user.told == ["up", "down"]
+    assert caplog.text.count("connection lost") == 1
 
 
 async def test_asking_while_the_link_is_down_is_answered_with_none(

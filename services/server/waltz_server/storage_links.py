@@ -1,8 +1,9 @@
 """Connections from this server to storage nodes: one each, shared by all partitions.
 
-A link is kept up as long as a partition needs it: dialed, opened, dialed again with back-off when
-lost. A node that leaves a request unanswered for too long is cut off, so that a hung machine does
-not hold up what a quorum could do. Touches the network.
+A link is kept up as long as a partition needs it: dialed, opened, dialed again when lost, after
+pauses that grow until a connection has been of use. A node that leaves a request unanswered for too
+long is cut off, so that a hung machine does not hold up what a quorum could do. Touches the
+network.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class _Link:
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
         self._sizes = RecordSizes()
+        self._useful = False
+        """Whether the connection has brought an answer to what was asked on it."""
         self._asked: dict[int, float] = {}
         self._deadline: asyncio.TimerHandle | None = None
         self._task = watched(self._loop.create_task(self._keep_up()))
@@ -83,6 +86,7 @@ class _Link:
         def answered(answer: Any) -> None:
             self._asked.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
+            self._useful = self._useful or response is not None
             if isinstance(response, st.RecordListResponse):
                 self._sizes.learn(response.partition, response.records)
             elapsed_ms = (self._loop.time() - begun) * 1000
@@ -105,8 +109,9 @@ class _Link:
         first, longest = _DIAL_RETRY_SECONDS
         delay, said = first, ""
         while True:
+            self._lost.clear()
+            self._useful = False
             try:
-                self._lost.clear()
                 self._rpc = await RpcConnection.open_storage(
                     (host, int(port)),
                     self._tls,
@@ -118,15 +123,22 @@ class _Link:
                 if str(error) != said:
                     said = str(error)
                     log.warning("storage %s: %s; trying on", self.storage, said)
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, longest)
-                continue
-            delay, said = first, ""
-            log.info("storage %s: connected", self.storage)
-            if not self._lost.is_set():
-                for user in list(self.users):
-                    user.storage_up(self.storage)
-            await self._lost.wait()
+            else:
+                said = ""
+                await self._serve()
+            if self._useful:
+                delay = first
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, longest)
+
+    async def _serve(self) -> None:
+        """Have the connection used until it is lost."""
+        log.info("storage %s: connected", self.storage)
+        if not self._lost.is_set():
+            for user in list(self.users):
+                user.storage_up(self.storage)
+        await self._lost.wait()
+        self._rpc = None
 
     def _on_lost(self, reason: str) -> None:
         self._lost.set()
