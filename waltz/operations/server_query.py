@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
@@ -16,8 +15,8 @@ from waltz.protocol.records import ReqId
 
 A = TypeVar("A")
 
-NOT_A_CLIENT = ReqId(-1, 0, 0, 0)
-"""Who asks: a tool, which has no client id, and of no partition in particular."""
+_NOT_A_CLIENT = -1
+"""Who asks: a tool, which has no client id."""
 
 
 class ServerUnreachable(ConnectionError):
@@ -27,7 +26,8 @@ class ServerUnreachable(ConnectionError):
 class ServerQuery:
     """A connection to one server for one question at a time; an async context manager.
 
-    Answers are told apart by their type alone. Every question raises ServerUnreachable.
+    An answer bears the number of its question, so that a late one is not taken for another's.
+    Every question raises ServerUnreachable.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -35,6 +35,7 @@ class ServerQuery:
         self._timeout_seconds = timeout_seconds
         self._connection: FrameConnection | None = None
         self._ready = asyncio.get_running_loop().create_future()
+        self._asked = 0
         self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
 
     @classmethod
@@ -74,18 +75,18 @@ class ServerQuery:
 
     async def partitions(self) -> tuple[int, ...]:
         """Return the partitions that the server has."""
-        request = messages.ServerPartitionsAssignmentRequest(NOT_A_CLIENT)
+        request = messages.ServerPartitionsAssignmentRequest(self._next_id())
         answer = await self._ask(request, messages.ServerPartitionsAssignmentResponse)
         return answer.partitions
 
     async def storages(self) -> Mapping[str, bool]:
         """Return the storages that the server uses, each with whether it can reach it."""
-        request = messages.CheckStorageConnectivityRequest(NOT_A_CLIENT)
+        request = messages.CheckStorageConnectivityRequest(self._next_id())
         return (await self._ask(request, messages.CheckStorageConnectivityResponse)).storages
 
     async def health(self) -> Mapping[int, bool]:
         """Return the partitions of the server, each with whether its store could be opened."""
-        request = messages.ServerPartitionsHealthStatRequest(NOT_A_CLIENT)
+        request = messages.ServerPartitionsHealthStatRequest(self._next_id())
         return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
 
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
@@ -94,9 +95,9 @@ class ServerQuery:
         It says so in ZooKeeper, and partitions move when they are next dealt.
         """
         if wanted:
-            add = messages.AddPreferredPartitionRequest(NOT_A_CLIENT, tuple(partitions))
+            add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
             return (await self._ask(add, messages.AddPreferredPartitionResponse)).result
-        remove = messages.RemovePreferredPartitionRequest(NOT_A_CLIENT, tuple(partitions))
+        remove = messages.RemovePreferredPartitionRequest(self._next_id(), tuple(partitions))
         return (await self._ask(remove, messages.RemovePreferredPartitionResponse)).result
 
     async def high_water_mark(self, partition: int) -> int:
@@ -105,8 +106,12 @@ class ServerQuery:
         It is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
         that has not the partition never answers.
         """
-        request = messages.HighWaterMarkRequest(replace(NOT_A_CLIENT, partition=partition))
+        request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
+
+    def _next_id(self, partition: int = 0) -> ReqId:
+        self._asked = (self._asked + 1) & 0x7FFF_FFFF
+        return ReqId(_NOT_A_CLIENT, 0, partition, self._asked)
 
     async def _ask(self, request: messages.Message, answer: type[A]) -> A:
         assert self._connection is not None
@@ -117,7 +122,7 @@ class ServerQuery:
                     received = await self._answers.get()
                     if isinstance(received, ConnectionLost):
                         raise ServerUnreachable(f"server {self._name}: {received}")
-                    if isinstance(received, answer):
+                    if received.req_id == request.req_id and isinstance(received, answer):
                         return received
         except UnsupportedByPeer as problem:
             raise ServerUnreachable(f"server {self._name}: {problem}") from problem

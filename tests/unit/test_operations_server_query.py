@@ -1,0 +1,56 @@
+"""Questions to a server, and answers that come late."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from waltz.net import PLAINTEXT, FrameConnection, Listener
+from waltz.operations import ServerQuery
+from waltz.protocol import CLIENT_SERVER
+from waltz.protocol import client_server as messages
+
+
+class LateServer:
+    """Keeps its answer to the first question until the second one has come."""
+
+    def __init__(self) -> None:
+        self.asked: list[messages.HighWaterMarkRequest] = []
+        self._connection: FrameConnection | None = None
+
+    def ready(self, connection: FrameConnection) -> None:
+        self._connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        assert self._connection is not None
+        for body in bodies:
+            request = messages.decode(body, self._connection.version)
+            assert isinstance(request, messages.HighWaterMarkRequest)
+            self.asked.append(request)
+        if len(self.asked) > 1:
+            for request in self.asked:
+                answer = messages.HighWaterMarkResponse(
+                    request.req_id, 10 * request.req_id.partition
+                )
+                self._connection.send(messages.encode(answer, self._connection.version))
+
+    def lost(self, reason: str) -> None:
+        pass
+
+    def writable(self) -> None:
+        pass
+
+
+async def test_a_late_answer_is_not_taken_for_the_next_ones() -> None:
+    server = LateServer()
+    listener = Listener(CLIENT_SERVER, lambda: server, PLAINTEXT)
+    listener.start("127.0.0.1", 0)
+    try:
+        async with await ServerQuery.open(("127.0.0.1", listener.port), PLAINTEXT) as query:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await query.high_water_mark(1)
+            assert await query.high_water_mark(2) == 20
+    finally:
+        await listener.close()
