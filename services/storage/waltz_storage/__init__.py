@@ -5,6 +5,7 @@ From the disk up; modules marked * are pure:
 * `disk`: the narrow border to the operating system
 * `segment_format`*, `control_format`*: bytes of the files
 * `recovery`*: where a log ends when its files are opened
+* `segment_reads`*: reading records of a segment, or only their headers
 * `segment`, `log`, `opening`: the files of a segment, the segments of a log, finding them
 * `control`: sessions, marks and switches of all partitions
 * `fencing`*: who may use a partition

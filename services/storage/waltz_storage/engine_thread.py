@@ -17,7 +17,7 @@ from waltz_storage.durability import SegmentDurability
 from waltz_storage.engine import Arrival, Engine, Reply
 
 _FLUSH_THREADS = 4
-_TASK_THREADS = 2
+_TASK_THREADS = 4
 
 
 class Mailbox:

@@ -11,6 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from waltz.protocol.records import (
     NO_TRANSACTION,
     WIRE_OVERHEAD_BYTES,
     RecordBatch,
+    RecordHeader,
 )
 from waltz_storage.disk import Disk, DiskFile, changing
 from waltz_storage.errors import NoSpace, PartitionDamaged, RequestRefused
@@ -39,8 +41,14 @@ from waltz_storage.segment_format import (
     RECORD_OVERHEAD_BYTES,
     Damage,
     SegmentEncoder,
-    decode_records,
     entry_position,
+)
+from waltz_storage.segment_reads import (
+    Extent,
+    HeaderBudget,
+    Stretch,
+    read_headers,
+    read_records,
 )
 
 OUT_OF_ORDER = "transaction out of order"
@@ -80,15 +88,6 @@ class Scan:
     count: int
     size: int
     value: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Records of one segment: verified, as they are on disk and in wire form."""
-
-    count: int
-    raw: bytes
-    wire: bytes
 
 
 class PartitionLog:
@@ -215,6 +214,22 @@ class PartitionLog:
             value = crc32(found.raw, value)
         return Scan(count, size, value)
 
+    def headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
+        """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
+
+        Ends early if that takes too much reading (`HeaderBudget`). Raises PartitionDamaged.
+        """
+        headers: list[RecordHeader] = []
+        budget = HeaderBudget()
+        for segment, transaction_id, step in self._steps(first_id, max_records):
+            extent = self._extent(segment, transaction_id, step)
+            with self._damage_in(segment, DATA_SUFFIX):
+                found = read_headers(self._files(segment.first_id).data, extent, budget)
+            headers += found
+            if len(found) < step:
+                break
+        return tuple(headers)
+
     def flush_all(self) -> None:
         """Make everything durable, index included; raises NoSpace, DiskFailed."""
         self._tail.flush_all()
@@ -305,12 +320,12 @@ class PartitionLog:
         segment = self._segment_of(last_id + 1)
         if segment.first_id == last_id + 1:
             return HEADER_BYTES
-        found = self._read_segment(segment, last_id, 1, 0, must_have_one=True)
-        if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
-            position = entry_position(last_id + 1 - segment.first_id)
-            damage = Damage(position, f"index corrupted: record {last_id} does not end there")
-            raise self._damaged(segment.first_id, INDEX_SUFFIX, damage)
-        return self._offsets(segment, self._files(segment.first_id).index, last_id, 1)[1]
+        found = self._read(segment, last_id, 1, 0, 1)
+        with self._damage_in(segment, INDEX_SUFFIX):
+            if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
+                position = entry_position(last_id + 1 - segment.first_id)
+                raise Damage(position, f"index corrupted: record {last_id} does not end there")
+            return self._offsets(segment, self._files(segment.first_id).index, last_id, 1)[1]
 
     def _segment_of(self, transaction_id: int) -> SealedSegment:
         if transaction_id >= self._tail.first_id:
@@ -333,42 +348,36 @@ class PartitionLog:
         while len(self._open) > max(1, self._options.open_segments):
             self._open.popitem(last=False)[1].close()
 
-    def _stretches(self, first_id: int, max_records: int, max_bytes: int) -> Iterator[_Stretch]:
-        count = 0
-        while count < max_records and 0 <= first_id + count < self.next_id:
-            transaction_id = first_id + count
-            segment = self._segment_of(transaction_id)
-            step = min(max_records - count, segment.next_id - transaction_id, _READ_STEP_RECORDS)
-            found = self._read_segment(
-                segment, transaction_id, step, max_bytes, must_have_one=not count
-            )
-            count += found.count
+    def _stretches(self, first_id: int, max_records: int, max_bytes: int) -> Iterator[Stretch]:
+        for segment, transaction_id, step in self._steps(first_id, max_records):
+            at_least = 1 if transaction_id == first_id else 0
+            found = self._read(segment, transaction_id, step, max_bytes, at_least)
             max_bytes -= len(found.raw)
             yield found
             if found.count < step:
                 break
 
-    def _read_segment(
-        self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, must_have_one: bool
-    ) -> _Stretch:
-        files = self._files(segment.first_id)
-        try:
-            offsets = self._offsets(segment, files.index, first_id, step)
-        except Damage as damage:
-            raise self._damaged(segment.first_id, INDEX_SUFFIX, damage) from damage
-        start = offsets[0]
-        taken = bisect_right(offsets, start + max(max_bytes, 0)) - 1
-        if must_have_one:
-            taken = max(taken, 1)
-        end = offsets[taken]
-        try:
-            if not HEADER_BYTES <= start <= end <= segment.end:
-                raise Damage(start, f"index corrupted: record {first_id} at {start} … {end}")
-            raw = files.data.read(start, end - start)
-            wire = decode_records(raw, start, first_id, taken)
-        except Damage as damage:
-            raise self._damaged(segment.first_id, DATA_SUFFIX, damage) from damage
-        return _Stretch(taken, raw, wire)
+    def _steps(self, first_id: int, max_records: int) -> Iterator[tuple[SealedSegment, int, int]]:
+        """Yield what can be read at once of a range: in which segment, from which id, how many."""
+        end = min(first_id + max_records, self.next_id)
+        while 0 <= first_id < end:
+            segment = self._segment_of(first_id)
+            step = min(end, segment.next_id, first_id + _READ_STEP_RECORDS) - first_id
+            yield segment, first_id, step
+            first_id += step
+
+    def _read(
+        self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
+    ) -> Stretch:
+        extent = self._extent(segment, first_id, step)
+        with self._damage_in(segment, DATA_SUFFIX):
+            data = self._files(segment.first_id).data
+            return read_records(data, extent, max_bytes, at_least)
+
+    def _extent(self, segment: SealedSegment, first_id: int, count: int) -> Extent:
+        index = self._files(segment.first_id).index
+        with self._damage_in(segment, INDEX_SUFFIX):
+            return Extent(first_id, self._offsets(segment, index, first_id, count), segment.end)
 
     def _offsets(
         self, segment: SealedSegment, index: DiskFile, first_id: int, count: int
@@ -381,6 +390,11 @@ class PartitionLog:
             entries.append(segment.end)
         return entries
 
-    def _damaged(self, first_id: int, suffix: str, damage: Damage) -> PartitionDamaged:
-        file = self.identity.path(first_id, suffix)
-        return PartitionDamaged(self.identity.partition, file, damage.offset, damage.what)
+    @contextmanager
+    def _damage_in(self, segment: SealedSegment, suffix: str) -> Iterator[None]:
+        """Name the file of any Damage: raises PartitionDamaged."""
+        try:
+            yield
+        except Damage as damage:
+            partition, file = self.identity.partition, self.identity.path(segment.first_id, suffix)
+            raise PartitionDamaged(partition, file, damage.offset, damage.what) from damage

@@ -27,7 +27,7 @@ READ_LIMIT_BYTES = 64 << 20
 BULK_LIMIT_BYTES = 16 << 20
 """The same for lists that are bounded in bytes, whatever their bound: they come again and again."""
 
-_MAX_HEADERS = 1 << 20
+_MAX_HEADERS = 1 << 14
 _NOT_COUNTED = "other"
 
 _COUNTERS: dict[type, str] = {
@@ -97,13 +97,13 @@ class StoragePartition:
             case storage.MaxTransactionIdRequest():
                 return storage.MaxTransactionIdResponse(*context, self.log.max_id)
             case storage.RecordHeaderRequest():
-                headers = self._headers(request.transaction_id, 1)
+                headers = self.headers(request.transaction_id, 1)
                 return storage.RecordHeaderResponse(*context, headers[0] if headers else None)
             case storage.RecordRequest():
                 batch = self.records(request.transaction_id, 1)
                 return storage.RecordResponse(*context, batch if batch.count else None)
             case storage.RecordHeaderListRequest():
-                headers = self._headers(request.first_id, request.max_records)
+                headers = self.headers(request.first_id, request.max_records)
                 return storage.RecordHeaderListResponse(*context, headers)
             case storage.RecordListRequest():
                 batch = self.records(request.first_id, request.max_records)
@@ -135,15 +135,10 @@ class StoragePartition:
         with _reading():
             return self.log.scan(first_id, max_records, max_bytes, value)
 
-    def _headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
-        headers: list[RecordHeader] = []
-        wanted = min(max_records, _MAX_HEADERS)
-        while len(headers) < wanted:
-            batch = self.records(first_id + len(headers), wanted - len(headers))
-            if not batch.count:
-                break
-            headers += (RecordHeader(r.transaction_id, r.req_id, r.header) for r in batch)
-        return tuple(headers)
+    def headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
+        """Return headers of consecutive records; raises PartitionDamaged, RequestRefused."""
+        with _reading():
+            return self.log.headers(first_id, min(max_records, _MAX_HEADERS))
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)

@@ -15,8 +15,13 @@ from sys import byteorder
 from typing import Protocol
 from zlib import crc32
 
+from waltz.protocol.records import RecordHeader, ReqId
+
 HEADER_BYTES = 128
 RECORD_OVERHEAD_BYTES = 40
+RECORD_PREFIX_BYTES = 36
+"""What comes before a record's data."""
+
 ENTRY_BYTES = 8
 CHECKPOINT_INTERVAL = 1000
 """A checkpoint is due each time the next id becomes a multiple of this."""
@@ -28,8 +33,8 @@ _HEADER = struct.Struct(">iq16siq")
 # The first 32 bytes of a record are the same on the wire and on disk: id ... data length.
 _ID_AND_LENGTH = struct.Struct(">q20xi")
 _CHECKSUM = struct.Struct(">I")
+_HEAD = struct.Struct(">qiiiiii")
 _WIRE_PREFIX_BYTES = 32
-_DISK_PREFIX_BYTES = 36
 
 
 class Damage(Exception):
@@ -141,19 +146,47 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
             raise Damage(offset + position, f"record {transaction_id} is cut off")
         found, length = _ID_AND_LENGTH.unpack_from(raw, position)
         if found != transaction_id:
-            raise Damage(
-                offset + position,
-                f"transaction id mismatch: record {transaction_id} is wanted, but {found} is there",
-            )
-        end = position + _DISK_PREFIX_BYTES + length
+            raise _id_mismatch(offset + position, transaction_id, found)
+        end = position + RECORD_PREFIX_BYTES + length
         if length < 0 or end + 4 > total:
             raise Damage(offset + position, f"record {transaction_id} has the length {length}")
         if crc32(view[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
             raise Damage(offset + position, f"record {transaction_id} fails its checksum")
-        data = position + _DISK_PREFIX_BYTES
+        data = position + RECORD_PREFIX_BYTES
         parts += (raw[position : data - 4], raw[data:end], raw[data - 4 : data])
         position = end + 4
     return b"".join(parts)
+
+
+def decode_header(
+    raw: bytes, offset: int, position: int, transaction_id: int, size: int
+) -> RecordHeader:
+    """Return the header of the record at ``position``, which takes ``size`` bytes on disk.
+
+    Checks its id and length, and nothing of its data, which need not be there. ``offset`` is the
+    place of ``raw`` in its file. Raises Damage.
+    """
+    if position + RECORD_PREFIX_BYTES > len(raw):
+        raise Damage(offset + position, f"record {transaction_id} is cut off")
+    found, client, generation, partition, seq, header, length = _HEAD.unpack_from(raw, position)
+    if found != transaction_id:
+        raise _id_mismatch(offset + position, transaction_id, found)
+    if length != size - RECORD_OVERHEAD_BYTES:
+        raise Damage(
+            offset + position,
+            f"record {transaction_id} has the length {length}, but the index has "
+            f"{size - RECORD_OVERHEAD_BYTES}",
+        )
+    return RecordHeader(transaction_id, ReqId(client, generation, partition, seq), header)
+
+
+def check_record(raw: bytes, offset: int, position: int, transaction_id: int, size: int) -> None:
+    """Check the checksum of a record as `decode_header` has it; raises Damage."""
+    end = position + size - 4
+    if end + 4 > len(raw):
+        raise Damage(offset + position, f"record {transaction_id} is cut off")
+    if crc32(memoryview(raw)[position:end]) != _CHECKSUM.unpack_from(raw, end)[0]:
+        raise Damage(offset + position, f"record {transaction_id} fails its checksum")
 
 
 def encode_entries(offsets: Sequence[int]) -> bytes:
@@ -176,3 +209,8 @@ def decode_entries(raw: bytes) -> array[int]:
 def entry_position(number: int) -> int:
     """Return where entry ``number`` (counted from the segment's first id) is in the index file."""
     return HEADER_BYTES + ENTRY_BYTES * number
+
+
+def _id_mismatch(offset: int, wanted: int, found: int) -> Damage:
+    what = f"transaction id mismatch: record {wanted} is wanted, but {found} is there"
+    return Damage(offset, what)

@@ -1,0 +1,171 @@
+"""Headers of records: read without their data, within bounds, checked as far as that goes."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faultdisk import FaultDisk
+from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
+from waltz_storage.errors import PartitionDamaged
+from waltz_storage.log import LogOptions, PartitionLog
+from waltz_storage.opening import open_log
+from waltz_storage.segment import LogIdentity
+from waltz_storage.segment_format import HEADER_BYTES, SegmentEncoder
+from waltz_storage.segment_reads import (
+    HEADER_READ_BYTES,
+    HEADER_READS,
+    Extent,
+    HeaderBudget,
+    read_headers,
+)
+
+IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
+SEGMENT = "3/0000000000000000000.seg"
+EVERYTHING = 1 << 40
+LARGE = 20_000
+
+
+def batch(sizes: Sequence[int]) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(n, 2, 3, -n), 100 + n, bytes([n % 251]) * size, 7)
+        for n, size in enumerate(sizes)
+    )
+
+
+def headers_of(records: RecordBatch) -> list[RecordHeader]:
+    return [RecordHeader(r.transaction_id, r.req_id, r.header) for r in records]
+
+
+def log_with(disk: FaultDisk, sizes: Sequence[int], threshold: int = EVERYTHING) -> PartitionLog:
+    options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=0)
+    log = open_log(disk, IDENTITY, options, -1)
+    log.append(batch(sizes))
+    return log
+
+
+class Source:
+    """The bytes of a segment, which notes what is read of it."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        encoder = SegmentEncoder(0, HEADER_BYTES, EVERYTHING)
+        records = batch(sizes)
+        encoder.add(records.wire, 0, records.count)
+        self.raw = bytes(HEADER_BYTES) + b"".join(encoder.parts)
+        self.extent = Extent(0, array("q", [*encoder.offsets, encoder.offset]), encoder.offset)
+        self.reads: list[int] = []
+
+    def size(self) -> int:
+        return len(self.raw)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.reads.append(length)
+        return self.raw[offset : offset + length]
+
+
+SIZES = st.lists(st.sampled_from([0, 1, 60, 3000, 8152, 8153, LARGE]), max_size=60)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(SIZES, st.integers(-1, 70), st.integers(-1, 70), st.sampled_from([500, 30_000, EVERYTHING]))
+def test_any_headers_are_those_of_the_records(
+    sizes: list[int], first: int, most: int, threshold: int
+) -> None:
+    log = log_with(FaultDisk(), sizes, threshold)
+    expected = headers_of(batch(sizes))[first : first + max(most, 0)] if first >= 0 else []
+    assert list(log.headers(first, most)) == expected
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(SIZES)
+def test_the_data_of_large_records_is_not_read(sizes: list[int]) -> None:
+    source = Source(sizes)
+    if not sizes:
+        return
+    assert len(read_headers(source, source.extent, HeaderBudget())) == len(sizes)
+    small = sum(size + 40 for size in sizes if size <= 8152)
+    assert sum(source.reads) == small + 36 * sum(size > 8152 for size in sizes)
+    assert max(source.reads) <= 256 << 10
+
+
+def test_small_records_are_read_together() -> None:
+    source = Source([100] * 4000)
+    assert len(read_headers(source, source.extent, HeaderBudget())) == 4000
+    assert len(source.reads) == 3
+
+
+@pytest.mark.parametrize("sizes", [[LARGE], [LARGE, 8152], [8152], [8152, 8152, LARGE]])
+def test_a_list_ends_early_but_is_long_enough_for_a_block(sizes: list[int]) -> None:
+    """A server that asks for a block of 64 must get to its end, or it would ask for ever."""
+    source = Source(sizes * (1200 // len(sizes)))
+    found = read_headers(source, source.extent, HeaderBudget())
+    assert HEADER_READS <= len(found) < 1200
+    assert len(source.reads) <= HEADER_READS
+    assert sum(source.reads) <= HEADER_READ_BYTES + (256 << 10)
+
+
+def test_what_a_log_returns_early_goes_on_where_it_ended() -> None:
+    log = log_with(FaultDisk(), [LARGE] * 300, threshold=2_000_000)
+    found: list[RecordHeader] = []
+    while more := log.headers(len(found), 300):
+        found += more
+    assert found == headers_of(batch([LARGE] * 300))
+    assert len(log.headers(0, 300)) == HEADER_READS
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+@pytest.mark.parametrize(
+    ("position", "what", "text"),
+    [(0, 9, "transaction id mismatch"), (28, 1, "has the length"), (28, 0x7FFF_FFF0, "the length")],
+)
+def test_a_beginning_that_is_another_is_noticed(
+    size: int, position: int, what: int, text: str
+) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    offset = HEADER_BYTES + 2 * (size + 40)
+    raw = struct.pack(">q", what) if position == 0 else struct.pack(">i", what)
+    disk.damage(SEGMENT, offset + position, raw)
+    assert len(log.headers(0, 2)) == 2
+    with pytest.raises(PartitionDamaged, match=text) as caught:
+        log.headers(0, 5)
+    assert (caught.value.file, caught.value.offset) == (SEGMENT, offset)
+
+
+def test_rot_in_a_small_record_is_noticed() -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [60] * 5)
+    disk.damage(SEGMENT, HEADER_BYTES + 2 * 100 + 24, b"rot!")
+    with pytest.raises(PartitionDamaged, match="record 2 fails its checksum"):
+        log.headers(0, 5)
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+@pytest.mark.parametrize("wrong", [-8, 40, 10**9, HEADER_BYTES + 7])
+def test_a_wrong_index_entry_is_noticed(size: int, wrong: int) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    log.flush_all()
+    disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 3 * 8, struct.pack(">q", wrong))
+    with pytest.raises(PartitionDamaged, match=r"index|id mismatch"):
+        log.headers(0, 5)
+    with pytest.raises(PartitionDamaged):
+        log.headers(3, 1)
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+def test_a_segment_that_was_cut_off_is_noticed(size: int) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)
+    with pytest.raises(PartitionDamaged, match="cut off"):
+        log.headers(0, 5)
