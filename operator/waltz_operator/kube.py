@@ -7,7 +7,7 @@ generated classes are not used: they are most of what its import costs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from aiohttp import ClientError
@@ -20,6 +20,7 @@ from waltz_operator.observed import Live
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 _TIMEOUT_SECONDS = 30.0
+_WATCH_SECONDS = 240
 
 
 class KubeError(Exception):
@@ -104,6 +105,32 @@ class ApiServer:
         path = path_of(kind, namespace, name)
         await self._call("DELETE", path, body=body, allowed=(404, 409))
 
+    async def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Live]:
+        """Yield every object with these labels that is there, comes, changes or goes.
+
+        Ends after some minutes; what happens before it is called again is then yielded first.
+        Raises KubeError.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        query = [
+            ("watch", "true"),
+            ("labelSelector", selector),
+            ("timeoutSeconds", str(_WATCH_SECONDS)),
+        ]
+        path = path_of(kind, namespace)
+        try:
+            request = await self._client.param_serialize(
+                "GET", path, query_params=query, auth_settings=["BearerToken"]
+            )
+            allowed = _WATCH_SECONDS + _TIMEOUT_SECONDS
+            response = await self._client.call_api(*request, _request_timeout=allowed)
+            async for line in response.response.content:
+                yield json.loads(line)["object"]
+        except (OSError, TimeoutError, ClientError, ValueError) as broken:
+            raise KubeError(f"watching {path}: {broken or 'no answer in time'}") from broken
+
     async def _call(
         self,
         method: str,
@@ -140,11 +167,12 @@ class ApiServer:
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
-    """Return the path of a kind of objects in a namespace, or of one of them."""
+    """Return the path of a kind of objects, or of one of them; no namespace means all."""
     version = API_VERSIONS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = _PLURALS.get(kind, f"{kind.lower()}s")
-    return f"{root}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
 
 
 def _said(text: bytes) -> str:

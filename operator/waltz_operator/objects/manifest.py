@@ -21,6 +21,8 @@ API_VERSIONS = {
     "Certificate": "cert-manager.io/v1",
     "ConfigMap": "v1",
     "Deployment": "apps/v1",
+    "Event": "v1",
+    "Lease": "coordination.k8s.io/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
     "PersistentVolumeClaim": "v1",
     "Pod": "v1",

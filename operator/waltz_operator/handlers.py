@@ -1,0 +1,74 @@
+"""What kopf watches for the operator: the resources that users write. Touches the API server.
+
+kopf brings the watches of these resources, with all that can go wrong with watches; its handlers
+only give hints. Owned objects are watched here, selected by label on the server, which kopf does
+not do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import kopf
+
+from waltz_operator.kube import ApiServer, KubeError
+from waltz_operator.looking import Lookout
+from waltz_operator.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
+from waltz_operator.reconciling import Reconciler
+from waltz_operator.resources import GROUP, VERSION
+
+log = logging.getLogger(__name__)
+
+WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
+"""Kinds whose changes matter at once; those of others are found when all is looked at again."""
+
+_PAUSE_SECONDS = 2.0
+
+
+def make_registry(lookout: Lookout, reconciler: Reconciler) -> kopf.OperatorRegistry:
+    """Return what kopf is to call."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**known: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+
+    @kopf.on.startup(registry=registry)
+    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        settings.watching.server_timeout = 300
+
+    @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
+    async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:
+        assert namespace is not None
+        lookout.hint(namespace, name)
+
+    @kopf.on.event(GROUP, VERSION, "storagepools", registry=registry)
+    async def pool_changed(*, namespace: str | None, name: str, body: kopf.Body, **_: Any) -> None:
+        assert namespace is not None
+        owner = body.metadata.labels.get(CLUSTER_LABEL)
+        if owner is not None:
+            lookout.hint(namespace, owner)
+        if body.metadata.get("deletionTimestamp"):
+            try:
+                await reconciler.release_deserted(namespace, name)
+            except KubeError as problem:
+                raise kopf.TemporaryError(str(problem), delay=_PAUSE_SECONDS) from problem
+
+    return registry
+
+
+async def watch_owned(kube: ApiServer, kind: str, namespace: str, lookout: Lookout) -> None:
+    """Hint at the cluster of every object of this kind that changes; ends only by cancelling."""
+    while True:
+        try:
+            async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
+                metadata = live.get("metadata") or {}
+                owner = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
+                if owner is not None:
+                    lookout.hint(metadata["namespace"], owner)
+        except KubeError as problem:
+            log.warning("%s", problem)
+        await asyncio.sleep(_PAUSE_SECONDS)

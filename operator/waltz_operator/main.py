@@ -1,0 +1,128 @@
+"""The operator's process: ``waltz-operator``. Wins the Lease, then works until it is lost.
+
+Touches everything. Settings are read from the environment, as the chart sets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import kopf
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import ApiClient
+
+from waltz.process import run_loop, set_up_logging, stop_signal
+from waltz_operator.election import Election
+from waltz_operator.handlers import WATCHED_KINDS, make_registry, watch_owned
+from waltz_operator.http import serve_http
+from waltz_operator.kube import ApiServer
+from waltz_operator.looking import Lookout
+from waltz_operator.reconciling import Reconciler
+from waltz_operator.surroundings import RealSurroundings
+from waltz_operator.telling import EventDiary
+
+log = logging.getLogger(__name__)
+
+_LEASE = "waltz-operator"
+_EXIT_LOST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the operator runs. ``watched_namespace`` empty: it looks after all of them."""
+
+    namespace: str
+    watched_namespace: str
+    identity: str
+    http_port: int
+
+
+def settings(environment: Mapping[str, str]) -> Settings:
+    """Return what the environment says."""
+    return Settings(
+        namespace=environment.get("WALTZ_OPERATOR_NAMESPACE", "default"),
+        watched_namespace=environment.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", ""),
+        identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        http_port=int(environment.get("WALTZ_OPERATOR_HTTP_PORT", "8080")),
+    )
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    set_up_logging(verbose=False)
+    run_loop(_run(settings(os.environ)))
+
+
+async def _run(wanted: Settings) -> None:
+    await kube_config.load_config()  # type: ignore[no-untyped-call]
+    async with ApiClient() as client:
+        with tempfile.TemporaryDirectory() as folder:
+            await _operate(wanted, ApiServer(client), Path(folder))
+
+
+async def _operate(wanted: Settings, kube: ApiServer, folder: Path) -> None:
+    surroundings = RealSurroundings(kube, folder)
+    diary = EventDiary(kube)
+    reconciler = Reconciler(kube, surroundings, diary, operator_namespace=wanted.namespace)
+    lookout = Lookout(reconciler.reconcile)
+    election = Election(kube, wanted.namespace, _LEASE, wanted.identity, clock=time.monotonic)
+    stop = stop_signal()
+
+    def metrics() -> Mapping[str, float]:
+        return {
+            "waltz_operator_leads": float(election.leads),
+            "waltz_operator_clusters": lookout.clusters,
+            "waltz_operator_looks_total": lookout.measures.looks,
+            "waltz_operator_failed_looks_total": lookout.measures.failures,
+            "waltz_operator_look_seconds_total": lookout.measures.seconds,
+            "waltz_operator_steps_total": diary.steps,
+            "waltz_operator_failed_steps_total": diary.failed_steps,
+        }
+
+    async with serve_http(None, wanted.http_port, lambda: None, metrics):
+        winning = asyncio.ensure_future(election.win())
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((winning, stopping), return_when=asyncio.FIRST_COMPLETED)
+        winning.cancel()
+        if not stop.is_set():
+            tasks = [diary.start(), asyncio.ensure_future(_exit_when_lost(election))]
+            tasks += [
+                asyncio.ensure_future(watch_owned(kube, kind, wanted.watched_namespace, lookout))
+                for kind in WATCHED_KINDS
+            ]
+            await _run_kopf(wanted, lookout, reconciler, stop)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await lookout.close()
+        await surroundings.close()
+        await election.resign()
+
+
+async def _run_kopf(
+    wanted: Settings, lookout: Lookout, reconciler: Reconciler, stop: asyncio.Event
+) -> None:
+    # Its own leader election would freeze two equals; the Lease has decided already.
+    await kopf.operator(
+        registry=make_registry(lookout, reconciler),
+        standalone=True,
+        clusterwide=not wanted.watched_namespace,
+        namespaces=[wanted.watched_namespace] if wanted.watched_namespace else [],
+        stop_flag=stop,
+    )
+
+
+async def _exit_when_lost(election: Election) -> None:
+    """End the process at once: another operator may begin any moment."""
+    await election.lose()
+    logging.shutdown()
+    os._exit(_EXIT_LOST)
