@@ -137,6 +137,9 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     assert held(changed, source, 1)
     done(changed, "storage", "unassign", source, *drop[3:], "--force", "--dry-run")
     done(changed, "storage", "assign", destination, "1", "--only", "storage")
+    # Nobody has written to it since, so that no server knows.
+    unaware = invoke(changed, "cluster", "verify", "--partition", "1")
+    assert (unaware.exit_code, "says that it is in no session" in unaware.stdout) == (1, True)
     done(changed, "storage", "availability", destination, "1", "off")
     copied = done(changed, "storage", "recover-partition", source, destination, "1", "-b", "7")
     assert f"{mark + 1} transactions copied" in copied.stderr
@@ -144,6 +147,9 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     assert value(changed, *asked)["max_transaction_id"] == mark
     done(changed, "storage", "availability", destination, "1", "on")
     append(changed, 1)
+    # What is appended follows what was copied: the storage takes it, but is in no session yet.
+    changed.kill("server/0")
+    asyncio.run(changed.start_one("server/0"))
     wait_until(lambda: healthy(changed))
     asyncio.run(replicas_agree(changed, 20))
 

@@ -36,9 +36,9 @@ SOUND = Found(
         2: ServerAnswers(frozenset({1}), {"d:1": True, "e:1": True}, {1: True}),
     },
     storages={
-        **dict.fromkeys(HOLDING, StorageAnswers({0: True})),
-        "d:1": StorageAnswers({1: True}),
-        "e:1": StorageAnswers({1: True}),
+        **dict.fromkeys(HOLDING, StorageAnswers({0: True}, {0: 4})),
+        "d:1": StorageAnswers({1: True}, {1: 4}),
+        "e:1": StorageAnswers({1: True}, {1: 4}),
     },
 )
 
@@ -107,7 +107,7 @@ def test_the_quorum_is_of_the_partitions_own_replicas() -> None:
     gone = dict.fromkeys(HOLDING, StorageAnswers(problem="gone"))
     assert Check.QUORUM not in failed(storages_say(gone), 1)
     assert failed(storages_say(gone), 0)[Check.QUORUM].startswith("0 of 3")
-    one_gone = storages_say({"e:1": StorageAnswers({1: False})})
+    one_gone = storages_say({"e:1": StorageAnswers({1: False}, {1: 4})})
     assert failed(one_gone, 1) == {Check.QUORUM: "1 of 2 replicas are available, and 2 are needed"}
 
 
@@ -120,6 +120,24 @@ def test_every_replica_is_in_the_session(state: ReplicaState | None) -> None:
         replicas["b:1"] = state
     found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})
     assert failed(found).keys() == {Check.REPLICAS_RECOVERED}
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (StorageAnswers({0: True}, {0: -1}), "says that it is in no session, not in 4"),
+        (StorageAnswers({0: True}, {0: 3}), "says that it is in session 3, not in 4"),
+    ],
+)
+def test_a_replica_that_was_replaced_under_a_session(answers: StorageAnswers, said: str) -> None:
+    """As after an unassignment that only the storage was told, and an assignment."""
+    problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
+    assert problem == f"the replica on b:1 {said}"
+
+
+def test_a_storage_that_says_nothing_contradicts_nobody() -> None:
+    silent = failed(storages_say({"b:1": StorageAnswers(problem="no answer")}))
+    assert Check.REPLICAS_RECOVERED not in silent
 
 
 def test_a_partition_that_was_never_opened() -> None:

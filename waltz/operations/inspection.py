@@ -99,7 +99,11 @@ async def _ask_storage(
     try:
         async with asyncio.timeout(timeout_seconds):
             async with await StorageAdmin.open(storage, admin_port, tls, params) as admin:
-                return StorageAnswers(await admin.partitions())
+                states = await admin.states()
+        return StorageAnswers(
+            {state.partition: state.available for state in states},
+            {state.partition: state.session_id for state in states},
+        )
     except TimeoutError:
         return StorageAnswers(
             problem=f"storage {storage} did not answer within {timeout_seconds:g} s"

@@ -46,10 +46,11 @@ class ServerAnswers:
 class StorageAnswers:
     """The partitions that one storage holds, each with whether it is available.
 
-    ``problem`` is why it did not say.
+    ``sessions`` are the store sessions that it has them in; ``problem`` is why it did not say.
     """
 
     partitions: Mapping[int, bool] = field(default_factory=dict)
+    sessions: Mapping[int, int] = field(default_factory=dict)
     problem: str | None = None
 
 
@@ -178,8 +179,25 @@ def _replicas_recovered(found: Found, partition: int) -> Iterator[str]:
                 f"the replica on {storage} took part in session {state.session_id}, but not in "
                 f"the current one, {metadata.session_id}"
             )
+        elif problem := _other_session(found, partition, storage, metadata.session_id):
+            yield problem
     if not found.replicas.storages_of(partition):
         yield "it has no replicas"
+
+
+def _other_session(found: Found, partition: int, storage: str, session_id: int) -> str | None:
+    """Return how the storage itself contradicts that its replica is in the session, if so.
+
+    A server notices only when it writes to the replica next.
+    """
+    answers = found.storages.get(storage, StorageAnswers())
+    if partition not in answers.partitions:
+        return None  # It says nothing, or holds nothing: that is for other checks.
+    own = answers.sessions.get(partition)
+    if own == session_id:
+        return None
+    said = "no session" if own is None or own < 0 else f"session {own}"
+    return f"the replica on {storage} says that it is in {said}, not in {session_id}"
 
 
 def _server_healthy(found: Found, partition: int) -> Iterator[str]:
