@@ -137,7 +137,7 @@ cluster, source, sink, checkpoint = sys.argv[1:]
 spark = waltz.spark.session("driver", master="local[2]", settings={"spark.ui.enabled": "false"})
 (
     spark.readStream.format("waltz").option("cluster", cluster).option("partitions", source)
-    .option("maxRowsPerTrigger", 300).load()
+    .option("maxRowsPerTrigger", 500).load()
     .selectExpr(f"{sink} AS partition", "data")
     .repartition(3)
     .writeStream.format("waltz").option("cluster", cluster)
@@ -153,7 +153,7 @@ def test_the_driver_is_killed_and_started_again(
 ) -> None:
     """From a log to a log, in the middle of micro-batches; each row once."""
     source, sink = next(partitions), next(partitions)
-    append(cluster, source, [str(n).encode() for n in range(3000)])
+    append(cluster, source, [str(n).encode() for n in range(1500)])
 
     def start() -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", DRIVER, str(cluster.layout.description)]
@@ -164,7 +164,7 @@ def test_the_driver_is_killed_and_started_again(
     def has_rows(count: int) -> bool:
         return end_of(cluster, sink) >= count
 
-    for rows in (200, 1000):
+    for rows in (100, 700):
         driver = start()
         try:
             wait_until(partial(has_rows, rows), 90)
@@ -174,4 +174,4 @@ def test_the_driver_is_killed_and_started_again(
     driver = start()
     assert driver.wait(120) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     found = contents(cluster, {sink: end_of(cluster, sink)})
-    assert sorted(int(t.data) for t in found) == list(range(3000))
+    assert sorted(int(t.data) for t in found) == list(range(1500))

@@ -1,4 +1,7 @@
-"""The examples of `examples/spark`, one after the other on one small cluster."""
+"""The examples of `examples/spark`, one after the other on one small cluster.
+
+Each test needs what those before it have left there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 
 from waltz.local import LocalCluster, Shape
 
+ROWS = 3000
 EXAMPLES = Path(__file__).parents[2] / "examples/spark"
 
 
@@ -41,19 +45,29 @@ def logged(spark: Any, cluster_file: str) -> int:
     return count
 
 
-def test_they_build_on_each_other(spark: Any, cluster_file: str, out: str) -> None:
+def test_a_file_into_the_log_twice(spark: Any, cluster_file: str, out: str) -> None:
     for _ in range(2):
-        example("from_parquet")(cluster_file, out, "3000")
-        assert logged(spark, cluster_file) == 3000
+        example("from_parquet")(cluster_file, out, str(ROWS))
+        assert logged(spark, cluster_file) == ROWS
+
+
+def test_the_log_into_files(spark: Any, cluster_file: str, out: str) -> None:
     example("to_parquet")(cluster_file, out)
-    flights = spark.read.parquet(f"{out}/flights")
-    assert sorted(row[0] for row in flights.select("id").collect()) == list(range(3000))
+    ids = spark.read.parquet(f"{out}/flights").select("id").collect()
+    assert sorted(row[0] for row in ids) == list(range(ROWS))
+
+
+def test_a_table_that_follows(spark: Any, cluster_file: str, out: str) -> None:
     for _ in range(2):
         example("upsert")(cluster_file, out)
     version = Path(out, "latest/CURRENT").read_text()
     latest = spark.read.parquet(f"{out}/latest/{version}")
+    flights = spark.read.parquet(f"{out}/flights")
     aircraft = flights.where("tailnum IS NOT NULL").select("tailnum").distinct().count()
     assert latest.count() == aircraft
+
+
+def test_sessions(cluster_file: str, out: str) -> None:
     example("sessions")(cluster_file, out)
     assert Path(out, "sessions.png").read_bytes().startswith(b"\x89PNG")
 

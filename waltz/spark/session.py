@@ -6,8 +6,10 @@ Touches environment variables that Spark reads when it starts Python workers.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -32,7 +34,8 @@ def register(spark: SparkSession) -> None:
     Raises SparkUnsuitable.
     """
     check(pyspark.__version__)
-    _check_workers(spark)
+    if spark.sparkContext.master.startswith("local"):
+        check_workers(spark.sparkContext.pythonExec)
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(FilteringDataSource if pushes else WaltzDataSource)
 
@@ -67,20 +70,13 @@ def check(version: str) -> None:
         )
 
 
-def _check_workers(spark: SparkSession) -> None:
-    """Raise SparkUnsuitable if workers of a session run another Python than this."""
-    workers = spark.sparkContext.pythonExec
-    if os.path.realpath(workers) != os.path.realpath(sys.executable) and not _found(workers):
+def check_workers(command: str) -> None:
+    """Raise SparkUnsuitable if ``command``, which starts Spark's workers, is another Python."""
+    path = shutil.which(command)
+    # Compared by folder: the Pythons of all environments may be links to one file.
+    if path is None or not os.path.samefile(Path(path).parent, Path(sys.executable).parent):
         raise SparkUnsuitable(
-            f"the workers of the session that is running are started as {workers}, which is not "
-            f"this Python: stop it (spark.stop()), set PYSPARK_PYTHON to {sys.executable}, and "
-            "start it again, or start it with waltz.spark.session()"
+            f"the workers of this Spark session are started as {command}, which is not the Python "
+            f"that runs here: stop the session, set PYSPARK_PYTHON to {sys.executable}, and start "
+            "it again, or start it with waltz.spark.session()"
         )
-
-
-def _found(command: str) -> bool:
-    """Whether a bare command such as ``python3`` leads to this Python on the search path."""
-    directories = os.environ.get("PATH", "").split(os.pathsep)
-    paths = (os.path.join(directory, command) for directory in directories)
-    first = next((path for path in paths if os.access(path, os.X_OK)), None)
-    return first is not None and os.path.samefile(first, sys.executable)

@@ -1,0 +1,68 @@
+"""The traps on the way to a session, each explained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import waltz.spark
+from waltz.spark.needed import check_packages
+from waltz.spark.session import check, check_workers
+
+
+def test_missing_packages_are_named() -> None:
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz\[spark\]'"):
+        check_packages(lambda name: None if name == "pyarrow" else object())
+
+
+def test_a_spark_that_is_too_old() -> None:
+    check("4.2.0")
+    check("10.0.1.dev0")
+    with pytest.raises(waltz.spark.SparkUnsuitable, match=r"this is Spark 4\.1\.1"):
+        check("4.1.1")
+
+
+@pytest.mark.parametrize("command", [sys.executable, Path(sys.executable).name])
+def test_workers_that_run_this_python(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    check_workers(command)
+
+
+@pytest.mark.parametrize("command", ["/usr/bin/env", "no-such-python"])
+def test_workers_that_run_another_python(command: str) -> None:
+    with pytest.raises(waltz.spark.SparkUnsuitable, match=f"are started as {command}, which"):
+        check_workers(command)
+
+
+def test_sessions_of_a_process_are_one(spark: Any) -> None:
+    assert waltz.spark.session("another") is spark
+
+
+OTHER_PYTHON = """
+import os
+os.environ["PYSPARK_PYTHON"] = "/usr/bin/env"
+from pyspark.sql import SparkSession
+import waltz.spark
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    waltz.spark.register(spark)
+except waltz.spark.SparkUnsuitable as problem:
+    print(problem)
+"""
+
+
+def test_a_session_that_was_started_otherwise_is_recognised(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_PYTHON],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert "set PYSPARK_PYTHON to" in done.stdout

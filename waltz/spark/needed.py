@@ -1,0 +1,18 @@
+"""Whether the packages are there without which Spark cannot read the log. Looks for modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy")
+
+
+def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
+    """Raise ImportError, with what to do, if a package is missing."""
+    missing = [name for name in _PACKAGES if find(name) is None]
+    if missing:
+        raise ImportError(
+            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz[spark]' here, and in "
+            "the Python of Spark's workers if that is another one"
+        )
