@@ -41,7 +41,7 @@ lint: .venv
 	lint-imports
 
 crds: .venv
-	.venv/bin/python -m waltz_operator.crds crds
+	.venv/bin/python -m waltz_operator.crds crds charts/waltz/files/crds
 
 docs: .venv
 	.venv/bin/python -m docs.reference

@@ -1,6 +1,6 @@
-"""Makes resources' definitions out of their models: ``python -m waltz_operator.crds DIR``.
+"""Makes resources' definitions out of their models: ``python -m waltz_operator.crds DIR ...``.
 
-Writes one YAML file a kind into a folder; what it writes depends on the models alone. Kubernetes
+Writes one YAML file a kind into each folder; what it writes depends on the models alone. Kubernetes
 wants *structural* schemas: no references, no null, and a type everywhere.
 """
 
@@ -163,4 +163,5 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "crds"))
+    for each in sys.argv[1:]:
+        main(Path(each))

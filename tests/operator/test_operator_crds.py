@@ -12,11 +12,12 @@ import yaml
 from waltz_operator.crds import definitions
 from waltz_operator.resources import StoragePool, WaltzCluster
 
-_FOLDER = Path(__file__).parents[2] / "crds"
+_ROOT = Path(__file__).parents[2]
 
 
-def test_the_files_are_those_of_the_models() -> None:
-    on_disk = {file.name: file.read_text() for file in _FOLDER.glob("*.yaml")}
+@pytest.mark.parametrize("folder", ["crds", "charts/waltz/files/crds"])
+def test_the_files_are_those_of_the_models(folder: str) -> None:
+    on_disk = {file.name: file.read_text() for file in (_ROOT / folder).glob("*.yaml")}
     assert on_disk == definitions(), "run make crds"
 
 

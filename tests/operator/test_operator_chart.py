@@ -1,0 +1,94 @@
+"""The chart, as far as it can be checked without Helm: rights, values, files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from waltz_operator.handlers import WATCHED_KINDS
+from waltz_operator.kube import path_of
+from waltz_operator.main import settings
+from waltz_operator.objects.manifest import API_VERSIONS
+
+_CHART = Path(__file__).parents[2] / "charts" / "waltz"
+
+_SEEN = {"get", "list"}
+_MADE = {"create", "patch", "delete"}
+
+_NEEDED = dict.fromkeys(API_VERSIONS, _SEEN | _MADE) | {
+    "Event": {"create"},
+    "PersistentVolumeClaim": _SEEN | {"delete"},
+    "Pod": _SEEN,
+    "StoragePool": {"get", "list", "watch", "patch"},
+    "WaltzCluster": {"get", "list", "watch", "patch"},
+}
+
+
+def granted() -> dict[tuple[str, str], set[str]]:
+    rules = yaml.safe_load((_CHART / "files" / "rules.yaml").read_text())
+    return {
+        (group, resource): set(rule["verbs"])
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+@pytest.mark.parametrize("kind", [kind for kind in API_VERSIONS if kind != "Lease"])
+def test_the_operator_may_do_what_it_does_and_no_more(kind: str) -> None:
+    group, _, _ = API_VERSIONS[kind].rpartition("/")
+    resource = path_of(kind, "x").rpartition("/")[2]
+    watched = {"watch"} if kind in WATCHED_KINDS else set()
+    assert granted()[group, resource] == _NEEDED[kind] | watched
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    values = yaml.safe_load((_CHART / "values.yaml").read_text())
+    schema = json.loads((_CHART / "values.schema.json").read_text())
+    check(values, schema, "values")
+
+
+def check(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
+    known = schema.get("properties")
+    if known is None:
+        return
+    assert values.keys() == known.keys() - {"global"}, path
+    for name, value in values.items():
+        if isinstance(value, dict):
+            check(value, known[name], f"{path}.{name}")
+
+
+def test_templates_use_only_values_that_there_are() -> None:
+    values = yaml.safe_load((_CHART / "values.yaml").read_text())
+    for template in _CHART.rglob("templates/**/*.*"):
+        for used in re.findall(r"\.Values\.([A-Za-z.]+)", template.read_text()):
+            found: Any = values
+            for name in used.split("."):
+                assert name in found, f"{template.name}: {used}"
+                found = found[name]
+
+
+def test_templates_are_balanced() -> None:
+    for template in _CHART.rglob("templates/**/*.*"):
+        text = template.read_text()
+        opened = len(re.findall(r"\{\{-?\s*(?:if|range|with|define)\b", text))
+        assert opened == len(re.findall(r"\{\{-?\s*end\b", text)), template.name
+
+
+def test_the_deployment_sets_what_the_operator_reads() -> None:
+    text = (_CHART / "templates" / "deployment.yaml").read_text()
+    names = set(re.findall(r"name: (WALTZ_OPERATOR_\w+)", text))
+    read = set()
+
+    class Reading(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            read.add(name)
+            return default
+
+    settings(Reading())
+    assert names == read
