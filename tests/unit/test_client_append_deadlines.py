@@ -319,3 +319,20 @@ async def test_an_error_of_time_that_is_not_the_calls_own_comes_out(
     monkeypatch.setattr(Marks, "mark", staticmethod(mark), raising=False)
     with pytest.raises(TimeoutError, match="the network's"):
         await wire.appender.append(1, data(b"x"), SECONDS)
+
+
+async def test_a_batch_gets_its_turn_among_single_appends_that_never_end() -> None:
+    wire = await mounted()
+    appender = wire.appender
+    stop = asyncio.Event()
+
+    async def singles() -> None:
+        while not stop.is_set():
+            await appender.append(0, data(b"single"), None)
+
+    busy = [asyncio.ensure_future(singles()) for _ in range(3)]
+    await asyncio.sleep(0)
+    batch = await appender.append_batch(0, [data(b"batch")] * 99, SECONDS)
+    stop.set()
+    await asyncio.gather(*busy)
+    assert len(batch) == 99

@@ -5,7 +5,8 @@ What decides is pure, one partition at a time:
 * `mount`: getting a feed going; `feed`: a stream's position; `appends`: the fate of appends
 * `questions`: reads and marks; `read_ahead`: the memory of reads; `codec`: the hot messages
 * `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
-* `batches`: what becomes of each append of a batch; `append_call`: how those of one call ended
+* `batches`: what becomes of each append of a batch; `append_call`: how those of one call ended;
+  `in_flight`: how much is under way at a time
 * `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),

@@ -6,9 +6,9 @@ What is sent and what an answer means is decided in `waltz.client.appends`.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from waltz.client.append_call import AppendCall, Ticket, batch_outcome
@@ -26,6 +26,7 @@ from waltz.client.errors import (
     LockFailed,
     ServerTooOld,
 )
+from waltz.client.in_flight import InFlight
 from waltz.client.link import Link
 from waltz.client.links import Links
 from waltz.client.mount import Phase, RequestIds
@@ -41,10 +42,8 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 @dataclass(slots=True)
 class _Partition:
     appends: PartitionAppends
+    in_flight: InFlight
     link: Link | None = None
-    in_flight: int = 0
-    in_flight_bytes: int = 0
-    queue: deque[asyncio.Future[None]] = field(default_factory=deque)
 
 
 class Appender:
@@ -93,7 +92,7 @@ class Appender:
     def in_flight(self, partition: int) -> int:
         """See Appending."""
         state = self._partitions.get(partition)
-        return 0 if state is None else state.in_flight
+        return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
         """Begin the partition's feed after ``mark`` (None: its high-water mark), at first use.
@@ -157,8 +156,7 @@ class Appender:
             partition.link = None
             partition.appends.close()
             self._drain(partition)
-            while partition.queue:
-                _wake(partition.queue.popleft())
+            partition.in_flight.open()
 
     async def close(self) -> None:
         """End, as ClientClosed if it has not ended yet, and close the connections."""
@@ -217,25 +215,27 @@ class Appender:
         state = await self._partition(call.partition)
         size = len(append.data)
         while True:
-            await self._enter(state, 1, size)
+            await state.in_flight.enter(1, size)
             try:
+                self._check()
                 [ticket] = call.begin(1)
                 state.appends.append(ticket, append)
                 await self._until_ended(state, call)
             finally:
-                _leave(state, 1, size)
+                state.in_flight.leave(1, size)
             if call.ends[0].outcome is not Outcome.ABSENT:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
         state = await self._partition(call.partition)
         count, size = len(appends), sum(len(append.data) for append in appends)
-        await self._enter(state, count, size)
+        await state.in_flight.enter(count, size)
         try:
+            self._check()
             state.appends.append_batch(call.begin(count), appends)
             await self._until_ended(state, call)
         finally:
-            _leave(state, count, size)
+            state.in_flight.leave(count, size)
 
     async def _until_ended(self, state: _Partition, call: AppendCall) -> None:
         """Return when the appends have ended; if that is not waited for, they end as they stand."""
@@ -246,31 +246,6 @@ class Appender:
             if unended := call.unended:
                 _settle(state.appends.withdraw(unended))
             raise
-
-    async def _enter(self, state: _Partition, count: int, size: int) -> None:
-        """Be among those in flight, as soon as so much fits. With nothing there everything does.
-
-        `_leave` must follow.
-        """
-        while (
-            self._ended is None
-            and state.in_flight
-            and (
-                state.in_flight + count > self._max_in_flight
-                or state.in_flight_bytes + size > MAX_IN_FLIGHT_BYTES
-            )
-        ):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            state.queue.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled() and state.queue:
-                    _wake(state.queue.popleft())
-                raise
-        self._check()
-        state.in_flight += count
-        state.in_flight_bytes += size
 
     async def _partition(self, number: int, mark: int | None = None) -> _Partition:
         """Return the partition, mounted from its high-water mark if this is its first use."""
@@ -285,7 +260,8 @@ class Appender:
                 self._check()
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
-                self._partitions[number] = _Partition(appends)
+                in_flight = InFlight(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
+                self._partitions[number] = _Partition(appends, in_flight)
                 self._links.want(number)
             return self._partitions[number]
 
@@ -356,13 +332,6 @@ class Appender:
             if oldest > last:
                 _wake(future)
         self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
-
-
-def _leave(state: _Partition, count: int, size: int) -> None:
-    state.in_flight -= count
-    state.in_flight_bytes -= size
-    for _ in range(min(count, len(state.queue))):
-        _wake(state.queue.popleft())
 
 
 def _settle(ends: Iterable[Settled]) -> None:
