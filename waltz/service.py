@@ -15,6 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import typer
 
 from waltz.config import ConfigError, Key, Schema, variable
+from waltz.http import build_version
 from waltz.metadata.cluster import NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
@@ -31,6 +32,19 @@ _EXPECTED = (
     StoreError,
     TlsConfigError,
 )
+
+
+def show_version(context: typer.Context, wanted: bool) -> None:
+    """Print the program's name and version, and end it, if that is ``wanted``."""
+    if wanted:
+        print(context.find_root().info_name, build_version() or "unknown")  # noqa: T201
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
             ),
         ] = None,
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+        _version: Version = False,
     ) -> None:
         set_up_logging(verbose=verbose)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -72,6 +73,12 @@ def test_examples_are_understood(words: tuple[str, ...]) -> None:
         assert verb is not None, line
         with VERBS[verb].make_context("waltz", arguments[1 + len(verb) :]):
             pass
+
+
+def test_the_version_is_told() -> None:
+    told = CliRunner().invoke(app, ["--version"], prog_name="waltz")
+    assert (told.exit_code, told.stdout) == (0, f"waltz {version('waltz')}\n")
+    assert "Run, look after and use a Waltz transaction log." in CliRunner().invoke(app).output
 
 
 def test_the_shell_completes_nouns_and_verbs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_help_teaches(schema: Schema) -> None:
     assert f"waltz config explain {schema.process} FILE" in ended.stdout
     assert "SIGTERM" in ended.stdout
     assert all(f"{key.name} ({key.kind}" in ended.stdout for key in schema.keys)
+
+
+@pytest.mark.parametrize("process", ["server", "storage"])
+def test_the_version_is_told(process: str) -> None:
+    ended = run(process, "--version")
+    assert (ended.returncode, ended.stdout) == (0, f"waltz-{process} {version('waltz')}\n")
 
 
 @pytest.mark.parametrize("process", ["server", "storage"])

@@ -6,6 +6,7 @@ import typer
 
 from waltz.cli import client, cluster, config, disk, local, log, perf, server, storage, top
 from waltz.cli.options import examples
+from waltz.service import Version
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,6 +29,11 @@ app.add_typer(perf.app, name="perf")
 app.add_typer(disk.app, name="disk")
 app.add_typer(config.app, name="config")
 app.add_typer(top.app)
+
+
+@app.callback()
+def program(_version: Version = False) -> None:
+    """Take what is said before a noun."""
 
 
 def main() -> None:
