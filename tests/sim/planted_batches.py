@@ -22,8 +22,8 @@ BATCH_BUGS = (
     Planted(
         "a batch waits for nobody",
         Package.SERVER,
-        "if any(self._must_queue(each) or _meets_open(locks, each) for each in batch.appends):\n",
-        "if any(self._must_queue(each) for each in batch.appends):\n",
+        "if any(locks.any_open(slots) for slots in _slots_of(batch)):\n",
+        "if False:\n",
         "Its appends get in together with others under the same lock.",
     ),
     Planted(
@@ -65,8 +65,8 @@ BATCH_BUGS = (
     Planted(
         "a batch that waits outlives its generation",
         Package.SERVER,
-        "elif _appends_of(item)[0].generation == generation:\n",
-        "elif _appends_of(item)[0].generation == generation or isinstance(item, AppendBatch):\n",
+        "self._waiting.keep(lambda item: _",
+        "self._waiting.keep(lambda item: isinstance(item, AppendBatch) or _",
         "It gets in although its client was told otherwise, or under locks of another time.",
     ),
     Planted(

@@ -57,8 +57,8 @@ CLIENT_BUGS = (
     Planted(
         "one client's appends overtake each other",
         Package.SERVER,
-        "return append.client_id in self._waiting_clients or any(\n",
-        "return any(\n",
+        "return client in self._clients or any(",
+        "return any(",
         "The client takes the later one's commit for the failure of the earlier one.",
     ),
     Planted(

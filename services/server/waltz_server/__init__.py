@@ -6,8 +6,8 @@ Pure, from the inside out; each takes values and returns values or effects:
 * `log_tail`, `replica_session`, `replication`: a store session: quorum appends and catching up
 * `standby`, `carried`, `store_reads`, `store`: a partition's store: one session after another, over
   ZooKeeper's metadata; what outlives a session; reads from replicas
-* `append_queue`, `lock_table`, `append_batches`: which appends may go, in which order; what becomes
-  of a batch
+* `lock_table`, `waiting_lines`, `append_queue`, `append_batches`: which appends may go, in which
+  order; what becomes of a batch
 * `data_cache`, `reads`: data of single transactions; `recent_records`, `range_reads`: ranges
 * `feed_cache`, `feeds`, `feeding`: feeds
 * `clients`, `partition`: one partition: appends, mounts, feeds, reads

@@ -9,14 +9,16 @@ wants all its locks; only what others hold counts, never what its own appends ta
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from waltz.protocol import client_server as cs
 from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import Append, Peer
-from waltz_server.lock_table import LockTable
+from waltz_server.lock_table import LockTable, Slots
+from waltz_server.waiting_lines import Waiting, WaitingLines
 
 Refused = tuple[Peer, Append, int]
 """An append that came too late for a lock, and the transaction that took the lock."""
@@ -41,11 +43,10 @@ class AppendQueue:
         self._size = lock_table_size
         self._locks: LockTable | None = None
         self._arrived: list[_Waiter | Barrier] = []
-        self._waiting: deque[_Waiter | Barrier] = deque()
-        self._num_waiting = 0
-        self._wanted: Counter[int] = Counter()
-        """Locks that waiters want, and how many of them."""
-        self._waiting_clients: Counter[int] = Counter()
+        self._waiting: WaitingLines[_Waiter] = WaitingLines()
+        self._held_up: deque[tuple[int, Barrier]] = deque()
+        """Barriers behind waiters. They and the waiters are numbered as they came."""
+        self._numbers = count()
         self._renounced: list[Append] = []
         self._submitted = 0
         self._resolved = 0
@@ -68,14 +69,8 @@ class AppendQueue:
 
     def renounce(self, generation: int) -> None:
         """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
-        dropped: list[Append] = []
-        for item in self._take_waiting():
-            if isinstance(item, Barrier):
-                self._waiting.append(item)
-            elif _appends_of(item)[0].generation == generation:
-                self._wait(item)
-            else:
-                dropped += _appends_of(item)
+        stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
+        dropped = [append for item in stale for append in _appends_of(item)]
         arrived, self._arrived = self._arrived, []
         for entry in arrived:
             if isinstance(entry, Barrier) or _appends_of(entry)[0].generation == generation:
@@ -108,7 +103,7 @@ class AppendQueue:
         if self._arrived:
             self._arrived.append(barrier)
         else:
-            self._place_barrier(barrier)
+            self._place_barrier(barrier, self._submitted)
 
     def forget(self, peer: Peer) -> None:
         """A connection is gone: nobody waits for the answers to its barriers."""
@@ -117,7 +112,7 @@ class AppendQueue:
             return not (isinstance(item, Barrier) and item.peer is peer)
 
         self._barriers = deque(entry for entry in self._barriers if stays(entry[1]))
-        self._waiting = deque(filter(stays, self._waiting))
+        self._held_up = deque(entry for entry in self._held_up if stays(entry[1]))
         self._arrived = list(filter(stays, self._arrived))
 
     def take(self) -> tuple[list[Append], list[Refused]]:
@@ -126,8 +121,7 @@ class AppendQueue:
         refused: list[Refused] = []
         if self._locks is None:
             return granted, refused
-        if self._waiting:
-            self._retry_waiting(self._locks, granted, refused)
+        self._retry_waiting(self._locks, granted, refused)
         arrived, self._arrived = self._arrived, []
         for item in arrived:
             if isinstance(item, tuple):
@@ -135,9 +129,7 @@ class AppendQueue:
             elif isinstance(item, AppendBatch):
                 self._decide_batch(self._locks, item, granted, refused)
             else:
-                self._submitted += len(granted)
-                self._place_barrier(item)
-                self._submitted -= len(granted)
+                self._place_barrier(item, self._submitted + len(granted))
         self._submitted += len(granted)
         return granted, refused
 
@@ -152,6 +144,7 @@ class AppendQueue:
         for position, append in enumerate(appends):
             if append.taken:
                 locks.end(append.taken, None if first_id is None else first_id + position)
+                self._waiting.freed(append.taken)
 
     def passed_barriers(self) -> list[Barrier]:
         """Take the barriers whose appends are all resolved."""
@@ -173,10 +166,10 @@ class AppendQueue:
             append.taken += locks.slots(append.append_locks)
         if append.read_locks:
             append.checked += locks.slots(append.read_locks)
-        if (self._num_waiting and self._must_queue(append)) or not self._try(
+        if (self._waiting and self._must_queue(append)) or not self._try(
             locks, waiter, granted, refused
         ):
-            self._wait(waiter)
+            self._wait(locks, waiter)
 
     def _try(
         self,
@@ -211,8 +204,10 @@ class AppendQueue:
         for append in batch.appends:
             append.taken = locks.slots(append.write_locks + append.append_locks)
             append.checked = locks.slots(append.write_locks + append.read_locks)
-        if not self._try_batch(locks, batch, granted, refused):
-            self._wait(batch)
+        if any(map(self._must_queue, batch.appends)) or not self._try_batch(
+            locks, batch, granted, refused
+        ):
+            self._wait(locks, batch)
 
     def _try_batch(
         self,
@@ -222,7 +217,7 @@ class AppendQueue:
         refused: list[Refused],
     ) -> bool:
         """Grant or refuse each append of the batch; returns False if the batch must wait."""
-        if any(self._must_queue(each) or _meets_open(locks, each) for each in batch.appends):
+        if any(locks.any_open(slots) for slots in _slots_of(batch)):
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
@@ -240,57 +235,64 @@ class AppendQueue:
     def _retry_waiting(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
     ) -> None:
-        for item in self._take_waiting():
-            if isinstance(item, Barrier):
-                self._submitted += len(granted)
-                self._place_barrier(item)
-                self._submitted -= len(granted)
-            elif isinstance(item, AppendBatch):
-                if not self._try_batch(locks, item, granted, refused):
-                    self._wait(item)
-            elif self._must_queue(item[1]) or not self._try(locks, item, granted, refused):
-                self._wait(item)
+        self._release_barriers(self._submitted)
+        while waiting := self._waiting.next_due():
+            item = waiting.item
+            if isinstance(item, AppendBatch):
+                decided = self._try_batch(locks, item, granted, refused)
+            else:
+                decided = self._try(locks, item, granted, refused)
+            if decided:
+                self._waiting.leave(waiting)
+                self._release_barriers(self._submitted + len(granted))
+            else:
+                self._park(locks, waiting)
 
     def _must_queue(self, append: Append) -> bool:
-        """Whether an earlier waiter is of the same client, or wants one of the same locks."""
-        return append.client_id in self._waiting_clients or any(
-            lock in self._wanted for lock in _all_locks(append)
+        """Whether a waiter is of the same client, or wants one of the same locks."""
+        return self._waiting.must_wait(append.client_id, _locks_of(append))
+
+    def _wait(self, locks: LockTable, waiter: _Waiter) -> None:
+        appends = _appends_of(waiter)
+        wanted = (lock for append in appends for lock in _locks_of(append))
+        waiting = self._waiting.add(next(self._numbers), waiter, appends[0].client_id, wanted)
+        if not waiting.behind:
+            self._park(locks, waiting)
+
+    def _park(self, locks: LockTable, waiting: Waiting[_Waiter]) -> None:
+        """Have one that met an open lock wait until that lock may be free."""
+        lock = next(
+            lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
         )
-
-    def _take_waiting(self) -> deque[_Waiter | Barrier]:
-        """Begin anew with nobody waiting; returns who did."""
-        waiting, self._waiting = self._waiting, deque()
-        self._num_waiting = 0
-        self._wanted.clear()
-        self._waiting_clients.clear()
-        return waiting
-
-    def _wait(self, waiter: _Waiter) -> None:
-        self._waiting.append(waiter)
-        self._num_waiting += 1
-        for append in _appends_of(waiter):
-            self._waiting_clients[append.client_id] += 1
-            self._wanted.update(_all_locks(append))
+        self._waiting.park(waiting, lock)
 
     def _close(self, append: Append) -> None:
         self.open_count -= 1
         self.open_bytes -= len(append.record_tail)
 
-    def _place_barrier(self, barrier: Barrier) -> None:
-        if self._waiting:
-            self._waiting.append(barrier)
+    def _place_barrier(self, barrier: Barrier, submitted: int) -> None:
+        """``submitted`` appends of those before the barrier are not waiting any more."""
+        if self._waiting or self._held_up:
+            self._held_up.append((next(self._numbers), barrier))
         else:
-            self._barriers.append((self._submitted, barrier))
+            self._barriers.append((submitted, barrier))
+
+    def _release_barriers(self, submitted: int) -> None:
+        """Place the barriers that no waiter is before any more."""
+        while self._held_up and (
+            self._waiting.first is None or self._held_up[0][0] < self._waiting.first
+        ):
+            self._barriers.append((submitted, self._held_up.popleft()[1]))
 
 
 def _appends_of(waiter: _Waiter) -> Sequence[Append]:
     return waiter.appends if isinstance(waiter, AppendBatch) else (waiter[1],)
 
 
-def _meets_open(locks: LockTable, append: Append) -> bool:
-    """Whether an open append may hold a lock that this one takes or reads."""
-    return locks.any_open(append.taken) or locks.any_open(append.checked)
+def _slots_of(waiter: _Waiter) -> Iterable[Slots]:
+    """Return the slots of all locks that none but the waiter may have open."""
+    return (slots for append in _appends_of(waiter) for slots in (append.taken, append.checked))
 
 
-def _all_locks(append: Append) -> tuple[int, ...]:
+def _locks_of(append: Append) -> tuple[int, ...]:
     return append.write_locks + append.read_locks + append.append_locks
