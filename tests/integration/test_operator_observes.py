@@ -1,0 +1,106 @@
+"""The operator's view of a real ZooKeeper and of a real cluster, and what it does to the former."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.operator.operator_faults import Faults, FaultyKube
+from tests.operator.operator_world import World, cluster_resource
+from waltz.local import LocalCluster
+from waltz_operator.desired import Desired
+from waltz_operator.executing import Executor, StepFailed
+from waltz_operator.observed import Absent, Present, Unfinished, Unreachable
+from waltz_operator.observing import observe
+from waltz_operator.status import has_quorum
+from waltz_operator.steps import CreateMetadata, DeleteMetadata, Register, Step, Unregister
+from waltz_operator.surroundings import RealSurroundings
+
+_STORAGE = "a-storage-0.a-storage.logs.svc:6000"
+
+
+class Operator:
+    """The real shell, but for Kubernetes."""
+
+    def __init__(self, folder: Path, connect_string: str, root: str) -> None:
+        external = {"external": {"connectString": connect_string}, "root": root}
+        resource: dict[str, Any] = cluster_resource(zookeeper=external, tls={"mode": "None"})
+        self.world = World(resource, [])
+        self.kube = FaultyKube(self.world, Faults())
+        self.surroundings = RealSurroundings(self.kube, folder)
+
+    @property
+    def desired(self) -> Desired:
+        return self.world.desired()
+
+    async def metadata(self) -> object:
+        now = datetime.datetime.now(datetime.UTC)
+        return (await observe(self.desired, self.kube, self.surroundings, now)).metadata
+
+    async def perform(self, step: Step) -> None:
+        await Executor(self.desired, self.kube, self.surroundings).perform(step)
+
+
+@pytest.fixture
+async def operator(tmp_path: Path, zookeeper: str, zk_root: str) -> AsyncIterator[Operator]:
+    made = Operator(tmp_path, zookeeper, zk_root)
+    yield made
+    await made.surroundings.close()
+
+
+async def test_the_znodes_come_and_go(operator: Operator) -> None:
+    desired = operator.desired
+    create = CreateMetadata(desired.metadata_name, 4, desired.key)
+    assert await operator.metadata() == Absent()
+    await operator.perform(create)
+    await operator.perform(Register(_STORAGE, 0, 6001))
+    found = await operator.metadata()
+    assert isinstance(found, Present)
+    assert (found.name, found.num_partitions, found.key) == ("logs/log", 4, desired.key)
+    assert found.maps.groups.groups == {_STORAGE: 0}
+    assert found.replicas.storage_problem(_STORAGE) is not None
+    with pytest.raises(StepFailed, match="exists already"):
+        await operator.perform(create)
+    await operator.perform(Unregister(_STORAGE))
+    await operator.perform(DeleteMetadata(desired.metadata_name))
+    assert await operator.metadata() == Absent()
+
+
+async def test_a_creation_that_was_broken_off_is_recognised_wherever_that_was(
+    operator: Operator,
+) -> None:
+    desired = operator.desired
+    await operator.perform(CreateMetadata(desired.metadata_name, 4, desired.key))
+    store, root = await operator.surroundings.store(desired), desired.root
+    made = ["store/connection", "store/assignment", "store/group", "store/partition", "store"]
+    made += ["ids/server", "ids/client", "ids", "serverDescriptors"]
+    for name in made:
+        await store.delete(f"{root}/{name}")
+        found = await operator.metadata()
+        key = None if name in made[made.index("store") :] else desired.key
+        assert found == Unfinished(desired.metadata_name, key, used=False), name
+    await operator.perform(DeleteMetadata(desired.metadata_name))
+    assert await operator.metadata() == Absent()
+
+
+async def test_a_zookeeper_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+    operator = Operator(tmp_path, "127.0.0.1:9", "/waltz")
+    found = await operator.metadata()
+    assert isinstance(found, Unreachable)
+    assert "127.0.0.1:9" in found.reason
+
+
+async def test_a_running_cluster_is_seen_to_have_its_quorums(
+    tmp_path: Path, cluster: LocalCluster
+) -> None:
+    operator = Operator(tmp_path, cluster.plan.zookeeper, "/waltz")
+    found = await operator.metadata()
+    await operator.surroundings.close()
+    assert isinstance(found, Present)
+    assert len(found.servers) == 2
+    assert len(found.replicas.partitions) == 3
+    assert all(has_quorum(found, view) for view in found.replicas.partitions.values())
