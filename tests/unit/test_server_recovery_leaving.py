@@ -149,3 +149,22 @@ def test_a_mark_that_a_vote_has_resolved_outlives_the_voter() -> None:
         run.perform(0)
     assert run.last == {"r0": _EMPTIED, "r1": 8, "r2": 8}
     assert run.recovery.recovered() == {"r1", "r2"}
+
+
+def test_a_mark_relies_on_whom_it_counted_until_the_session_is_on_a_quorum_of_disks() -> None:
+    """A restart drops a fence; then an older server could append where the vote has ended."""
+    run = Run([8, 8, 8])
+    run.introduce("r0")
+    run.perform(0)
+    assert not run.recovery.relies_on("r0"), "nothing is resolved yet"
+    run.introduce("r1")
+    while run.recovery.mark is None:
+        run.perform(0)
+    run.introduce("r2")
+    assert [run.recovery.relies_on(name) for name in run.last] == [True, True, False]
+    run.leave("r0", emptied=False)
+    assert run.recovery.relies_on("r0"), "its fence still holds the older server off"
+    while run.due:
+        run.perform(0)
+    assert run.recovery.recovered() == {"r1", "r2"}
+    assert not any(run.recovery.relies_on(name) for name in run.last)

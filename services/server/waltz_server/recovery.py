@@ -133,6 +133,10 @@ class Recovery:
         self._forbidden: int | None = None
         """Where the vote ended although a low-water mark is higher, None if that did not happen."""
         self._was_undecidable = False
+        self._counted_on: set[str] = set()
+        """The replicas whose positions were counted when the mark was resolved."""
+        self._persisted: set[str] = set()
+        """The last session's replicas that have the new session on their disks."""
         self._unreadable: set[str] = set()
         """Replicas that refused to be copied from: whose vote counts, but who is no usher."""
         self._left: list[str] = []
@@ -204,7 +208,18 @@ class Recovery:
         """``replica`` has made the new session its current one."""
         r = self._done(replica)
         r.marked = True
+        if replica in self._last:
+            self._persisted.add(replica)
         self._finish(r)
+
+    def relies_on(self, replica: str) -> bool:
+        """Whether the resolved mark would be in doubt if ``replica`` restarted now.
+
+        It was counted, and what keeps an older server from appending to it is a fence that a
+        restart drops, until the new session is on its disk, or on those of a quorum.
+        """
+        safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
+        return self.mark is not None and replica in self._counted_on and not safe
 
     def left(self, replica: str) -> None:
         """``replica`` has failed: no report of it follows, and it counts as absent.
@@ -348,6 +363,7 @@ class Recovery:
                 # Whoever set a low-water mark knew it to be committed.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
+                    self._counted_on = {name for _, name in counted}
                 else:
                     self._forbidden = position
                 return

@@ -104,8 +104,11 @@ class StoreSession:
         if r is None:
             return
         r.introducing = False
+        relied = self.phase is Phase.RECOVERING and self.recovery.relies_on(storage)
         if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")
+        if relied:
+            self.close(f"{storage}, which was counted, may be without its fence")
 
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
         """A storage answered; ``response`` is None if the connection was lost instead.
