@@ -104,7 +104,7 @@ class Appender(Mounted):
             return
         if self._newest >= BATCHES_SINCE and self._random.random() < _BATCHED:
             batch = Batch(
-                tuple(self._operation() for _ in range(self._random.choice((1, 2, 3, 6))))
+                tuple(self._operation() for _ in range(self._random.choice((1, 2, 4, 12))))
             )
             for op in batch.ops:
                 op.batch = batch

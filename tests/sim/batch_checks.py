@@ -51,8 +51,6 @@ class BatchChecks:
             self._counters[f"client: batch with an append {fate.name.lower()}"] += 1
         granted = [each for each in outcomes if each.fate is not Fate.REFUSED]
         committed = [each.transaction_id for each in granted if each.fate is Fate.COMMITTED]
-        if committed and len(committed) < len(granted):
-            self._counters["client: batch cut to a prefix"] += 1
         if committed and Fate.REFUSED in fates:
             self._counters["client: batch committed but for what was refused"] += 1
         ids = [each.transaction_id for each in granted[: len(committed)]]
@@ -81,6 +79,8 @@ class BatchChecks:
             if not present:
                 continue
             first, last = present[0][0], present[-1]
+            if any(op not in places and not op.write + op.read for op in batch.ops):
+                self._counters["client: batch cut to a prefix"] += 1
             if [place for place, _ in present] != list(range(first, first + len(present))):
                 raise Violation(
                     Promise.BATCH,
