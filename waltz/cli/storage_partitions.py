@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.cli.admin_access import check_held, open_admin
+from waltz.cli.admin_access import check_held, given_time, open_admin
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parsed
 from waltz.cli.output import Format, Output, say, show
@@ -30,6 +30,13 @@ from waltz.ranges import format_partitions, parse_partitions
 
 app = typer.Typer()
 
+Patience = Annotated[
+    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has to do it.")
+]
+_PATIENCE_SECONDS = 60.0
+_SYNC_GOES_ON = "When it has done it, make sure of the rest: waltz storage sync"
+_AGAIN = "The same command goes on"
+
 
 @app.command(
     "assign",
@@ -44,6 +51,7 @@ def assign_command(
     storage: Storage,
     partitions: Partitions,
     only: Only = None,
+    timeout: Patience = _PATIENCE_SECONDS,
     dry_run: DryRun = False,
 ) -> None:
     """Give a running storage a replica of each of these partitions.
@@ -64,11 +72,12 @@ def assign_command(
                     held = await admin.partitions()
                     missing = [p for p in wanted if p not in held]
                     if missing and not dry_run:
-                        await admin.assign(missing)
+                        async with given_time(storage, timeout, _AGAIN):
+                            await admin.assign(missing)
             if only is not Told.STORAGE and not dry_run:
                 await found.assign_partitions(storage, wanted)
 
-    run(assign())
+    run(assign(), seconds=None)
     has = "would have" if dry_run else "now has"
     say(f"storage {storage} {has} partitions {format_partitions(wanted)}")
 
@@ -79,6 +88,7 @@ def assign_command(
 def auto_assign_command(
     context: typer.Context,
     group: Annotated[int, typer.Argument(min=0, help="A group without any partitions.")],
+    timeout: Patience = _PATIENCE_SECONDS,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -100,9 +110,15 @@ def auto_assign_command(
                 return {storage: SyncStep(dealt[storage], ()) for storage in admins}
             await found.auto_assign(group)
             dealt = (await found.replica_assignments()).value.partitions
-            return {s: await sync_storage(admin, dealt[s]) for s, admin in admins.items()}
+            steps = {}
+            for storage, admin in admins.items():
+                async with given_time(
+                    storage, timeout, f"ZooKeeper has been told. {_SYNC_GOES_ON}"
+                ):
+                    steps[storage] = await sync_storage(admin, dealt[storage])
+            return steps
 
-    show(output, _synced(run(assign())))
+    show(output, _synced(run(assign(), seconds=None)))
 
 
 @app.command(
@@ -116,6 +132,7 @@ def sync_command(
         list[str] | None,
         typer.Argument(metavar="[HOST:PORT]...", help="Which storages. Without any: all."),
     ] = None,
+    timeout: Patience = _PATIENCE_SECONDS,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -124,7 +141,8 @@ def sync_command(
     This is what a storage needs whose disk was replaced. Files of partitions that a storage gives
     up stay on its disk.
     """
-    steps, failures = run(_sync_all(target(context), storages, dry_run=dry_run))
+    work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
+    steps, failures = run(work, seconds=None)
     show(output, _synced(steps))
     for failure in failures:
         say(f"waltz: {failure}")
@@ -159,9 +177,10 @@ def availability_command(
             async with await open_admin(found, maps, storage, where.tls) as admin:
                 check_held(storage, wanted, await admin.partitions())
                 if not dry_run:
-                    await admin.set_available(wanted, available=state is OnOff.ON)
+                    async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
+                        await admin.set_available(wanted, available=state is OnOff.ON)
 
-    run(switch())
+    run(switch(), seconds=None)
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}")
 
@@ -198,9 +217,10 @@ def switch_command(
             async with await open_admin(found, maps, storage, where.tls) as admin:
                 check_held(storage, wanted, await admin.partitions())
                 if not dry_run:
-                    await _switch(admin, storage, wanted, given)
+                    async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
+                        await _switch(admin, storage, wanted, given)
 
-    run(switch())
+    run(switch(), seconds=None)
     done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
@@ -220,7 +240,7 @@ async def _switch(
 
 
 async def _sync_all(
-    where: Target, storages: Iterable[str] | None, *, dry_run: bool
+    where: Target, storages: Iterable[str] | None, patience_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncStep], list[str]]:
     """Return what was changed per storage, and what went wrong with the others."""
     steps: dict[str, SyncStep] = {}
@@ -231,9 +251,12 @@ async def _sync_all(
             try:
                 async with await open_admin(found, maps, storage, where.tls) as admin:
                     wanted = maps.assignments.partitions.get(storage, ())
-                    steps[storage] = await sync_storage(admin, wanted, dry_run=dry_run)
+                    async with given_time(storage, patience_seconds, _SYNC_GOES_ON):
+                        steps[storage] = await sync_storage(admin, wanted, dry_run=dry_run)
             except (DialFailed, ConnectionLost, RemoteFailure, changes.Refused) as problem:
                 failures.append(f"storage {storage}: {problem}")
+            except Failed as problem:
+                failures.append(str(problem))
             except TimeoutError:
                 failures.append(f"storage {storage} does not answer")
     return steps, failures
