@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,9 +236,10 @@ class Attempts:
         self.sessions.append(session)
         return Attempt(session, replace(self.task, **task), self.columns).__enter__()
 
-    def batch(self, numbers: range) -> Any:
+    def batch(self, numbers: Iterable[int]) -> Any:
         rows = [{"partition": self.partition, "data": str(n), "id": n} for n in numbers]
-        return pa.RecordBatch.from_pylist(rows)
+        schema = pa.schema([("partition", pa.int32()), ("data", pa.string()), ("id", pa.int64())])
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
 
     def close(self) -> None:
         for session in self.sessions:
@@ -305,3 +307,44 @@ def test_others_may_write_in_between(cluster: LocalCluster, attempts: Attempts) 
     assert again.written.appended == 10
     found = Counter(int(t.data) for t in written(cluster, attempts.partition))
     assert found == Counter(range(30)) + Counter([3, 13, 3, 13])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_order_of_attempts(cluster: LocalCluster, attempts: Attempts, seed: int) -> None:
+    """Attempts are left lying and go on later, as chance has it; in the end one of each finishes.
+
+    With ids there are two runs, which cut the rows into tasks in different ways.
+    """
+    chance = random.Random(seed)
+    rows = range(120)
+    cuts: dict[tuple[str, int], list[int]] = {("run", 0): [n % 70 for n in rows]}
+    if attempts.columns.stable:
+        cuts = {("a", task): [n for n in rows if n % 2 == task] for task in range(2)}
+        cuts |= {("b", task): [n for n in rows if n // 60 == task] for task in range(2)}
+    going: list[tuple[Attempt, list[int]]] = []
+
+    def begin(run: str, task: int) -> None:
+        left = list(cuts[run, task])
+        chance.shuffle(left)
+        going.append((attempts.begin(run=run, task=task), left))
+
+    def go_on(attempt: Attempt, left: list[int], count: int) -> None:
+        attempt.add(attempts.batch(left[:count]))
+        attempt.flush()
+        del left[:count]
+
+    for _ in range(2):
+        for cut in cuts:
+            begin(*cut)
+    for _ in range(20):
+        go_on(*chance.choice(going), chance.randint(1, 40))
+    last_run = chance.choice(sorted({run for run, _ in cuts}))
+    for run, task in cuts:
+        if run == last_run:
+            begin(run, task)
+            go_on(*going[-1], len(rows))
+    for attempt, left in going:
+        go_on(attempt, left, len(rows))
+    found = Counter(int(t.data) for t in written(cluster, attempts.partition))
+    expected = rows if attempts.columns.stable else cuts["run", 0]
+    assert found == Counter(expected)
