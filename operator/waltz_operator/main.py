@@ -59,6 +59,8 @@ def settings(environment: Mapping[str, str]) -> Settings:
 def main() -> None:
     """Entry point of the console script."""
     set_up_logging(verbose=False)
+    # A ZooKeeper that is not there yet is told in a cluster's status, not in every retry.
+    logging.getLogger("kazoo").setLevel(logging.ERROR)
     run_loop(_run(settings(os.environ)))
 
 

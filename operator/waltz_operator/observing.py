@@ -59,7 +59,7 @@ async def observe(
     objects = await _objects(desired, kube)
     return Observed(
         objects={key: _without_secrets(key, live) for key, live in objects.items()},
-        metadata=await _metadata(desired, surroundings),
+        metadata=_not_ready(desired, objects) or await _metadata(desired, surroundings),
         certificate_days=_certificate_days(desired, objects),
         deleting_seconds=_deleting_seconds(desired, now),
     )
@@ -83,6 +83,16 @@ async def _objects(desired: Desired, kube: Kube) -> dict[ObjectKey, Live]:
     )
     named = zip(missing, others, strict=True)
     return found | {key: live for key, live in named if live is not None}
+
+
+def _not_ready(desired: Desired, objects: Mapping[ObjectKey, Live]) -> Unreachable | None:
+    """Return what is known without dialing a managed ZooKeeper of which no member is ready."""
+    if desired.cluster.spec.zookeeper.managed is None:
+        return None
+    live = objects.get(ObjectKey("StatefulSet", names.zookeeper_set(desired.name)), {})
+    if (live.get("status") or {}).get("readyReplicas", 0) > 0:
+        return None
+    return Unreachable("none of its members is ready")
 
 
 async def _metadata(desired: Desired, surroundings: Surroundings) -> Metadata:
