@@ -63,6 +63,26 @@ def test_every_option_says_what_it_is_for(words: tuple[str, ...]) -> None:
 
 
 @named
+def test_arguments_are_in_capitals_and_partitions_before_where_they_are_copied(
+    words: tuple[str, ...],
+) -> None:
+    arguments = [p for p in VERBS[words].params if p.param_type_name == "argument"]
+    assert [p.name for p in arguments if not p.metavar] == []
+    names = [p.name for p in arguments]
+    if {"partition", "destination"} <= set(names):
+        assert names == sorted(names, key=["partition", "source", "destination"].index)
+
+
+def test_what_others_do_better_is_not_listed() -> None:
+    hidden = {" ".join(words) for words, verb in VERBS.items() if verb.hidden}
+    assert hidden == {
+        "storage availability",
+        "storage recover-partition",
+        "client high-water-mark",
+    }
+
+
+@named
 def test_examples_are_understood(words: tuple[str, ...]) -> None:
     """Whatever follows a pipe or redirects is the shell's; the rest must parse."""
     for line in (VERBS[words].epilog or "").split("\n\n")[1:]:

@@ -78,6 +78,7 @@ def validate_command(
 
 @app.command(
     "high-water-mark",
+    hidden=True,
     cls=ClusterCommand,
     epilog=examples("waltz client high-water-mark", "waltz client high-water-mark 0-3 -o yaml"),
 )

@@ -32,7 +32,7 @@ Timeout = Annotated[
 )
 def create_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What the cluster is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the cluster is called.")],
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", min=1, help="How many logs it has, for ever.")
     ],
@@ -60,7 +60,10 @@ def create_command(
 )
 def delete_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The cluster's name, to be sure that it is the one.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The cluster's name, to be sure that it is the one."),
+    ],
     force: Annotated[
         bool,
         typer.Option(

@@ -43,7 +43,10 @@ class Process(StrEnum):
     ),
 )
 def explain_command(
-    process: Annotated[Process, typer.Argument(help="Whose settings they are.")],
+    process: Annotated[
+        Process,
+        typer.Argument(metavar="PROCESS", help=f"Whose settings they are: {', '.join(Process)}."),
+    ],
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="YAML file with settings. Without it: none."),

@@ -42,7 +42,9 @@ _UP_TIMEOUT_S = 180.0
 _POLL_S = 0.05
 
 Dir = Annotated[Path, typer.Option("--dir", "-d", help="Where everything of the cluster is kept.")]
-Name = Annotated[str, typer.Argument(help="Such as storage/1, server/0 or zookeeper.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Such as storage/1, server/0 or zookeeper.")
+]
 
 
 @app.command(

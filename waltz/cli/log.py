@@ -60,7 +60,8 @@ def append_command(
     context: typer.Context,
     partition: Partition,
     data: Annotated[
-        str | None, typer.Argument(help="Without it, every line of standard input is one.")
+        str | None,
+        typer.Argument(metavar="[DATA]", help="Without it, every line of standard input is one."),
     ] = None,
     header: Annotated[int, typer.Option(help="A number of the application's.")] = 0,
     lock: WriteLocks = None,

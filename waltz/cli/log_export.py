@@ -45,7 +45,9 @@ class _Export:
 )
 def export_command(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(help="Where the files are to be.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where the files are to be.")
+    ],
     partitions: AnyPartitions = None,
     form: Annotated[
         Form, typer.Option("--format", help="JSON lines, or Parquet (needs pyarrow).")

@@ -39,7 +39,10 @@ app = typer.Typer()
 def import_command(
     context: typer.Context,
     path: Annotated[
-        Path, typer.Argument(help="The directory of an export, or a .jsonl or .parquet file.")
+        Path,
+        typer.Argument(
+            metavar="PATH", help="The directory of an export, or a .jsonl or .parquet file."
+        ),
     ],
     partitions: Annotated[
         str | None,

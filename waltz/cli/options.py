@@ -15,7 +15,9 @@ from waltz.ranges import parse_partitions
 
 T = TypeVar("T")
 
-Partition = Annotated[int, typer.Argument(min=0, help="Partitions are numbered from 0.")]
+Partition = Annotated[
+    int, typer.Argument(metavar="PARTITION", min=0, help="Partitions are numbered from 0.")
+]
 Partitions = Annotated[str, typer.Argument(metavar="RANGES", help="Such as 0-6,7,10-16.")]
 AnyPartitions = Annotated[
     str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Without it: all.")

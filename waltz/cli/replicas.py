@@ -93,7 +93,9 @@ def move_command(
 )
 def retire_group_command(
     context: typer.Context,
-    group: Annotated[int, typer.Argument(min=0, help="The group to take out of use.")],
+    group: Annotated[
+        int, typer.Argument(metavar="GROUP", min=0, help="The group to take out of use.")
+    ],
     delete_files: DeleteFiles = False,
     timeout: Patience = 300.0,
     dry_run: DryRun = False,

@@ -57,7 +57,7 @@ def assign_command(
     """Give a running storage a replica of each of these partitions.
 
     The storage makes them first, then ZooKeeper is told; servers react by filling them. In between
-    they can be filled offline: see waltz storage recover-partition.
+    they can be filled offline: see waltz storage recover.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
 
@@ -87,7 +87,9 @@ def assign_command(
 )
 def auto_assign_command(
     context: typer.Context,
-    group: Annotated[int, typer.Argument(min=0, help="A group without any partitions.")],
+    group: Annotated[
+        int, typer.Argument(metavar="GROUP", min=0, help="A group without any partitions.")
+    ],
     timeout: Patience = _PATIENCE_SECONDS,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
@@ -152,6 +154,7 @@ def sync_command(
 
 @app.command(
     "availability",
+    hidden=True,
     cls=ClusterCommand,
     epilog=examples(
         "waltz storage availability storage-3:55280 0-6 off",
@@ -162,7 +165,7 @@ def availability_command(
     context: typer.Context,
     storage: Storage,
     partitions: Partitions,
-    state: Annotated[OnOff, typer.Argument(help="Whether servers may use them.")],
+    state: Annotated[OnOff, typer.Argument(metavar="on|off", help="Whether servers may use them.")],
     dry_run: DryRun = False,
 ) -> None:
     """Switch reading and writing of partitions at one storage on or off, both at once.

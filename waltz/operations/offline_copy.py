@@ -43,12 +43,12 @@ async def check_offline(destination: StorageAdmin, partition: int) -> None:
     if available is None:
         raise CopyFailed(
             f"the destination does not hold partition {partition}; have it made with: "
-            "waltz storage assign HOST:PORT --only storage"
+            f"waltz storage assign HOST:PORT {partition} --only storage"
         )
     if available:
         raise CopyFailed(
             f"partition {partition} is switched on at the destination, so that servers may write "
-            "it; switch it off first with: waltz storage availability HOST:PORT off"
+            f"it; switch it off first with: waltz storage availability HOST:PORT {partition} off"
         )
 
 
