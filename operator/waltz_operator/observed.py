@@ -51,7 +51,8 @@ class Strange:
 class Present:
     """A whole cluster. ``replicas`` are all partitions, and all storages that are known.
 
-    ``servers`` are the addresses of the servers that have joined.
+    ``servers`` are the addresses of the servers that have joined. ``others_below`` if somebody has
+    znodes below the root that are not the cluster's.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Present:
     maps: StorageMaps
     replicas: Replicas
     servers: frozenset[str] = frozenset()
+    others_below: bool = False
 
 
 Metadata = Unreachable | Absent | Unfinished | Strange | Present

@@ -124,7 +124,8 @@ async def read_metadata(
         return Strange(str(malformed))
     servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
     count = params.num_partitions
-    return Present(params.name, count, store_params.key, maps, replicas, servers)
+    others = bool({*(await store.children(root)).names} - _CREATED)
+    return Present(params.name, count, store_params.key, maps, replicas, servers, others)
 
 
 async def _unfinished(

@@ -200,6 +200,23 @@ async def test_a_root_that_others_live_below_is_never_deleted() -> None:
     assert operation.condition("Ready")["reason"] == "NeedsAttention"
 
 
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_deletion_takes_no_znodes_of_others_below_the_root(nested: bool) -> None:
+    operation = Operation(Faults())
+    assert operation.world.cluster is not None
+    operation.world.cluster["spec"]["zookeeper"] = {"external": {"connectString": "zk:2181"}}
+    for pool in operation.world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    await operation.until_done()
+    session, root = operation.log.session, operation.world.desired().root
+    if nested:
+        await session.create(f"{root}/another", None)
+    delete_by_user(operation.world)
+    await operation.until_done()
+    assert operation.world.cluster is None
+    assert (await session.get(root) is not None) is nested
+
+
 async def test_a_deleted_pool_without_a_cluster_may_vanish() -> None:
     operation = Operation(Faults())
     await operation.until_done()

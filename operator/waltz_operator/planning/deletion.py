@@ -67,10 +67,15 @@ def _processes(
 
 
 def _znodes(desired: Desired, observed: Observed) -> Plan | None:
-    """Delete the znodes of an external ZooKeeper; those of a managed one go with its volumes."""
+    """Delete the znodes of an external ZooKeeper; those of a managed one go with its volumes.
+
+    They stay if somebody else has znodes below them.
+    """
     if desired.cluster.spec.zookeeper.managed is not None or not keeps_nothing(desired):
         return None
     match observed.metadata:
+        case Present(others_below=True):
+            return None
         case Present(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
             return Plan((DeleteMetadata(desired.metadata_name),))
         case Unfinished() as found if is_own_beginning(desired, found):
