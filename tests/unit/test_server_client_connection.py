@@ -171,6 +171,31 @@ async def test_a_malformed_message_closes_only_its_own_connection(
     await mount(client)
 
 
+@pytest.mark.parametrize("decoder", ["cs.decode", "decode_append"])
+async def test_a_message_that_the_decoder_cannot_cope_with_closes_only_its_own_connection(
+    host: Host,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    decoder: str,
+) -> None:
+    other = await connect(host, 4)
+    await mount(other)
+    await mount(client, number=2)
+
+    def fail(*_: object) -> None:
+        raise IndexError("beyond the end")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(f"waltz_server.client_connection.{decoder}", fail)
+        client.say(new_append("a", 1), cs.HighWaterMarkRequest(req_id(2)))
+        await eventually(lambda: client.lost_because is not None)
+    assert "IndexError" in caplog.text
+    await mount(other, 1)
+    assert other.connection is not None
+    other.connection.close()
+
+
 async def test_a_feed_request_beyond_the_log_closes_the_connection(client: Client) -> None:
     await mount(client)
     client.say(cs.FeedRequest(req_id(), 7))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol, assert_never
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar, assert_never
 
 from waltz.metadata.formats import UNRESOLVED
 from waltz.metadata.policy import PolicyError
@@ -29,6 +29,8 @@ from waltz_server.range_reads import NOT_HERE, refusal
 log = logging.getLogger(__name__)
 
 _ALWAYS_ANSWERED_SINCE = 5
+
+_Decoded = TypeVar("_Decoded")
 
 _OfPartition = (
     cs.MountRequest
@@ -91,7 +93,7 @@ class ClientConnection:
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             if body[0] == APPEND_TYPE:
-                partition, append = decode_append(body, version)
+                partition, append = _read(decode_append, body, version)
                 appends.setdefault(partition, []).append(append)
                 continue
             self._append(appends)
@@ -99,7 +101,7 @@ class ClientConnection:
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body)
             else:
-                self._dispatch(cs.decode(body, version))
+                self._dispatch(_read(cs.decode, body, version))
         self._append(appends)
 
     def lost(self, reason: str) -> None:
@@ -129,7 +131,7 @@ class ClientConnection:
 
     def _append_batch(self, body: bytes) -> None:
         assert self._peer is not None
-        req_id, appends = decode_batch(body)
+        req_id, appends = _read(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None:
             self._connected().send(absent(self._peer, req_id, len(appends)).frames)
@@ -217,6 +219,21 @@ class ClientConnection:
     def _send(self, message: cs.Message) -> None:
         assert self._peer is not None
         self._connected().send(cs.encode(message, self._peer.version))
+
+
+def _read(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
+    """Return the decoded message; raises MalformedMessage, whatever the decoder raises.
+
+    Nothing has been done yet, so a message that the decoder cannot cope with ends its connection
+    alone: its client would send it to the next server, too, and end one after the other.
+    """
+    try:
+        return decode(*message)
+    except MalformedMessage:
+        raise
+    except Exception as error:
+        log.exception("a client's message could not be decoded: please report it")
+        raise MalformedMessage(f"decoding it failed: {error!r}") from error
 
 
 def _hand_over(core: Partition, peer: Peer, message: _OfPartition) -> None:
