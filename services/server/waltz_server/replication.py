@@ -234,11 +234,7 @@ class StoreSession:
         if not isinstance(response, st.LastSessionInfoResponse):
             return False
         r.stage = ReplicaStage.RECOVERING
-        self.recovery.introduced(
-            r.storage,
-            response.last_session_id,
-            response.low_water_mark,
-        )
+        self.recovery.introduced(r.storage, response.last_session_id, response.low_water_mark)
         self._recover()
         return True
 

@@ -305,10 +305,9 @@ class StorePartition:
             return
         self._stage = _Stage.RUNNING
         self._opened = False
-        session = StoreSession(
+        session = self._session = StoreSession(
             self.partition, begun, self._replicas, found.replicas, self._limits, self._queue
         )
-        self._session = session
         self._out.append(Wake(_PATIENCE_SECONDS, PatienceOver(session.session_id)))
         for name in self._standby.ready():
             session.storage_up(name)
