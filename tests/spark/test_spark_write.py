@@ -145,6 +145,23 @@ def test_a_log_is_not_overwritten(spark: Any, cluster: LocalCluster) -> None:
         writer.option("cluster", str(cluster.layout.description)).save()
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"root": "/other"}, "there is no Waltz cluster at /other"),
+        ({"zookeeper": "127.0.0.1:1", "timeoutSeconds": 1}, r"127\.0\.0\.1:1"),
+    ],
+)
+def test_clusters_that_are_not_there(
+    spark: Any, cluster: LocalCluster, options: dict[str, Any], text: str
+) -> None:
+    writer = spark.sql("SELECT 'x' AS data").write.format("waltz").mode("append")
+    for name, value in ({"zookeeper": cluster.zookeeper} | options).items():
+        writer = writer.option(name, value)
+    with pytest.raises(AnalysisException, match=text):
+        writer.save()
+
+
 def test_rows_that_are_refused(spark: Any, cluster: LocalCluster) -> None:
     with pytest.raises(PySparkException, match="null in data"):
         save(spark.sql("SELECT CAST(NULL AS STRING) AS data"), cluster)

@@ -77,7 +77,17 @@ class WriterSession:
 
     def ledger(self, write_id: str, *, lasting: bool) -> LedgerStore:
         """Return the ledger of a write."""
-        return LedgerStore(self._store, self.where.root, write_id, lasting=lasting)
+        return LedgerStore(
+            self._store,
+            self.where.root,
+            write_id,
+            lasting=lasting,
+            timeout_seconds=self.where.timeout_seconds,
+        )
+
+    def check_cluster(self) -> None:
+        """Raise NoCluster if there is none."""
+        self.run(Cluster(self._store, self.where.root).params())
 
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> Written:
         """Append what is missing of a task's Arrow batches.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 from urllib.parse import quote
 
+from waltz.client.deadlines import in_time
 from waltz.metadata.retry import until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, VersionConflict
 from waltz.spark.ledger import Joining, Ledger, WriteIsOver
+
+T = TypeVar("T")
 
 
 class LedgerStore:
@@ -18,8 +22,18 @@ class LedgerStore:
     the write goes on, and who finds none is too late.
     """
 
-    def __init__(self, store: MetadataStore, root: str, write_id: str, *, lasting: bool) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        write_id: str,
+        *,
+        lasting: bool,
+        timeout_seconds: float,
+    ) -> None:
+        """``timeout_seconds``: ClusterUnreachable is raised if ZooKeeper is silent for so long."""
         self._store = store
+        self._timeout_seconds = timeout_seconds
         self._parent = f"{root}/spark"
         self._path = f"{self._parent}/{quote(write_id, safe='')}"
         self._write_id = write_id
@@ -36,7 +50,7 @@ class LedgerStore:
             with suppress(NodeMissing):
                 await self._store.delete(self._path)
 
-        await until_answered(self._store, delete)
+        await self._answered(delete)
 
     async def join(self, attempt: Joining, marks: Mapping[int, int]) -> Ledger:
         """Note an attempt that is about to append; see `Ledger.joined`.
@@ -63,18 +77,20 @@ class LedgerStore:
                 ledger = change(found)
                 if ledger == found:
                     return ledger
+                if node is None:
+                    with suppress(NodeExists):
+                        await self._store.create(self._parent, None)
                 try:
                     if node is None:
-                        await self._create(ledger)
+                        await self._store.create(self._path, ledger.encode())
                     else:
                         await self._store.set(self._path, ledger.encode(), node.version)
                 except (NodeExists, NodeMissing, VersionConflict):
                     continue
                 return ledger
 
-        return await until_answered(self._store, once)
+        return await self._answered(once)
 
-    async def _create(self, ledger: Ledger) -> None:
-        with suppress(NodeExists):
-            await self._store.create(self._parent, None)
-        await self._store.create(self._path, ledger.encode())
+    async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
+        missing = f"ZooKeeper did not take the ledger of the write {self._write_id}"
+        return await in_time(until_answered(self._store, operation), self._timeout_seconds, missing)

@@ -35,13 +35,15 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
     """A batch write: made where the query is planned, copied into every task."""
 
     def __init__(self, where: Where, options: WriteOptions, columns: Columns) -> None:
-        """Begin the write. Raises waltz.WaltzError, ConnectFailed."""
+        """Begin the write. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
         self._where = where
         self._columns = columns
         self._lasting = options.write_id is not None
         self._write_id = options.write_id or f"batch-{uuid.uuid4()}"
         self._run = str(uuid.uuid4())
-        SESSIONS.at(where).run(self._ledger().create())
+        session = SESSIONS.at(where)
+        session.check_cluster()
+        session.run(self._ledger().create())
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows."""
