@@ -23,9 +23,10 @@ class ClusterNotFound(WaltzError):
     """ZooKeeper has no finished cluster at the given root."""
 
 
-class ClientFailed(ClusterUnreachable):
-    """The client cannot find the servers any more, and will not by itself.
+class ClientFailed(WaltzError):
+    """The client cannot find the servers any more, and will not by itself: open another one.
 
+    What was sent before raises AppendUncertain instead; whatever raises this was not sent.
     ``reason`` says why, as far as it is known.
     """
 
