@@ -58,7 +58,7 @@ class Allowed:
     def mask(self, column: Any) -> Any:
         """Return an Arrow array that is true where ``column`` has an allowed number."""
         if self.low > self.high:
-            return pa.array([False] * len(column))
+            return pa.array([False] * len(column), pa.bool_())
         if self.among is not None:
             inside = pa.array(sorted(n for n in self.among if n in self), pa.int64())
             return pc.is_in(column.cast(pa.int64()), value_set=inside)

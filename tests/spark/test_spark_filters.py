@@ -1,0 +1,100 @@
+"""What filters leave to be read is what Spark would leave after reading everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from waltz.spark.filters import PUSHED_COLUMNS, Allowed, Wanted, push
+
+NUMBERS = st.integers(-3, 6)
+COMPARED: dict[type, Any] = {
+    EqualTo: lambda a, b: a == b,
+    EqualNullSafe: lambda a, b: a == b,
+    GreaterThan: lambda a, b: a > b,
+    GreaterThanOrEqual: lambda a, b: a >= b,
+    LessThan: lambda a, b: a < b,
+    LessThanOrEqual: lambda a, b: a <= b,
+}
+COLUMNS = st.sampled_from(sorted(PUSHED_COLUMNS)).map(lambda name: (name,))
+FILTERS = st.one_of(
+    st.builds(lambda kind, *of: kind(*of), st.sampled_from(list(COMPARED)), COLUMNS, NUMBERS),
+    st.builds(In, COLUMNS, st.lists(st.one_of(NUMBERS, st.none()), max_size=3).map(tuple)),
+    st.builds(IsNotNull, COLUMNS),
+)
+
+
+def holds(pushed: Any, row: dict[str, int]) -> bool:
+    value = row[pushed.attribute[0]]
+    if isinstance(pushed, IsNotNull):
+        return True
+    if isinstance(pushed, In):
+        return value in pushed.value
+    return bool(COMPARED[type(pushed)](value, pushed.value))
+
+
+ROWS = [
+    {"partition": p, "transaction_id": t, "header": h}
+    for p in range(3)
+    for t in range(4)
+    for h in (-2, 0, 3)
+]
+
+
+@settings(deadline=None)
+@given(st.lists(FILTERS, max_size=4))
+def test_the_same_rows_are_left(filters: list[Filter]) -> None:
+    wanted, left = push(Wanted(), filters)
+    assert left == []
+    ids = wanted.of("transaction_id")
+    planned = [
+        row
+        for row in ROWS
+        if row["partition"] in wanted.of("partition")
+        and ids.low <= row["transaction_id"] <= ids.high
+    ]
+    schema = pa.schema(
+        [("partition", pa.int32()), ("transaction_id", pa.int64()), ("header", pa.int32())]
+    )
+    found = wanted.rows(pa.RecordBatch.from_pylist(planned, schema=schema)).to_pylist()
+    assert found == [row for row in ROWS if all(holds(pushed, row) for pushed in filters)]
+
+
+@pytest.mark.parametrize(
+    "pushed",
+    [
+        EqualTo(("seq",), 3),
+        EqualTo(("header", "x"), 3),
+        EqualTo(("header",), "3"),
+        EqualTo(("header",), True),
+        GreaterThan(("header",), None),
+        In(("header",), (1, 2.5)),
+        IsNull(("header",)),
+        Not(EqualTo(("header",), 3)),
+    ],
+)
+def test_what_is_not_understood_is_left_to_spark(pushed: Filter) -> None:
+    assert push(Wanted(), [pushed]) == (Wanted(), [pushed])
+
+
+def test_nothing_is_allowed_among_nothing() -> None:
+    nothing = Allowed().within(among=frozenset())
+    assert nothing.low > nothing.high
+    assert 0 not in nothing
