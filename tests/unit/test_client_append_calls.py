@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -158,23 +159,30 @@ async def test_the_time_of_submit_covers_the_callers_building() -> None:
         assert cluster.logs[0].entries == []
 
 
-async def test_the_time_of_submit_covers_all_attempts() -> None:
+async def test_the_time_of_submit_covers_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deciding by a state that never catches up is refused over and over, but not in a spin."""
+    loop = asyncio.get_running_loop()
+    real, ahead = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead)
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
         row = [Lock("row", 1)]
         await client.append(0, b"a", write_locks=row)
-        attempts: list[Attempt] = []
+        begun: list[float] = []
 
         def build(attempt: Attempt) -> Draft:
-            attempts.append(attempt)
+            nonlocal ahead
+            begun.append(real())
+            if attempt.number == 4:
+                ahead += 100.0
             return Draft(b"b", write_locks=row, mark=-1)
 
         with pytest.raises(LockFailed) as caught:
-            await client.submit(0, build, timeout=0.3)
+            await client.submit(0, build, timeout=90)
         assert caught.value.transaction_id == 0
-        assert 2 <= len(attempts) <= 8
+        assert len(begun) == 4
+        assert all(later - earlier > 0.01 for earlier, later in pairwise(begun))
         assert [e.data for e in cluster.logs[0].entries] == [b"a"]
 
 

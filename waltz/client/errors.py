@@ -26,7 +26,7 @@ class ClusterNotFound(WaltzError):
 class ClientFailed(WaltzError):
     """The client cannot find the servers any more, and will not by itself: open another one.
 
-    What was sent before raises AppendUncertain instead; whatever raises this was not sent.
+    An append that raises this is not in the log; one whose fate is open raises AppendUncertain.
     ``reason`` says why, as far as it is known.
     """
 
@@ -39,7 +39,7 @@ class ClientFailed(WaltzError):
 
 
 class ClientClosed(WaltzError):
-    """The client was closed; nothing was sent."""
+    """The client was closed; an append that raises this is not in the log."""
 
     def __init__(self) -> None:
         super().__init__("this client is closed: open another with waltz.connect")
