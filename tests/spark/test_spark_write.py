@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import Counter
@@ -50,6 +51,23 @@ def test_columns_become_transactions(
     found = written(cluster, partition)
     assert [t.header for t in found] == list(range(100))
     assert [json.loads(t.data) for t in found] == [{"id": i} for i in range(100)]
+
+
+def test_a_batch_without_a_name_leaves_no_ledger(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
+    partition = next(partitions)
+    rows = spark.range(3).selectExpr(f"{partition} AS partition", "CAST(id AS STRING) AS data")
+    save(rows, cluster)
+    save(rows, cluster, writeId=f"named {partition}")
+
+    async def ledgers() -> tuple[str, ...]:
+        async with cluster.metadata() as metadata:
+            return (await metadata.store.children(f"{cluster.root}/spark")).names
+
+    names = asyncio.run(ledgers())
+    assert f"named%20{partition}" in names
+    assert not [name for name in names if name.startswith("batch-")]
 
 
 def test_keys_choose_partitions(spark: Any, cluster: LocalCluster) -> None:
