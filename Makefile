@@ -6,7 +6,7 @@ SEEDS ?= 2000
 MINUTES ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench lock clean
+.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
@@ -18,6 +18,7 @@ help:
 	@echo "make sim-mutants   planted bugs, each of which simulated lives must catch: about five minutes"
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
 	@echo "make bench   throughput and latency of a local cluster"
+	@echo "make bench-spark   Spark reads a local cluster's log"
 	@echo "make lock    new locked versions in requirements.lock"
 
 .venv: requirements.lock pyproject.toml
@@ -59,6 +60,9 @@ fuzz: .venv
 
 bench: .venv
 	.venv/bin/python -m bench
+
+bench-spark: .venv
+	.venv/bin/python -m bench.spark
 
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header \
