@@ -28,6 +28,7 @@ _APPEND = struct.Struct(">bhibiiiiqi")
 _LOCK = struct.Struct(">i")
 _NO_LOCKS = struct.pack(">ii", 0, 0)
 _GOLDEN = 2654435761
+_VERSION = max(CLIENT_SERVER.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,11 @@ class LoadClient:
 
     def ready(self, connection: FrameConnection) -> None:
         self._connection = connection
-        connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), 4))
+        connection.send(cs.encode(cs.HighWaterMarkRequest(self._session), _VERSION))
 
     def received(self, bodies: list[bytes]) -> None:
         more = 0
-        for item in parse(bodies, 4):
+        for item in parse(bodies, _VERSION):
             if isinstance(item, FeedRun):
                 more += self._fed(item)
                 continue
@@ -134,7 +135,7 @@ class LoadClient:
             self._seq += 1
             parts.append(
                 _APPEND.pack(
-                    76, 4, self._length, 2, self._client_id, self._generation, self._partition,
+                    76, _VERSION, self._length, 2, self._client_id, self._generation, self._partition,
                     self._seq, self._mark, int(locks),
                 )
             )  # fmt: skip
@@ -161,7 +162,7 @@ class LoadClient:
 
     def _send(self, message: cs.Message) -> None:
         assert self._connection is not None
-        self._connection.send(cs.encode(message, 4))
+        self._connection.send(cs.encode(message, _VERSION))
 
 
 async def run(load: Load) -> Outcome:
@@ -174,7 +175,7 @@ async def run(load: Load) -> Outcome:
     ]
     tls = TlsConfig(enabled=load.tls)
     for client in clients:
-        await dial(load.host, load.port, CLIENT_SERVER, client, tls)
+        await dial(load.host, load.port, CLIENT_SERVER.limited_to(_VERSION), client, tls)
     await asyncio.gather(*(client.mounted for client in clients))
     begun, cpu = time.perf_counter(), time.process_time()
     for client in clients:
