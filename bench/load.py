@@ -135,7 +135,8 @@ class LoadClient:
             self._seq += 1
             parts.append(
                 _APPEND.pack(
-                    76, _VERSION, self._length, 2, self._client_id, self._generation, self._partition,
+                    76, _VERSION, self._length, 2,
+                    self._client_id, self._generation, self._partition,
                     self._seq, self._mark, int(locks),
                 )
             )  # fmt: skip
