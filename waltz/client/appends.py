@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from waltz.client.codec import FeedRecord
-from waltz.client.mount import Mount, Phase, RequestIds, wrapped
+from waltz.client.mount import Mount, Phase, RequestIds
 from waltz.protocol.batches import BatchedAppend, Fate
 from waltz.protocol.client_server import (
     AppendBatchRequest,
@@ -34,7 +34,7 @@ from waltz.protocol.client_server import (
     Message,
     MountResponse,
 )
-from waltz.protocol.records import ReqId
+from waltz.protocol.records import ReqId, wrapped
 
 _READ_LOCKS_SINCE = 1
 _APPEND_LOCKS_SINCE = 2

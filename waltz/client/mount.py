@@ -17,7 +17,7 @@ from waltz.protocol.client_server import (
     MountResponse,
     MountState,
 )
-from waltz.protocol.records import NO_TRANSACTION, ReqId
+from waltz.protocol.records import NO_TRANSACTION, ReqId, wrapped
 
 NOT_READY_PAUSE_SECONDS = 0.5
 """How long to wait before mounting again after NOT_READY."""
@@ -61,11 +61,6 @@ class RequestIds:
         """Return an id that was not used before."""
         self.last += 1
         return ReqId(self.client_id, generation, self.partition, wrapped(self.last))
-
-
-def wrapped(number: int) -> int:
-    """Return ``number`` as the signed 32 bits of a sequence number."""
-    return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 class Mount:

@@ -40,6 +40,11 @@ def checksum(data: bytes) -> int:
     return value - (1 << 32) if value & 0x8000_0000 else value
 
 
+def wrapped(number: int) -> int:
+    """Return a count without end as the signed 32 bits of a sequence number."""
+    return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
+
+
 @dataclass(frozen=True, slots=True)
 class ReqId:
     """Who asked: unique per append, and stored with the transaction for ever."""

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
+from waltz.protocol.records import wrapped
 from waltz_server.effects import Append
 
 APPEND_TYPE = 2
@@ -76,7 +77,7 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             append, at = _locks(body, at)
             num_locks += len(write) + len(read) + len(append)
             end = _end_of_record(body, at)
-            req_id = _REQ_ID.pack(client, generation, partition, _wrapped(seq))
+            req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
             tail = body[at:end]
             one = Append(client, generation, req_id, tail, mark, write, read, append)
             one.batch = body[1:17]
@@ -88,11 +89,6 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
     if at != len(body):
         raise MalformedMessage(f"{len(body) - at} bytes behind a batch")
     return ReqId(client, generation, partition, first_seq), appends
-
-
-def _wrapped(seq: int) -> int:
-    """Sequence numbers begin anew at the least one behind the greatest."""
-    return ((seq + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def _end_of_record(body: bytes, at: int) -> int:
