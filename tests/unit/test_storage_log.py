@@ -129,6 +129,16 @@ def test_allocation_is_ahead_of_the_log_and_trimmed() -> None:
     assert open_on(disk).max_id == 23
 
 
+def test_nothing_is_allocated_for_a_large_write() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=1 << 20, allocate=700)
+    log.append(batch(0, 400))
+    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 40_000
+    log.append(batch(400, 1))
+    assert len(disk.content("3/0000000000000000000.seg")) == 128 + 40_100 + 700
+    assert open_on(disk).max_id == 400
+
+
 def test_index_entries_reach_their_file_only_with_a_checkpoint() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=EVERYTHING)

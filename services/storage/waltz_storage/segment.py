@@ -31,6 +31,8 @@ from waltz_storage.segment_format import (
 
 NEW_SUFFIX = f"{DATA_SUFFIX}.new"
 _SMALLEST_STEP_BYTES = 1 << 20
+_ALLOCATE_FOR_BYTES = 32 << 10
+"""Larger writes let the file grow: writing as many zeros first would cost more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class TailSegment:
         """Write the encoder's records at the end; raises NoSpace with the file cut back."""
         assert encoder.start == self.end
         assert encoder.first_id == self.next_id
-        if encoder.offset > self._allocated:
+        size = encoder.offset - encoder.start
+        if encoder.offset > self._allocated and size <= _ALLOCATE_FOR_BYTES:
             self._allocate_beyond(encoder.offset)
         try:
             self.files.data.write(encoder.start, b"".join(encoder.parts))
