@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make docs · make sim · make bench
+# make demo · make test · make lint · make docs · make sim · make bench · make e2e
 # Needs Python >= 3.11, Java >= 17 and make; everything else goes into .venv, in locked versions.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ SEEDS ?= 2000
 MINUTES ?= 10
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark lock clean
+.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark images e2e e2e-long e2e-kind lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
@@ -19,6 +19,10 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
 	@echo "make bench   throughput and latency of a local cluster"
 	@echo "make bench-spark   Spark reads a local cluster's log"
+	@echo "make images  the images of all processes, with Docker, in build/images"
+	@echo "make e2e     the operator's promises, on the Kubernetes of the current context"
+	@echo "make e2e-long   the same, with many more kills"
+	@echo "make e2e-kind   the same as make e2e, on a kind cluster of its own"
 	@echo "make lock    new locked versions in requirements.lock"
 
 .venv: requirements.lock pyproject.toml
@@ -63,6 +67,18 @@ bench: .venv
 
 bench-spark: .venv
 	.venv/bin/python -m bench.spark
+
+images: .venv
+	.venv/bin/python -m images
+
+e2e: .venv
+	.venv/bin/python -m pytest e2e -m "not long" --durations=0
+
+e2e-long: .venv
+	.venv/bin/python -m pytest e2e --durations=0
+
+e2e-kind: images
+	e2e/kind
 
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-annotate --no-header \

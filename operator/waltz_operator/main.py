@@ -21,6 +21,7 @@ from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 
 from waltz.process import run_loop, set_up_logging, stop_signal
+from waltz_operator.dying import LastDiary
 from waltz_operator.election import Election
 from waltz_operator.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.http import serve_http
@@ -38,12 +39,17 @@ _EXIT_LOST = 1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the operator runs. ``watched_namespace`` empty: it looks after all of them."""
+    """How the operator runs. ``watched_namespace`` empty: it looks after all of them.
+
+    ``identity`` is that of this process among operators; one that is given, the name of the pod,
+    lets a container that is started anew go on at once. ``dies_after_steps`` 0: it does not.
+    """
 
     namespace: str
     watched_namespace: str
     identity: str
     http_port: int
+    dies_after_steps: int = 0
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
@@ -51,8 +57,10 @@ def settings(environment: Mapping[str, str]) -> Settings:
     return Settings(
         namespace=environment.get("WALTZ_OPERATOR_NAMESPACE", "default"),
         watched_namespace=environment.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", ""),
-        identity=f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        identity=environment.get("WALTZ_OPERATOR_POD")
+        or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
         http_port=int(environment.get("WALTZ_OPERATOR_HTTP_PORT", "8080")),
+        dies_after_steps=int(environment.get("WALTZ_OPERATOR_DIES_AFTER_STEPS", "0")),
     )
 
 
@@ -74,7 +82,8 @@ async def _run(wanted: Settings) -> None:
 async def _operate(wanted: Settings, kube: ApiServer, folder: Path) -> None:
     surroundings = RealSurroundings(kube, folder)
     diary = EventDiary(kube)
-    reconciler = Reconciler(kube, surroundings, diary, operator_namespace=wanted.namespace)
+    told = LastDiary(diary, wanted.dies_after_steps) if wanted.dies_after_steps else diary
+    reconciler = Reconciler(kube, surroundings, told, operator_namespace=wanted.namespace)
     lookout = Lookout(reconciler.reconcile)
     election = Election(kube, wanted.namespace, _LEASE, wanted.identity, clock=time.monotonic)
     stop = stop_signal()

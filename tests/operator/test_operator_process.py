@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import ssl
 import subprocess
 import sys
@@ -117,6 +118,19 @@ def test_settings_come_from_the_environment() -> None:
     one = settings({"WALTZ_OPERATOR_NAMESPACE": "ops", "WALTZ_OPERATOR_WATCHED_NAMESPACE": "logs"})
     assert (one.namespace, one.watched_namespace, one.http_port) == ("ops", "logs", 8080)
     assert settings({}).identity != settings({}).identity
+    assert settings({"WALTZ_OPERATOR_POD": "waltz-1"}).identity == "waltz-1"
+
+
+def test_an_operator_that_shall_die_after_two_steps_is_killed_after_the_second() -> None:
+    program = (
+        "from types import SimpleNamespace as Any\n"
+        "from waltz_operator.dying import LastDiary\n"
+        "diary = LastDiary(Any(did=lambda *told: print(*told, flush=True)), 2)\n"
+        "for step in ('first', 'second', 'third'): diary.did('log', step)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert ran.stdout == "log first\nlog second\n"
 
 
 def test_kubernetes_generated_models_are_not_imported() -> None:

@@ -1,0 +1,114 @@
+"""What the tests apply: small clusters, and pods that are clients of one. Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parents[1]
+EXAMPLE = HERE / "examples" / "kubernetes" / "log.yaml"
+CHART = HERE / "charts" / "waltz"
+ARCHIVES = HERE / "build" / "images"
+
+_LOCKED_DOWN = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def version() -> str:
+    """Return the version that images bear."""
+    return str(tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"])
+
+
+def pool(name: str, **spec: Any) -> dict[str, Any]:
+    """Return a StoragePool."""
+    return {
+        "apiVersion": "waltz.dev/v1alpha1",
+        "kind": "StoragePool",
+        "metadata": {"name": name},
+        "spec": {"volumes": {"data": {"size": "1Gi"}}} | spec,
+    }
+
+
+def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
+    """Return a WaltzCluster of one partition and one server, if nothing else is said."""
+    small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": {"managed": {}}}
+    return {
+        "apiVersion": "waltz.dev/v1alpha1",
+        "kind": "WaltzCluster",
+        "metadata": {"name": name},
+        "spec": small | {"pools": pools} | spec,
+    }
+
+
+def client_pod(
+    name: str, cluster_name: str, namespace: str, command: list[str], *, tls: bool = True
+) -> dict[str, Any]:
+    """Return a pod that is a client of a cluster with a managed ZooKeeper.
+
+    Its environment tells the command line ``waltz``, and programs, where the cluster is; ``/work``
+    is a folder to write into, ``/programs`` has what the ConfigMap ``programs`` has.
+    """
+    zookeeper = f"{cluster_name}-zookeeper.{namespace}.svc:2181"
+    environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper, "ROOT": "/waltz"}
+    volumes: list[dict[str, Any]] = [
+        {"name": "work", "emptyDir": {}},
+        {"name": "programs", "configMap": {"name": "programs", "optional": True}},
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": "work", "mountPath": "/work"},
+        {"name": "programs", "mountPath": "/programs"},
+    ]
+    if tls:
+        environment |= {"TLS": "/tls", "TLS_NAME": f"{cluster_name}.{namespace}.waltz"}
+        environment |= {"WALTZ_TLS": "/programs/tls.yaml"}
+        volumes.append({"name": "tls", "secret": {"secretName": f"{cluster_name}-tls"}})
+        mounts.append({"name": "tls", "mountPath": "/tls"})
+    else:
+        environment |= {"WALTZ_TLS": "off"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
+            "volumes": volumes,
+            "containers": [
+                {
+                    "name": "client",
+                    "image": f"waltz-server:{version()}",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": command,
+                    "env": [{"name": key, "value": each} for key, each in environment.items()],
+                    "volumeMounts": mounts,
+                    "securityContext": _LOCKED_DOWN,
+                }
+            ],
+        },
+    }
+
+
+def programs(cluster_name: str, namespace: str) -> dict[str, Any]:
+    """Return the ConfigMap with what client pods run."""
+    tls = "\n".join(
+        (
+            "certificate: /tls/tls.crt",
+            "key: /tls/tls.key",
+            "ca: /tls/ca.crt",
+            f"serverName: {cluster_name}.{namespace}.waltz",
+        )
+    )
+    witness = Path(__file__).with_name("witness.py").read_text()
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "programs"},
+        "data": {"tls.yaml": tls, "witness.py": witness},
+    }

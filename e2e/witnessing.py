@@ -1,0 +1,77 @@
+"""The witness's pod: begun before something is done to a cluster, asked afterwards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from e2e import resources
+from e2e.kubectl import CommandFailed, Kubectl
+from e2e.waiting import until
+
+_POD = "witness"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the witness is, by partition."""
+
+    appended: list[int]
+    read: list[int]
+    longest_pauses: list[float]
+    faults: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A writer and a reader of every partition, in a pod beside the cluster."""
+
+    kubectl: Kubectl
+
+    def begin(self, cluster: str) -> None:
+        """Start it; returns when it has appended to every partition and read it."""
+        namespace = self.kubectl.namespace
+        command = ["python3", "/programs/witness.py", "/work"]
+        pod = resources.client_pod(_POD, cluster, namespace, command)
+        pod["spec"]["containers"][0]["readinessProbe"] = {
+            "exec": {"command": ["test", "-e", "/work/going"]},
+            "periodSeconds": 1,
+        }
+        self.kubectl.apply(resources.programs(cluster, namespace), pod)
+        self.kubectl.await_condition(f"pod/{_POD}", "Ready", 60)
+
+    def progress(self) -> Progress:
+        """Return what it has seen so far; fails if it saw a promise broken."""
+        try:
+            told = self.kubectl("exec", _POD, "--", "cat", "/work/progress")
+        except CommandFailed as failed:
+            raise CommandFailed(f"{failed}\n{self.kubectl('logs', _POD)}") from None
+        progress = Progress(**json.loads(told))
+        assert not progress.faults, progress.faults
+        return progress
+
+    def await_progress(self, seconds: float, appends: int = 10) -> Progress:
+        """Return once every partition has taken so many more appends, and they were read."""
+        wanted = [count + appends for count in self.progress().appended]
+
+        def advanced() -> Progress | None:
+            now = self.progress()
+            lists = (now.appended, now.read)
+            ahead = all(a >= b for each in lists for a, b in zip(each, wanted, strict=True))
+            return now if ahead else None
+
+        return until(advanced, seconds, "every partition goes on", show=self.kubectl.describe)
+
+    def end(self) -> Progress:
+        """Have it look at everything again, and end; fails if it saw a promise broken."""
+        self.kubectl("exec", _POD, "--", "touch", "/work/stop")
+        phase = until(self._ended, 150, "the witness ends", show=self.kubectl.describe)
+        log = self.kubectl("logs", _POD)
+        assert phase == "Succeeded", log
+        self.kubectl.delete("pod", _POD)
+        return Progress(**json.loads(log.strip().splitlines()[-1]))
+
+    def _ended(self) -> str | None:
+        pod = self.kubectl.get("pod", _POD)
+        phase = None if pod is None else pod["status"]["phase"]
+        return phase if phase in ("Succeeded", "Failed") else None

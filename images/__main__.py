@@ -1,0 +1,49 @@
+"""``python -m images``: makes all images, with Docker or of layers, into ``build/images``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from images import docker
+from images.layers import Workshop
+from images.made import HERE, IMAGES
+
+_FOLDER = HERE / "build" / "images"
+
+
+def main() -> None:
+    """Make them, and say where they are."""
+    _FOLDER.mkdir(parents=True, exist_ok=True)
+    workshop = _workshop()
+    if workshop is None and not docker.answers():
+        sys.exit("no Docker answers: start it, or set WALTZ_IMAGE_TOOL and its bases")
+    for image in IMAGES:
+        begun = time.monotonic()
+        if workshop is None:
+            archive = docker.build(image, _FOLDER, _arguments(image.component))
+        else:
+            archive = workshop.build(image)
+        size = archive.stat().st_size >> 20
+        print(f"{image.tag:30} {archive}  {size} MB, {time.monotonic() - begun:.0f} s")
+
+
+def _workshop() -> Workshop | None:
+    tool = os.environ.get("WALTZ_IMAGE_TOOL")
+    if tool is None:
+        return None
+    python, java = (Path(os.environ[f"WALTZ_IMAGE_{name}_BASE"]) for name in ("PYTHON", "JAVA"))
+    return Workshop(tool, python, java, _FOLDER)
+
+
+def _arguments(component: str) -> dict[str, str]:
+    """Return the Dockerfile's arguments that the environment gives."""
+    python, java = (os.environ.get(f"WALTZ_IMAGE_{name}_BASE") for name in ("PYTHON", "JAVA"))
+    wanted = {"BASE": java, "JARS": python} if component == "zookeeper" else {"BASE": python}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+if __name__ == "__main__":
+    main()

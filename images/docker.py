@@ -1,0 +1,28 @@
+"""Builds the images with Docker. Starts ``docker``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from images.made import HERE, Image
+
+
+def answers() -> bool:
+    """Whether there is a Docker that does something."""
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+
+
+def build(image: Image, folder: Path, arguments: Mapping[str, str]) -> Path:
+    """Build one image, and save it; ``arguments`` are for the Dockerfile's ARGs."""
+    command = ["docker", "build", "--quiet", "--file", str(image.dockerfile), "--tag", image.tag]
+    for name, value in arguments.items():
+        command += ["--build-arg", f"{name}={value}"]
+    subprocess.run([*command, str(HERE)], check=True)
+    archive = folder / f"waltz-{image.component}.tar"
+    subprocess.run(["docker", "save", "--output", str(archive), image.tag], check=True)
+    return archive

@@ -1,0 +1,126 @@
+"""Makes the images without Docker, of archives of root file systems. Touches disk and network.
+
+A program given by the environment joins layers into an image, as ``docker save`` would write it::
+
+    TOOL -o IMAGE -t NAME:TAG -l LAYER --add HOSTPATH=INPATH --entrypoint JSON -e K=V -u USER
+
+Dependencies are a layer of their own, made anew only when the locked versions change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from images.made import HERE, Image
+
+_USER = "1000:1000"
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """The ``tool``, the root file systems to begin with, and the folder for what is made.
+
+    ``python_base`` has the Python of the same version as this one; ``java_base`` has Java.
+    """
+
+    tool: str
+    python_base: Path
+    java_base: Path
+    folder: Path
+
+    def build(self, image: Image) -> Path:
+        """Make one image."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            if image.extra:
+                layers = [self.python_base, self._dependencies(image.extra)]
+                code = self._code(Path(scratch))
+                return self._join(image, layers, {code: "/app"})
+            home = _zookeeper(Path(scratch))
+            return self._join(image, [self.java_base], {home: "/opt/zookeeper"})
+
+    def _join(self, image: Image, layers: list[Path], added: dict[Path, str]) -> Path:
+        archive = self.folder / f"waltz-{image.component}.tar"
+        command = [*self.tool.split(), "-o", str(archive), "-t", f"docker.io/library/{image.tag}"]
+        for layer in layers:
+            command += ["-l", str(layer)]
+        for source, place in added.items():
+            command += ["--add", f"{source}={place}"]
+        for setting in image.environment:
+            command += ["-e", setting]
+        command += ["--entrypoint", json.dumps(image.entrypoint), "-u", _USER]
+        subprocess.run(command, check=True)
+        return archive
+
+    def _dependencies(self, extra: str) -> Path:
+        """Return a layer of what the distribution needs with ``extra``, in locked versions."""
+        named = [HERE / "pyproject.toml", HERE / "requirements.lock"]
+        digest = hashlib.sha256(b"".join(file.read_bytes() for file in named)).hexdigest()[:12]
+        layer = self.folder / f"dependencies-{extra}-{digest}.layer"
+        if layer.exists():
+            return layer
+        for old in self.folder.glob(f"dependencies-{extra}-*.layer*"):
+            old.unlink()
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            site = Path(scratch) / "site"
+            _pip("install", "--target", str(site), "-c", "requirements.lock", f".[{extra}]")
+            for own in (*site.glob("waltz*"), site / "bin"):
+                shutil.rmtree(own, ignore_errors=True)
+            _compile(site)
+            part = layer.with_suffix(".part")
+            with tarfile.open(part, "w") as archive:
+                archive.add(site, "app", filter=_of_root)
+            part.rename(layer)
+        return layer
+
+    @staticmethod
+    def _code(scratch: Path) -> Path:
+        """Return a folder with the distribution itself."""
+        _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
+        [wheel] = scratch.glob("waltz-*.whl")
+        code = scratch / "code"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(code)
+        _compile(code)
+        return code
+
+
+def _zookeeper(scratch: Path) -> Path:
+    """Return a folder with a ZooKeeper and the programs that start and probe it."""
+    home = scratch / "zookeeper"
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    jars = Path(pyspark.origin).parent / "jars"
+    subprocess.run([HERE / "operator/zookeeper/jars", jars, home / "jars"], check=True)
+    for program in ("start", "ready"):
+        shutil.copy(HERE / "operator/zookeeper" / program, home / program)
+        (home / program).chmod(0o755)
+    return home
+
+
+def _pip(verb: str, *arguments: str) -> None:
+    options = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    subprocess.run([sys.executable, "-m", "pip", verb, *options, *arguments], check=True, cwd=HERE)
+
+
+def _compile(folder: Path) -> None:
+    """Compile what is imported, without times: a root file system that is read-only keeps none."""
+    command = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
+    subprocess.run([sys.executable, *command], check=True)
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    member.mtime = 0
+    return member
