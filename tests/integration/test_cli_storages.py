@@ -83,15 +83,15 @@ def test_a_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster)
     source, destination, _ = storages(changed)
     append(changed, 0)
     assert "switched on at the destination" in refused(
-        changed, "storage", "recover-partition", "0", source, destination
+        changed, "storage", "recover-partition", source, destination, "0"
     )
     done(changed, "storage", "availability", destination, "0", "off")
     assert not held(changed, destination, 0)["available"]
     assert refused(changed, "storage", "max-transaction-id", destination, "0")
     asked = ["storage", "max-transaction-id", destination, "0", "--offline"]
     assert value(changed, *asked)["max_transaction_id"] >= MANY - 1
-    done(changed, "storage", "recover-partition", "0", source, destination, "--dry-run")
-    same = done(changed, "storage", "recover-partition", "0", source, destination)
+    done(changed, "storage", "recover-partition", source, destination, "0", "--dry-run")
+    same = done(changed, "storage", "recover-partition", source, destination, "0")
     assert "0 transactions copied" in same.stderr
     done(changed, "storage", "availability", destination, "0", "on")
     append(changed, 0)
@@ -141,7 +141,7 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     unaware = invoke(changed, "cluster", "verify", "--partition", "1")
     assert (unaware.exit_code, "says that it is in no session" in unaware.stdout) == (1, True)
     done(changed, "storage", "availability", destination, "1", "off")
-    copied = done(changed, "storage", "recover-partition", "1", source, destination, "-b", "7")
+    copied = done(changed, "storage", "recover-partition", source, destination, "1", "-b", "7")
     assert f"{mark + 1} transactions copied" in copied.stderr
     asked = ["storage", "max-transaction-id", destination, "1", "--offline"]
     assert value(changed, *asked)["max_transaction_id"] == mark

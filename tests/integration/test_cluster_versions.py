@@ -132,7 +132,7 @@ async def test_operators_commands_work_on_old_and_new_storages_alike(mixed: Loca
     old, new = plan.storages[0].address, plan.storages[SPARE].address
     try:
         for source, destination in ((old, new), (new, old)):
-            moved = await waltz_storage(mixed, "move", "0", source, destination, "-d", "--yes")
+            moved = await waltz_storage(mixed, "move", source, destination, "0", "-d", "--yes")
             assert moved.exit_code == 0, moved.output
             await go_on(applications, each=10)
             listed = {each["storage"]: each for each in await shown(mixed, "storage", "list")}

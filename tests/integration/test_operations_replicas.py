@@ -235,17 +235,17 @@ async def test_on_the_command_line(running: LocalCluster) -> None:
         """Run a verb, which has an event loop of its own, beside this one."""
         return await asyncio.to_thread(CliRunner().invoke, app, ["storage", *arguments, *where])
 
-    tried = await waltz("move", "0", order.source, order.destination, "--dry-run")
+    tried = await waltz("move", order.source, order.destination, "0", "--dry-run")
     assert tried.exit_code == 0
     assert f"it would begin with: storage {order.destination} makes a replica" in tried.stderr
-    there = await waltz("move", "0", order.source, order.destination, "--delete-files", "--yes")
+    there = await waltz("move", order.source, order.destination, "0", "--delete-files", "--yes")
     assert there.exit_code == 0, there.stderr
     assert "ZooKeeper is told" in there.stderr
-    again = await waltz("move", "0", order.source, order.destination)
+    again = await waltz("move", order.source, order.destination, "0")
     assert "nothing was left to do" in again.stderr
-    back = await waltz("move", "0", order.destination, order.source, "--delete-files", "--yes")
+    back = await waltz("move", order.destination, order.source, "0", "--delete-files", "--yes")
     assert back.exit_code == 0, back.stderr
-    well = await waltz("recover", "0", order.source)
+    well = await waltz("recover", order.source, "0")
     assert "nothing was left to do" in well.stderr
     refused = await waltz("retire-group", "7", "--yes")
     assert (refused.exit_code, refused.stderr) == (1, "waltz: group 7 has no storages\n")

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from waltz.cli.app import app
 
 NOUNS_WITHOUT_VERBS = {"top"}
+HOSTS = {"storage", "storages", "server", "servers", "source", "destination"}
+HOSTS_IN_ORDER = ([], ["source", "destination"], *([host] for host in HOSTS))
 
 
 def verbs(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -63,14 +65,14 @@ def test_every_option_says_what_it_is_for(words: tuple[str, ...]) -> None:
 
 
 @named
-def test_arguments_are_in_capitals_and_partitions_before_where_they_are_copied(
+def test_arguments_are_named_as_what_is_to_be_typed_and_hosts_come_before_partitions(
     words: tuple[str, ...],
 ) -> None:
     arguments = [p for p in VERBS[words].params if p.param_type_name == "argument"]
     assert [p.name for p in arguments if not p.metavar] == []
-    names = [p.name for p in arguments]
-    if {"partition", "destination"} <= set(names):
-        assert names == sorted(names, key=["partition", "source", "destination"].index)
+    kinds = ["host" if p.name in HOSTS else "other" for p in arguments]
+    assert kinds == sorted(kinds), [p.name for p in arguments]
+    assert [p.name for p in arguments if p.name in HOSTS] in HOSTS_IN_ORDER
 
 
 def test_what_others_do_better_is_not_listed() -> None:

@@ -59,15 +59,15 @@ Patience = Annotated[
     "move",
     cls=ClusterCommand,
     epilog=examples(
-        "waltz storage move 4 storage-0:55280 storage-3:55280 --dry-run",
-        "waltz storage move 4 storage-0:55280 storage-3:55280",
+        "waltz storage move storage-0:55280 storage-3:55280 4 --dry-run",
+        "waltz storage move storage-0:55280 storage-3:55280 4",
     ),
 )
 def move_command(
     context: typer.Context,
-    partition: Partition,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="HOST:PORT that gives it up.")],
     destination: Destination,
+    partition: Partition,
     delete_files: DeleteFiles = False,
     timeout: Patience = 300.0,
     dry_run: DryRun = False,
@@ -116,14 +116,14 @@ def retire_group_command(
     "recover",
     cls=ClusterCommand,
     epilog=examples(
-        "waltz storage recover 4 storage-3:55280",
-        "waltz storage recover 4 storage-3:55280 --source storage-1:55280",
+        "waltz storage recover storage-3:55280 4",
+        "waltz storage recover storage-3:55280 4 --source storage-1:55280",
     ),
 )
 def recover_command(
     context: typer.Context,
-    partition: Partition,
     destination: Destination,
+    partition: Partition,
     source: Annotated[
         str | None,
         typer.Option("--source", metavar="HOST:PORT", help="Copy from this storage. Without: any."),

@@ -64,17 +64,17 @@ def max_transaction_id_command(
     cls=ClusterCommand,
     epilog=examples(
         "waltz storage availability storage-3:55280 4 off",
-        "waltz storage recover-partition 4 storage-1:55280 storage-3:55280",
+        "waltz storage recover-partition storage-1:55280 storage-3:55280 4",
         "waltz storage availability storage-3:55280 4 on",
     ),
 )
 def recover_partition_command(
     context: typer.Context,
-    partition: Partition,
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="HOST:PORT to copy from.")],
     destination: Annotated[
         str, typer.Argument(metavar="DESTINATION", help="HOST:PORT to copy to.")
     ],
+    partition: Partition,
     batch_size: Annotated[
         int, typer.Option("--batch-size", "-b", min=1, help="Transactions of one request.")
     ] = 1000,

@@ -56,7 +56,7 @@ class PartitionDamaged(RequestRefused):
         super().__init__(
             f"partition {partition} is damaged: {what} ({file} at offset {offset}); restore it "
             f"from another replica: waltz storage unassign HOST:PORT {partition} --only storage "
-            f"--delete-files, then waltz storage recover {partition} HOST:PORT, of this storage"
+            f"--delete-files, then waltz storage recover HOST:PORT {partition}, of this storage"
         )
         self.partition = partition
         self.file = file
