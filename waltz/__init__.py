@@ -8,7 +8,7 @@ say, and appends the next, which is refused if a lock was taken in between::
 
     async def main() -> None:
         async with waltz.connect("127.0.0.1:2181", root="/waltz") as client:
-            async def sign(attempt: waltz.Attempt) -> waltz.Draft:
+            async def sign(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
                 seen = [t.data async for t in client.stream(0, until=attempt.mark, data=True)]
                 return waltz.Draft(b"guest %d" % len(seen), write_locks=[waltz.Lock("guests", 1)])
             print(await client.submit(0, sign))

@@ -1,8 +1,10 @@
 """What pages show: blocks of code, commands typed at a prompt, and what those print. Pure.
 
 A block of ``console`` is meant to be typed: each ``$`` begins a command, what follows is what it
-prints. ``…`` stands for anything, alone on a line for any lines. A block of another language with a
-``title`` is a file of that name. Everything else is only shown.
+prints. ``…`` stands for anything, alone on a line for any lines. A command that ends with
+``# status 1`` is one that ends so; what ends with ``# on storage-0`` is typed on that machine. A
+block of another language with a ``title`` is a file of that name. What is neither is only shown;
+a comment above it says why: ``<!-- not typed: … -->``.
 """
 
 from __future__ import annotations
@@ -13,8 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ANYTHING = "…"
+CONSOLE = "console"
 
-_FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?\n'
+    r"(?P<text>.*?)^(?P=indent)```$",
+    re.DOTALL | re.MULTILINE,
+)
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_REASON = re.compile(r"<!-- not typed: (.+) -->\n+ *$")
+_ON = re.compile(r"^(?P<command>.*?)(?: +# (?:on (?P<machine>\S+)|status (?P<status>\d+)))?$")
 _PROMPT = "$ "
 _VARIES = (
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
@@ -27,11 +37,16 @@ _VARIES = (
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of code; ``title`` is the file that it is, None if it is none."""
+    """A block of code."""
 
     language: str
     title: str | None
+    """The file that it is, None if it is none."""
     text: str
+    not_typed: str | None
+    """Why nobody types it or runs it, None if somebody does."""
+    section: str
+    """The heading above it, of whatever level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +55,25 @@ class Typed:
 
     command: str
     shown: tuple[str, ...]
+    machine: str | None = None
+    """Where it is typed, None if that does not matter."""
+    status: int = 0
+    """The exit status that it ends with."""
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the page's blocks of code, in their order."""
-    found = _FENCE.findall(page.read_text())
-    return [Block(language, title or None, text) for language, title, text in found]
+    """Return the page's blocks of code, in their order, without the indentation of a list."""
+    text = page.read_text()
+    return [_block(text, found) for found in _FENCE.finditer(text)]
+
+
+def _block(page: str, found: re.Match[str]) -> Block:
+    lines = found["text"].splitlines(keepends=True)
+    text = "".join(line.removeprefix(found["indent"]) for line in lines)
+    reason = _REASON.search(page[: found.start()])
+    not_typed = None if reason is None else reason[1]
+    *_, section = ("", *_HEADING.findall(page[: found.start()]))
+    return Block(found["language"], found["title"], text, not_typed, section)
 
 
 def typed(block: Block) -> list[Typed]:
@@ -58,7 +86,13 @@ def typed(block: Block) -> list[Typed]:
         else:
             assert commands, f"printed before anything was typed: {line}"
             commands[-1][1].append(line)
-    return [Typed(command, tuple(shown)) for command, shown in commands]
+    return [_typed(command, tuple(shown)) for command, shown in commands]
+
+
+def _typed(line: str, shown: tuple[str, ...]) -> Typed:
+    parts = _ON.match(line)
+    assert parts is not None
+    return Typed(parts["command"], shown, parts["machine"], int(parts["status"] or 0))
 
 
 def prints(shown: Iterable[str], printed: str, names: Mapping[str, str]) -> bool:

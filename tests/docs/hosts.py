@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
+DATA = "/var/lib/waltz"
+"""Where the manual's storages have their data, each on its own machine."""
+
 STORAGES = 4
 SERVERS = 2
 PORTS = 3 * STORAGES + 2 * SERVERS
@@ -26,6 +29,8 @@ class Host:
     environment: Mapping[str, str]
     ports_file: Path
     """Where the process writes its ports once it serves."""
+    data: Path
+    """Where a storage has its data, which the manual calls `DATA`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ def hosts(directory: Path, zookeeper: str, ports: Iterator[int]) -> Hosts:
     free = sorted(next(ports) for _ in range(PORTS))
     made: dict[str, Host] = {}
     names = {"zk-1:2181": zookeeper, "WALTZ_TLS=tls.yml": "WALTZ_TLS=off"}
+    names |= {"/copy": str(directory / "copy"), "/etc/waltz": str(directory / "etc")}
     for number in range(STORAGES):
         name, (port, admin, http) = f"storage-{number}", free[3 * number : 3 * number + 3]
         listening = {"PORT": port, "ADMIN_PORT": admin, "JETTY_PORT": http}
@@ -61,8 +67,10 @@ def hosts(directory: Path, zookeeper: str, ports: Iterator[int]) -> Hosts:
 
 
 def _host(directory: Path, kind: str, name: str, listening: Mapping[str, int]) -> Host:
-    ports_file = directory / f"{name}.json"
+    ports_file, data = directory / f"{name}.json", directory / name
     own = {key: str(port) for key, port in listening.items()}
     own |= {"BIND_HOST": HOST, "PORTS_FILE": str(ports_file), "TLS_ENABLED": "false"}
-    own |= {"DIRECTORY": str(directory / name)} if kind == "STORAGE" else {"ADVERTISED_HOST": HOST}
-    return Host(name, {f"WALTZ_{kind}_{key}": value for key, value in own.items()}, ports_file)
+    own |= {"DIRECTORY": str(data)} if kind == "STORAGE" else {"ADVERTISED_HOST": HOST}
+    return Host(
+        name, {f"WALTZ_{kind}_{key}": value for key, value in own.items()}, ports_file, data
+    )

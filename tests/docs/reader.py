@@ -8,26 +8,29 @@ import shlex
 import subprocess
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from typer.testing import CliRunner
 
-from tests.docs.console import ANYTHING, Block, blocks, prints, typed
-from tests.docs.hosts import Host
+from tests.docs.console import ANYTHING, CONSOLE, Block, Typed, blocks, prints, typed
+from tests.docs.hosts import DATA, Host
 from waltz.cli.app import app
 
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 120.0
 _POLL_SECONDS = 0.05
-_SHELL = frozenset("&|;<>")
+_SHELL = frozenset("&|;<>$*")
 _ENVIRONMENT_ONLY = ("make ", ". ")
 """Beginnings of commands that make or enter the environment in which tests run already."""
+
+_PROGRAMS = ("waltz-storage ", "waltz-server ")
+_STOP = "pkill "
 
 
 class Reader:
     """A reader at a prompt, in ``directory``; ``names`` are what the page calls things here.
 
-    Storages and servers are started on ``machines``, and end with `leave`.
+    Storages and servers are started on ``machines``, and stopped there, or end with `leave`.
     """
 
     def __init__(
@@ -40,23 +43,28 @@ class Reader:
         self._environment = {
             name: value for name, value in os.environ.items() if not name.startswith("WALTZ_")
         } | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "200"}
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def follow(self, page: Path) -> int:
-        """Do everything that the page says, in order; returns how many commands were typed."""
+    def follow(self, page: Path, *sections: str) -> int:
+        """Do everything that the page says, in order; returns how many commands were typed.
+
+        With ``sections``, what these say and nothing else.
+        """
         count = 0
         for block in blocks(page):
+            if sections and block.section not in sections:
+                continue
             if block.title is not None:
                 self._write(block.title, block)
-            elif block.language == "console":
-                count += sum(self.type(each.command, each.shown) for each in typed(block))
+            elif block.language == CONSOLE and block.not_typed is None:
+                count += sum(self._do(each) for each in typed(block))
         return count
 
     def leave(self) -> None:
         """End what was left running."""
-        for process in reversed(self._running):
+        for process in reversed(self._running.values()):
             process.terminate()
-        for process in self._running:
+        for process in self._running.values():
             process.wait(_LONGEST_SECONDS)
 
     def _write(self, title: str, block: Block) -> None:
@@ -67,55 +75,75 @@ class Reader:
             text = text.replace(name, here)
         return text
 
-    def type(self, command: str, shown: Sequence[str] = (ANYTHING,)) -> int:
-        """Type a command, which must print what is ``shown``; returns how many were run: 0 or 1."""
-        here = self._here(command)
-        if here.startswith(_ENVIRONMENT_ONLY):
+    def type(self, command: str) -> None:
+        """Type a command that is on no page; it may print anything."""
+        self._do(Typed(command, (ANYTHING,)))
+
+    def _do(self, typed: Typed) -> int:
+        """Type a command, which must print what is shown; returns how many were run: 0 or 1."""
+        command = self._here(typed.command)
+        machine = None if typed.machine is None else self._machines[typed.machine]
+        if command.startswith(_ENVIRONMENT_ONLY):
             return 0
-        if here.startswith("export "):
-            pairs = (word.split("=", 1) for word in shlex.split(here)[1:])
-            self._environment |= dict(pairs)
-            return 0
-        if here.startswith(("waltz-storage ", "waltz-server ")):
-            self._start(here)
-            return 1
-        printed = self._run(here)
-        assert prints(shown, printed, self._names), (
-            f"$ {command}\nthe page shows:\n" + "\n".join(shown) + f"\nbut:\n{printed}"
-        )
+        if command.startswith("export "):
+            self._export(command)
+        elif machine is not None and command.startswith(_PROGRAMS):
+            self._start(command.removesuffix("&"), machine)
+        elif machine is not None and command.startswith(_STOP):
+            self._stop(machine)
+        else:
+            names = {**self._names, **({DATA: str(machine.data)} if machine else {})}
+            command = command.replace(DATA, names.get(DATA, DATA))
+            printed = self._run(command, typed.status)
+            assert prints(typed.shown, printed, names), (
+                f"$ {typed.command}\nthe page shows:\n"
+                + "\n".join(typed.shown)
+                + f"\nbut:\n{printed}"
+            )
         return 1
 
-    def _start(self, command: str) -> None:
-        """Start a process as ``waltz-storage FILE &  # on MACHINE``; return when it serves."""
-        program, _, name = command.partition("&  # on ")
-        machine = self._machines[name]
-        process = subprocess.Popen(
-            shlex.split(program),
-            cwd=self._directory,
-            env={**self._environment, **machine.environment},
-            stdout=subprocess.DEVNULL,
-            stderr=(self._directory / f"{name}.log").open("w"),
-            text=True,
-        )
-        self._running.append(process)
+    def _export(self, command: str) -> None:
+        """Have variables for all that is typed later; their values may be what a shell makes."""
+        status, out, errors = self._in_shell(f"{command} && env -0")
+        assert status == 0, f"$ {command}\n{errors}"
+        self._environment |= dict(pair.split("=", 1) for pair in out.split("\0") if pair)
+
+    def _start(self, command: str, machine: Host) -> None:
+        """Start the process of a machine; return when it serves."""
+        machine.ports_file.unlink(missing_ok=True)
+        log = self._directory / f"{machine.name}.log"
+        with log.open("a") as said:
+            process = subprocess.Popen(
+                shlex.split(command),
+                cwd=self._directory,
+                env={**self._environment, **machine.environment},
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+        self._running[machine.name] = process
         deadline = time.monotonic() + _LONGEST_SECONDS
         while not machine.ports_file.exists():
-            said = f"{name}: {(self._directory / f'{name}.log').read_text()}"
-            assert process.poll() is None, said
-            assert time.monotonic() < deadline, said
+            assert process.poll() is None, f"{machine.name}: {log.read_text()}"
+            assert time.monotonic() < deadline, f"{machine.name}: {log.read_text()}"
             time.sleep(_POLL_SECONDS)
 
-    def _run(self, command: str) -> str:
+    def _stop(self, machine: Host) -> None:
+        """End the process of a machine as SIGTERM does; return when it has ended well."""
+        process = self._running.pop(machine.name)
+        process.terminate()
+        assert process.wait(_LONGEST_SECONDS) == 0
+
+    def _run(self, command: str, wanted: int) -> str:
         """Return what a command prints; ``waltz`` without a shell's help runs in this process."""
         if command.startswith("waltz ") and not _SHELL.intersection(command):
             with contextlib.chdir(self._directory):
-                arguments = shlex.split(command)[1:]
+                arguments = shlex.split(command, comments=True)[1:]
                 result = CliRunner().invoke(app, arguments, env=self._environment)
             status, out, errors = result.exit_code, result.stdout, result.stderr
         else:
             status, out, errors = self._in_shell(command)
         said = f"$ {command}\n{out}{errors}"
-        assert status == 0, said
+        assert status == wanted, said
         assert "Traceback" not in errors, said
         return out + errors
 

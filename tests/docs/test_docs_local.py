@@ -1,0 +1,40 @@
+"""The pages whose reader makes a cluster on the own machine, typed from first line to last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.docs.console import blocks
+from tests.docs.reader import Reader
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory beside the examples, in which no cluster is left running."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    yield tmp_path
+    if (tmp_path / "waltz-local" / "cluster.json").exists():
+        Reader(tmp_path, {}, {}).type("waltz local down")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "examples/README.md"])
+def test_the_page_works(page: str, place: Path) -> None:
+    assert Reader(place, {}, {}).follow(ROOT / page) > 5
+
+
+def test_the_example_of_the_package_is_a_program() -> None:
+    """Its lines are those of the README's, which is run, but for where the cluster is."""
+    (example,) = (b.text for b in blocks(ROOT / "README.md") if b.title == "guests.py")
+    text = waltz.__doc__
+    assert text is not None
+    shown = [line.strip() for line in text.splitlines()]
+    for line in example.splitlines():
+        if not any(word in line for word in ("pathlib", "connect(")):
+            assert line.strip() in shown
