@@ -1,6 +1,7 @@
-"""Writes the pages that are made from the code: commands and settings. Writes files in ``docs``.
+"""Writes the pages that are made from the code: commands, settings, metrics.
 
-``python -m docs.reference`` writes them anew; a test compares them with what it would write.
+``python -m docs.reference`` writes them anew, in ``docs``; a test compares them with what it
+would write.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import typer
 
+from docs.metrics_reference import metrics_page
 from waltz.cli.app import app
 from waltz.cli.cluster_options import named
 from waltz.cli.settings import SCHEMA as CLI
@@ -92,6 +94,7 @@ _VALUES: Mapping[Any, str] = {int: "N", float: "NUMBER", Path: "PATH"}
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "settings.md": settings_page,
+    "metrics.md": lambda: metrics_page(_MADE),
 }
 """What makes each page."""
 

@@ -1,10 +1,12 @@
 """The HTTP port of a process: ping, build information, metrics, health. Touches the network.
 
-Paths and forms are those of behaviour.md section 12. There is no HTTP without a configured port.
+Paths and forms are those of behaviour.md section 12; Prometheus gets the metrics in its own form.
+There is no HTTP without a configured port.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -15,10 +17,14 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from waltz.exposition import Catalogue, exposition, is_asked_for
 from waltz.metrics import Registry
 from waltz.net import ListenFailed
 
 log = logging.getLogger(__name__)
+
+Health = Callable[[], tuple[bool, dict[str, Any]]]
+"""Returns whether the process is healthy, and what to say about it."""
 
 _LONGEST_REASON = 200
 
@@ -49,16 +55,17 @@ async def serve_http(
     host: str | None,
     port: int | None,
     registry: Registry,
-    health: Callable[[], tuple[bool, dict[str, Any]]],
+    catalogue: Catalogue,
+    health: Health,
 ) -> AsyncIterator[int | None]:
     """Serve while the context lasts; yields the port in use, None if ``port`` is None.
 
-    ``health`` returns whether the process is healthy and what to say about it. Raises ListenFailed.
+    ``catalogue`` says what of the registry Prometheus is shown. Raises ListenFailed.
     """
     if port is None:
         yield None
         return
-    application = _application(service, registry, health)
+    application = _application(service, registry, catalogue, health)
     runner = web.AppRunner(application, access_log=None, logger=_PeersInOneLine(log))
     await runner.setup()
     try:
@@ -75,7 +82,7 @@ async def serve_http(
 
 
 def _application(
-    service: str, registry: Registry, health: Callable[[], tuple[bool, dict[str, Any]]]
+    service: str, registry: Registry, catalogue: Catalogue, health: Health
 ) -> web.Application:
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong\n")
@@ -84,7 +91,13 @@ def _application(
         return _json({"service_name": service, "version": build_version()}, pretty=False)
 
     async def metrics(request: web.Request) -> web.Response:
-        return _json(registry.http_form(), _is_pretty(request))
+        accept = request.headers.get("Accept", "")
+        if not is_asked_for(accept):
+            return _json(registry.http_form(), _is_pretty(request))
+        # Written in another thread: a process with many partitions has much to write.
+        readings = list(registry.readings())
+        text, content_type = await asyncio.to_thread(exposition, catalogue, readings, accept)
+        return web.Response(body=text, headers={"Content-Type": content_type, "Vary": "Accept"})
 
     async def health_check(request: web.Request) -> web.Response:
         healthy, report = health()

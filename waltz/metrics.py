@@ -2,39 +2,85 @@
 
 What is measured keeps plain counters; a `Registry` knows where to read them and turns them into
 gauges, counters, meters and timers when somebody asks (behaviour.md sections 12 and 13, wire.md
-section 7). The clock is given from outside, in seconds.
+section 7), or into plain readings for other forms. The clock is given from outside, in seconds.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Number = int | float
 Clock = Callable[[], float]
 
+BUCKETS_SECONDS = (
+    *(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
+)
+"""What durations are sorted by: each bucket has those up to its bound, one more has the longer."""
+
 _WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
 _RECENT_DURATIONS = 1028
 _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999": 0.999}
 
 
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What is so now: a number, or whatever fits into JSON."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many events there were."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How long events took: how many in each of `BUCKETS_SECONDS`, and how long together."""
+
+    buckets: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A metric as it is now."""
+
+    group: str
+    name: str
+    value: Level | Count | Durations
+
+
 class Timer:
     """Counts events and remembers the durations of the most recent ones, in seconds."""
 
-    __slots__ = ("_recent", "count")
+    __slots__ = ("_buckets", "_recent", "_seconds", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        self._seconds = 0.0
+        self._buckets = [0] * (len(BUCKETS_SECONDS) + 1)
         self._recent: deque[float] = deque(maxlen=_RECENT_DURATIONS)
 
     def add(self, seconds: float, events: int = 1) -> None:
         """Count ``events`` that took ``seconds`` each."""
         self.count += events
+        self._seconds += events * seconds
+        self._buckets[bisect_left(BUCKETS_SECONDS, seconds)] += events
         self._recent.append(seconds)
+
+    def durations(self) -> Durations:
+        """Return how long all events took; `add` may go on in another thread."""
+        return Durations(tuple(self._buckets), self._seconds)
 
     def ordered(self) -> list[float]:
         """Return the remembered durations, shortest first; `add` may go on in another thread."""
@@ -51,6 +97,10 @@ class _Meter:
         self._begun = self._at = clock()
         self._seen = 0
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
+
+    def count(self) -> int:
+        """Return the count alone."""
+        return self._read()
 
     def read(self) -> tuple[int, float, dict[str, float]]:
         """Return the count, the mean rate, and the moving rates by minutes."""
@@ -112,6 +162,12 @@ class Registry:
         """Forget a group."""
         self._groups.pop(group, None)
 
+    def readings(self) -> Iterator[Reading]:
+        """Yield every metric as it is now."""
+        for group, sources in self._groups.items():
+            for name, source in sources.items():
+                yield Reading(group, name, _value(source))
+
     def http_form(self) -> dict[str, Any]:
         """Return what ``GET /metrics`` answers."""
         form: dict[str, Any] = {"version": "4.0.0"}
@@ -168,6 +224,18 @@ class Registry:
     def _split(self, full_name: str) -> tuple[str, str]:
         group, _, name = full_name.rpartition(".")
         return group, name
+
+
+def _value(source: _Source) -> Level | Count | Durations:
+    match source:
+        case _Gauge(read):
+            return Level(read())
+        case _Counter(read):
+            return Count(read())
+        case _Meter():
+            return Count(source.count())
+        case _Timed(timer, _):
+            return timer.durations()
 
 
 def _quantile(ordered: list[float], q: float) -> float:

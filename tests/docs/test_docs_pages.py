@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import typer
 
 from docs.reference import HERE
 from waltz.cli.app import app
-from waltz.local import LocalCluster
 
 ROOT = HERE.parent
 PAGES = sorted(HERE.glob("*.md"))
@@ -66,20 +63,3 @@ def test_messages_that_the_faults_show_are_said_by_the_code() -> None:
     long = {part for part in said if len(part) >= _SHORTEST_MESSAGE}
     assert len(long) > 15
     assert {part for part in long if part not in code} == set()
-
-
-def test_metrics_are_those_of_running_processes(cluster: LocalCluster) -> None:
-    described = set(re.findall(r"`([a-z0-9-]+)`", (HERE / "monitoring.md").read_text()))
-    plan = cluster.plan
-    for port in (plan.servers[0].http, plan.storages[0].http):
-        shown = _metrics(port)
-        assert len(shown) > 10
-        assert shown <= described
-
-
-def _metrics(port: int) -> set[str]:
-    """Return the names of what a process measures, without the groups that they are in."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        kinds = json.load(answer)
-    full = [name for kind in kinds.values() if isinstance(kind, dict) for name in kind]
-    return {name.rpartition(".")[2] for name in full}

@@ -10,6 +10,7 @@ from typing import Any
 
 from waltz.http import build_version, serve_http
 from waltz.metrics import Registry
+from waltz_server.catalogue import CATALOGUE
 from waltz_server.hosting import HostedPartition
 from waltz_server.node import ServerNode
 
@@ -27,7 +28,12 @@ async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
     )
     config = node.config
     async with serve_http(
-        "waltz-server", config.bind_host, config.http_port, registry, lambda: _health(node)
+        "waltz-server",
+        config.bind_host,
+        config.http_port,
+        registry,
+        CATALOGUE,
+        lambda: _health(node),
     ) as port:
         yield port
 
@@ -35,6 +41,7 @@ async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
 def _register_node(registry: Registry, node: ServerNode) -> None:
     gauge = registry.gauge
     gauge(_GROUP, "is-closed", lambda: False)
+    gauge(_GROUP, "is-healthy", lambda: _health(node)[0])
     gauge(_GROUP, "cluster-name", lambda: node.cluster_name)
     gauge(_GROUP, "server-id", lambda: node.server_id)
     gauge(_GROUP, "endpoint", lambda: "{}:{}".format(*node.endpoint))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from waltz.http import build_version
-from waltz.metrics import Registry
+from waltz.metrics import Reading, Registry
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.errors import PartitionDamaged
 from waltz_storage.partition import COUNTER_NAMES, StoragePartition
@@ -32,6 +32,12 @@ class StorageRegistry(Registry):
         self.gauge(_GROUP, "waltz-storage-partition-ids", lambda: sorted(directory.partitions))
         self.gauge(_GROUP, "waltz-version-id", build_version)
         self.gauge(_GROUP, "refused-partitions", lambda: _refusals(directory))
+        self.gauge(_GROUP, "is-healthy", lambda: health(directory)[0])
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield every metric as it is now."""
+        self._follow()
+        yield from super().readings()
 
     def http_form(self) -> dict[str, Any]:
         """Return what ``GET /metrics`` answers."""

@@ -9,9 +9,11 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from waltz.http import serve_http
 from waltz.metadata.cluster import Cluster as ClusterMetadata
@@ -19,6 +21,7 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import Listener
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz_storage.admin_desk import AdminDesk
+from waltz_storage.catalogue import CATALOGUE
 from waltz_storage.config import StorageConfig
 from waltz_storage.connections import AdminConnection, Cluster, ServerConnection
 from waltz_storage.directory import StorageDirectory
@@ -74,6 +77,9 @@ class StorageNode:
         registry.gauge(
             "waltz-storage", "tls-certificate-days-left", config.tls.certificate_days_left
         )
+        disk_usage = partial(shutil.disk_usage, config.directory)
+        registry.gauge("waltz-storage", "disk-free-bytes", lambda: disk_usage().free)
+        registry.gauge("waltz-storage", "disk-size-bytes", lambda: disk_usage().total)
         desk = AdminDesk(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(
@@ -104,6 +110,7 @@ class StorageNode:
             config.bind_host,
             config.http_port,
             registry,
+            CATALOGUE,
             lambda: health(directory),
         ) as port:
             yield port

@@ -1,0 +1,115 @@
+"""What running processes show: the same metrics in JSON and to Prometheus, all in the catalogue."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+import waltz
+from waltz.exposition import Catalogue
+from waltz.local import LocalCluster
+from waltz_server.catalogue import CATALOGUE as SERVER
+from waltz_storage.catalogue import CATALOGUE as STORAGE
+
+_PROMETHEUS = "application/openmetrics-text;version=0.0.1;q=0.1,text/plain;version=0.0.4;q=0.5"
+
+
+def fetch(port: int, accept: str) -> tuple[str, str]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept} if accept else {}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def samples(port: int) -> dict[str, dict[str, float]]:
+    """Return values by name and, where there is one, partition."""
+    content_type, text = fetch(port, "text/plain")
+    assert content_type.startswith("text/plain; version=0.0.4")
+    result: dict[str, dict[str, float]] = {}
+    for family in parse(text):
+        for sample in family.samples:
+            result.setdefault(sample.name, {})[sample.labels.get("partition", "")] = sample.value
+    return result
+
+
+def http_port(cluster: LocalCluster, catalogue: Catalogue) -> int:
+    plan = cluster.plan
+    process = plan.servers[0] if catalogue is SERVER else plan.storages[0]
+    return process.http
+
+
+both = pytest.mark.parametrize("catalogue", [SERVER, STORAGE], ids=["server", "storage"])
+
+
+@both
+def test_who_does_not_name_a_form_gets_json(cluster: LocalCluster, catalogue: Catalogue) -> None:
+    content_type, text = fetch(http_port(cluster, catalogue), "")
+    assert content_type.startswith("application/json")
+    assert json.loads(text)["version"] == "4.0.0"
+    assert fetch(http_port(cluster, catalogue), _PROMETHEUS)[0].startswith(
+        ("text/plain", "application/openmetrics-text")
+    )
+
+
+@both
+def test_the_catalogue_has_all_that_a_process_measures(
+    cluster: LocalCluster, catalogue: Catalogue
+) -> None:
+    kinds: dict[str, Any] = json.loads(fetch(http_port(cluster, catalogue), "")[1])
+    full = [name for kind in kinds.values() if isinstance(kind, dict) for name in kind]
+    measured = {
+        (group == catalogue.group, name)
+        for group, _, name in (each.rpartition(".") for each in full)
+    }
+    listed = {(True, name) for name in (*catalogue.info.labels.values(), *catalogue.not_shown)}
+    for of_process, families in ((True, catalogue.process), (False, catalogue.partition)):
+        listed |= {(of_process, s.name) for family in families for s in family.sources}
+    assert measured == listed
+
+
+@both
+def test_prometheus_is_shown_the_whole_catalogue(
+    cluster: LocalCluster, catalogue: Catalogue
+) -> None:
+    text = fetch(http_port(cluster, catalogue), "text/plain")[1]
+    shown = {family.name: family for family in parse(text)}
+    assert shown[catalogue.info.name].samples[0].value == 1
+    for family in (*catalogue.process, *catalogue.partition):
+        metric = shown[family.name.removesuffix("_total")]
+        assert (metric.type, metric.documentation) == (family.kind, family.meaning)
+        # A cluster without certificates has nothing to say of them.
+        assert metric.samples or "_tls_" in family.name, family.name
+
+
+async def test_an_append_is_seen_in_the_numbers(cluster: LocalCluster) -> None:
+    servers = [server.http for server in cluster.plan.servers]
+    storage = cluster.plan.storages[0].http
+
+    def counted() -> tuple[float, float, float]:
+        each = [samples(port) for port in servers]
+        return (
+            sum(one["waltz_server_partition_committed_appends_total"].get("1", 0) for one in each),
+            sum(one["waltz_server_partition_append_seconds_count"].get("1", 0) for one in each),
+            samples(storage)["waltz_storage_flushes_total"][""],
+        )
+
+    before = counted()
+    async with waltz.connect(cluster.zookeeper, root=cluster.root, tls=waltz.PLAINTEXT) as client:
+        for _ in range(3):
+            await client.append(1, b"x")
+    after = counted()
+    assert after[0] - before[0] == 3
+    assert after[1] - before[1] == 3
+    assert after[2] > before[2]
+    owners = [one for one in map(samples, servers) if "1" in one["waltz_server_partition_open"]]
+    (owner,) = owners
+    assert owner["waltz_server_partition_open"]["1"] == 1
+    assert owner["waltz_server_healthy"] == {"": 1}
+    disk = samples(storage)
+    free, size = disk["waltz_storage_disk_free_bytes"], disk["waltz_storage_disk_size_bytes"]
+    assert 0 < free[""] <= size[""]
