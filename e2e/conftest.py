@@ -11,6 +11,7 @@ import pytest
 
 from e2e import installing, resources
 from e2e.kubectl import Kubectl
+from e2e.operators import Operator
 from e2e.witnessing import Witness
 
 _TEST_SECONDS = 420
@@ -63,9 +64,9 @@ def first_start(images: None) -> Iterator[FirstStart]:
 
 
 @pytest.fixture(scope="session")
-def operator(first_start: FirstStart) -> Kubectl:
-    """The operator's namespace; it looks after the clusters of all namespaces."""
-    return installing.OPERATOR
+def operator(first_start: FirstStart) -> Operator:
+    """The operator; it looks after the clusters of all namespaces."""
+    return Operator(installing.OPERATOR)
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,10 @@ class Witness:
         self.kubectl.apply(resources.programs(cluster, namespace), pod)
         self.kubectl.await_condition(f"pod/{_POD}", "Ready", 60)
 
+    def waltz(self, *arguments: str) -> str:
+        """Run the command line ``waltz`` beside it, and return what that printed."""
+        return self.kubectl("exec", _POD, "--", "python3", "-m", "waltz.cli", *arguments)
+
     def progress(self) -> Progress:
         """Return what it has seen so far; fails if it saw a promise broken."""
         try:

@@ -27,18 +27,19 @@ def cluster_status(desired: Desired, observed: Observed, decided: Plan, now: str
     """Return the status of a WaltzCluster for whom ``decided`` is planned at the time ``now``."""
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # What is to be done is known, and what was done can be seen: only then is it carried out.
-    reconciled = generation if not decided.steps else old.observed_generation
+    idle = not decided.steps and not desired.cluster.spec.paused
+    reconciled = generation if idle else old.observed_generation
     present = observed.metadata if isinstance(observed.metadata, Present) else None
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     message = _message(decided, observed)
     ready = with_quorum == total and reconciled == generation and not decided.problems
     reason = _reason(decided, ready=ready, serving=with_quorum == total)
     healthy = ready and not decided.waits
-    idle = not decided.steps and not decided.problems
+    done = not decided.steps and not decided.problems
     statements = (
         ("Ready", ready, reason, message),
         ("Healthy", healthy, "AllWell" if healthy else "SomethingMissing", message),
-        ("Reconciled", idle, "NothingToDo" if idle else reason, message if not idle else ""),
+        ("Reconciled", done, "NothingToDo" if done else reason, message if not done else ""),
     )
     return ClusterStatus(
         observed_generation=reconciled,

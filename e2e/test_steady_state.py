@@ -1,0 +1,130 @@
+"""Whatever is changed from outside is put right, and the log goes on all the while."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from e2e.kubectl import Kubectl
+from e2e.operators import Operator
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_SOON_SECONDS = 30.0
+_START_SECONDS = 90.0
+
+
+def there(log: Kubectl, kind: str, name: str) -> dict[str, Any]:
+    found = log.get(kind, name)
+    assert found is not None, f"there is no {kind} {name}"
+    return found
+
+
+def uid(log: Kubectl, kind: str, name: str) -> str:
+    return str(there(log, kind, name)["metadata"]["uid"])
+
+
+def await_another(log: Kubectl, kind: str, name: str, old: str, seconds: float) -> None:
+    def replaced() -> bool:
+        found = log.get(kind, name)
+        return found is not None and found["metadata"]["uid"] != old
+
+    until(replaced, seconds, f"there is another {kind} {name}", show=log.describe)
+
+
+def await_status(log: Kubectl, seconds: float, **wanted: str) -> None:
+    def is_so() -> bool:
+        status = there(log, "waltzcluster", "log")["status"]
+        return all(status[name] == value for name, value in wanted.items())
+
+    until(is_so, seconds, f"the status says {wanted}", show=log.describe)
+
+
+def test_a_deleted_service_is_restored(log: Kubectl, witness: Witness) -> None:
+    old = uid(log, "service", "a-storage")
+    log.delete("service", "a-storage")
+    await_another(log, "service", "a-storage", old, _SOON_SECONDS)
+
+
+def test_an_edited_stateful_set_is_repaired(log: Kubectl, witness: Witness) -> None:
+    pod = uid(log, "pod", "b-storage-0")
+    log.patch("statefulset", "b-storage", {"spec": {"replicas": 0}})
+    await_another(log, "pod", "b-storage-0", pod, _START_SECONDS)
+    assert there(log, "statefulset", "b-storage")["spec"]["replicas"] == 1
+
+
+def test_a_partition_switched_off_by_hand_is_switched_on_again(
+    log: Kubectl, witness: Witness
+) -> None:
+    storage = f"c-storage-0.c-storage.{log.namespace}.svc:6000"
+    witness.waltz("storage", "switch", storage, "1", "--read", "off", "--write", "off")
+
+    def is_on() -> bool:
+        listed = json.loads(witness.waltz("storage", "list", "-o", "json"))
+        held = next(each["partitions"] for each in listed if each["storage"] == storage)
+        return all(each["readable"] and each["writable"] for each in held)
+
+    until(is_on, _SOON_SECONDS, "partition 1 is switched on", show=log.describe)
+
+
+def test_a_deleted_storage_pod_comes_back_with_its_data(log: Kubectl, witness: Witness) -> None:
+    claim, pod = uid(log, "pvc", "data-a-storage-0"), uid(log, "pod", "a-storage-0")
+    log.delete("pod", "a-storage-0", now=True)
+    await_another(log, "pod", "a-storage-0", pod, _START_SECONDS)
+    log.await_condition("pod/a-storage-0", "Ready", _START_SECONDS)
+    assert uid(log, "pvc", "data-a-storage-0") == claim
+
+
+def test_a_killed_server_is_replaced_and_partitions_follow(log: Kubectl, witness: Witness) -> None:
+    [first, _] = log.find("pod", "waltz.dev/cluster=log,waltz.dev/component=server")
+    log.delete("pod", first["metadata"]["name"], now=True)
+    witness.await_progress(_START_SECONDS)
+    await_status(log, _START_SECONDS, servers="2/2", partitions="4/4")
+
+
+def test_the_number_of_servers_changes_and_partitions_follow(
+    log: Kubectl, witness: Witness
+) -> None:
+    log.patch("waltzcluster", "log", {"spec": {"servers": {"replicas": 3}}})
+    await_status(log, _START_SECONDS, servers="3/3", partitions="4/4")
+    witness.await_progress(_SOON_SECONDS)
+    log.patch("waltzcluster", "log", {"spec": {"servers": {"replicas": 2}}})
+    await_status(log, _START_SECONDS, servers="2/2", partitions="4/4")
+
+
+def test_a_deleted_zookeeper_pod_comes_back_with_its_data(log: Kubectl, witness: Witness) -> None:
+    pod = uid(log, "pod", "log-zookeeper-0")
+    log.delete("pod", "log-zookeeper-0", now=True)
+    await_another(log, "pod", "log-zookeeper-0", pod, _START_SECONDS)
+    log.await_condition("pod/log-zookeeper-0", "Ready", _START_SECONDS)
+
+
+def test_nothing_is_lost_when_all_pods_end_at_once(log: Kubectl, witness: Witness) -> None:
+    pods = log.find("pod", "waltz.dev/cluster=log")
+    log.delete("pod", *(each["metadata"]["name"] for each in pods), now=True)
+    witness.await_progress(2 * _START_SECONDS)
+
+
+def test_a_paused_cluster_is_left_alone(log: Kubectl, witness: Witness, operator: Operator) -> None:
+    log.patch("waltzcluster", "log", {"spec": {"paused": True}})
+    until(
+        lambda: "paused" in there(log, "waltzcluster", "log")["status"]["message"],
+        _SOON_SECONDS,
+        "the status says that the cluster is paused",
+    )
+    old = uid(log, "service", "a-storage")
+    log.delete("service", "a-storage")
+    # A look that began after the Service was gone has ended when two more are over.
+    seen = operator.looks()
+    until(lambda: operator.looks() >= seen + 2, 60, "the cluster is looked at again")
+    assert log.get("service", "a-storage") is None
+    log.patch("waltzcluster", "log", {"spec": {"paused": False}})
+    await_another(log, "service", "a-storage", old, _SOON_SECONDS)
+
+
+def test_an_annotation_has_everything_looked_at_at_once(log: Kubectl, witness: Witness) -> None:
+    # Nobody watches disruption budgets; without the annotation this one comes back some time.
+    old = uid(log, "poddisruptionbudget", "log-storage")
+    log.delete("poddisruptionbudget", "log-storage")
+    log("annotate", "waltzcluster", "log", "waltz.dev/resync=again", "--overwrite")
+    await_another(log, "poddisruptionbudget", "log-storage", old, 5.0)
