@@ -79,6 +79,16 @@ def test_ending_positions_left_out_are_the_latest() -> None:
         (CLUSTER | {"endingPositions": '{"0": -1}'}, "-1 is neither a transaction id"),
         (CLUSTER | {"endingPositions": '{"0": true}'}, "True is neither a transaction id"),
         (CLUSTER | {"tls.enabled": "maybe"}, "true or false is wanted"),
+        (CLUSTER | {"decode": "xml"}, "the option decode is 'xml': "),
+        (CLUSTER | {"mode": "strict"}, "the option mode is 'strict': "),
+        (CLUSTER | {"readFrom": "disks"}, "the option readFrom is 'disks': "),
+        (CLUSTER | {"missingPositions": "skip"}, "the option missingPositions is 'skip': "),
+        (CLUSTER | {"timeoutSeconds": "-1"}, "a number above 0 is wanted"),
+        (CLUSTER | {"maxRowsPerTrigger": "0"}, "a number above 0 is wanted"),
+        (CLUSTER | {"maxBytesPerTrigger": "1k"}, "the option maxBytesPerTrigger is '1k': "),
+        (CLUSTER | {"bytesPerTask": "-4"}, "a number above 0 is wanted"),
+        (CLUSTER | {"avroSchema": "{"}, "not an Avro schema in JSON"),
+        (CLUSTER | {"avroSchema": '"long"'}, "the schema of a record is wanted"),
     ],
 )
 def test_refused(given: dict[str, str], text: str) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DecimalType,
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
     VariantType,
 )
 
@@ -73,6 +80,72 @@ def test_json() -> None:
         b'{\n"amount": -3\n}',
     )
     assert rows == [(100, 5, "a"), (101, None, None), (102, -3, None)]
+
+
+WRITTEN = {
+    "type": "record",
+    "name": "Transfer",
+    "fields": [
+        {"name": "amount", "type": "long"},
+        {"name": "who", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+    ],
+}
+NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)
+
+
+def avro(**values: object) -> bytes:
+    given: dict[str, object] = {
+        "amount": 1,
+        "who": None,
+        "at": NOON,
+        "price": Decimal(3),
+        "tags": [],
+        "counts": {},
+    }
+    made = BytesIO()
+    fastavro.schemaless_writer(made, fastavro.parse_schema(WRITTEN), given | values)
+    return made.getvalue()
+
+
+def avro_payload(schema: StructType, **options: str) -> Payload:
+    return payload(schema, decode="avro", avroSchema=json.dumps(WRITTEN), **options)
+
+
+def test_avro() -> None:
+    rows = decoded(avro_payload(AMOUNTS), avro(amount=5, who="a"), avro(amount=-3))
+    assert rows == [(100, 5, "a"), (101, -3, None)]
+
+
+def test_avro_of_many_types() -> None:
+    schema = StructType(
+        [
+            StructField("at", TimestampType()),
+            StructField("price", DecimalType(9, 0)),
+            StructField("tags", ArrayType(StringType())),
+            StructField("counts", MapType(StringType(), IntegerType())),
+        ]
+    )
+    row = avro(tags=["a", "b"], counts={"x": 1})
+    assert decoded(avro_payload(schema), row) == [(NOON, Decimal(3), ["a", "b"], [("x", 1)])]
+
+
+@pytest.mark.parametrize("mode", ["permissive", "drop"])
+def test_avro_that_is_not(mode: str) -> None:
+    """Also rows that are Avro only together: each is decoded by itself."""
+    good = avro(amount=7)
+    bad = [b"", good + b"!", good[:5], good[5:], b"\xff" * 20]
+    rows = decoded(avro_payload(AMOUNTS, mode=mode), good, *bad, good)
+    amounts = [row[1] for row in rows]
+    assert amounts == ([7, *[None] * len(bad), 7] if mode == "permissive" else [7, 7])
+
+
+def test_avro_of_another_type_than_asked_for() -> None:
+    schema = StructType([StructField("amount", StringType())])
+    assert decoded(avro_payload(schema), avro(amount=7)) == [(None,)]
 
 
 MALFORMED = [b'{"amount": 1}', b"{", b'{"amount": "many"}', b"", b"[1]", b'{"amount": 2}']
@@ -135,6 +208,12 @@ def test_raw_data_may_be_asked_for_too() -> None:
             {"decode": "json"},
             StructType([StructField("header", StringType())]),
             "the column header is the log's own and INT",
+        ),
+        ({"decode": "avro"}, AMOUNTS, "needs the option avroSchema"),
+        (
+            {"decode": "avro", "avroSchema": '{"type": "record", "name": "r", "fields": []}'},
+            AMOUNTS,
+            "the column amount of .* is not in avroSchema",
         ),
         (
             {"decode": "json"},

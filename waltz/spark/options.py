@@ -17,6 +17,7 @@ from waltz.spark.option_values import (
     cluster_options,
     option_values,
 )
+from waltz.spark.parsing import check_avro_schema
 
 
 class Edge(Enum):
@@ -53,7 +54,8 @@ class ReadOptions:
     ``partitions`` is None for all of them. A task reads at most ``rows_per_task``, or what makes
     about ``bytes_per_task``; a micro-batch ``max_rows``, or about ``max_bytes`` (None: no limit).
     ``go_on_if_missing`` skips positions that the log does not have any more. ``decode`` is what
-    ``data`` holds: binary, utf8, json or arrow; ``mode`` is for rows that do not.
+    ``data`` holds: binary, utf8, json, arrow or avro, which was written with ``avro_schema``, JSON;
+    ``mode`` is for rows that do not.
     """
 
     cluster: ClusterOptions
@@ -67,6 +69,7 @@ class ReadOptions:
     go_on_if_missing: bool
     from_replicas: bool
     decode: str
+    avro_schema: str | None
     mode: Mode
 
 
@@ -88,6 +91,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         go_on_if_missing=values["missingPositions"] == "continue",
         from_replicas=values["readFrom"] == "replicas",
         decode=values["decode"],
+        avro_schema=values["avroSchema"],
         mode=Mode(values["mode"]),
     )
 
@@ -118,6 +122,11 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
         )
 
     return parse
+
+
+def _avro_schema(given: str) -> str:
+    check_avro_schema(given)
+    return given
 
 
 def _partition(name: str) -> int:
@@ -153,6 +162,7 @@ _KEYS = (
     Key("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
     Key("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
     Key("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
-    Key("decode", one_of("binary", "utf8", "json", "arrow"), "binary", "what data holds"),
+    Key("decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"),
+    Key("avroSchema", _avro_schema, None, "the schema that Avro was written with, as JSON"),
     Key("mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"),
 )

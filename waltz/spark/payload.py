@@ -1,4 +1,4 @@
-"""What ``data`` holds, as columns: text, JSON or Arrow, and what becomes of rows that do not. Pure.
+"""What ``data`` holds, as columns, and what becomes of rows that do not hold that. Pure.
 
 Thousands of rows are decoded at once. If that fails, the rows are halved until those that are to
 blame stand alone, so that a few bad rows cost little.
@@ -6,22 +6,31 @@ blame stand alone, so that a few bad rows cost little.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from waltz.spark.option_values import OptionError
 from waltz.spark.options import Mode, ReadOptions
+from waltz.spark.parsing import (
+    MALFORMED,
+    avro_fields,
+    parse_arrow,
+    parse_avro,
+    parse_json,
+    parse_text,
+)
 from waltz.spark.schema import SCHEMA
 
+Parse = Callable[[Any, Any], tuple[Any, list[int]]]
+"""One of `parsing`: data and an Arrow schema, to a table and the rows that it came from."""
+
 _DATA = SCHEMA.names.index("data")
-_NEWLINE = b"\n"
 
 
 class DataMalformed(ValueError):
@@ -39,11 +48,15 @@ class DataMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` what Spark gets."""
+    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` what Spark gets.
+
+    ``avro_schema`` is what Avro was written with.
+    """
 
     kind: str
     mode: Mode
     schema: StructType
+    avro_schema: str | None = None
 
     def decode(self, batch: Any) -> Any:
         """Return an Arrow batch of the log's columns as one of `schema`. Raises DataMalformed."""
@@ -51,24 +64,31 @@ class Payload:
             case "binary":
                 return batch
             case "utf8":
-                return self._decoded(batch, _Text())
+                return self._decoded(batch, parse_text, pa.schema([("data", pa.string())]))
             case "json":
-                return self._decoded(batch, _Json(self._arrow_schema(own=True)))
+                parse: Parse = parse_json
+            case "arrow":
+                parse = parse_arrow
             case _:
-                assert self.kind == "arrow"
-                return self._decoded(batch, _Ipc(self._arrow_schema(own=True)))
+                assert self.kind == "avro"
+                assert self.avro_schema is not None
+                parse = partial(parse_avro, written=self.avro_schema)
+        return self._decoded(batch, parse, self.own_schema())
 
     def own(self) -> list[StructField]:
         """Return the columns that come out of ``data``."""
         return [field for field in self.schema if field.name not in SCHEMA.names]
 
-    def _arrow_schema(self, *, own: bool) -> Any:
-        return to_arrow_schema(StructType(self.own()) if own else self.schema, timezone="UTC")
+    def own_schema(self) -> Any:
+        """Return the same, in Arrow's types."""
+        return to_arrow_schema(StructType(self.own()), timezone="UTC")
 
-    def _decoded(self, batch: Any, parse: _Parse) -> Any:
+    def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:
+        """Decode by ``parse``, which makes the columns ``parsed``."""
+        nothing = pa.table([pa.nulls(1, field.type) for field in parsed], schema=parsed)
         rows: list[int] = []
-        tables = []
-        for first, count, table, origins in _pieces(batch.column(_DATA), parse, 0):
+        tables = [parsed.empty_table()]
+        for first, count, table, origins in _pieces(batch.column(_DATA), parse, parsed, 0):
             if table is not None:
                 rows += [first + origin for origin in origins]
                 tables.append(table)
@@ -81,11 +101,11 @@ class Payload:
             elif self.mode is Mode.PERMISSIVE:
                 assert count == 1
                 rows.append(first)
-                tables.append(parse.nothing())
-        decoded = pa.concat_tables([parse.nothing().slice(1), *tables]).combine_chunks()
+                tables.append(nothing)
+        decoded = pa.concat_tables(tables).combine_chunks()
         if rows != list(range(batch.num_rows)):
             batch = batch.take(pa.array(rows, pa.int64()))
-        schema = self._arrow_schema(own=False)
+        schema = to_arrow_schema(self.schema, timezone="UTC")
         columns = [
             _only_chunk(decoded.column(field.name))
             if field.name in decoded.column_names
@@ -119,20 +139,37 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
                 f"{SCHEMA[field.name].dataType.simpleString().upper()}: give it that type in "
                 "schema(), or take it out"
             )
-    payload = Payload(kind, options.mode, schema)
+    payload = Payload(kind, options.mode, schema, options.avro_schema)
     if kind == "json":
         _check_json(payload)
+    if kind == "avro":
+        _check_avro(payload)
     return payload
 
 
 def _check_json(payload: Payload) -> None:
     try:
-        _Json(to_arrow_schema(StructType(payload.own()), timezone="UTC"))(pa.array([b"{}"]))
+        parse_json(pa.array([b"{}"]), payload.own_schema())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise OptionError(
             f"schema() has a type that is not decoded from JSON ({problem}): ask for STRING, and "
             "cast afterwards"
         ) from None
+
+
+def _check_avro(payload: Payload) -> None:
+    if payload.avro_schema is None:
+        raise OptionError(
+            "decode avro needs the option avroSchema, the JSON of the schema that data was written "
+            "with, such as Path('record.avsc').read_text()"
+        )
+    there = avro_fields(payload.avro_schema)
+    for field in payload.own():
+        if field.name not in there:
+            raise OptionError(
+                f"the column {field.name} of schema() is not in avroSchema, which has "
+                f"{', '.join(there)}: take it out, or correct its name"
+            )
 
 
 def _with_text() -> StructType:
@@ -141,75 +178,22 @@ def _with_text() -> StructType:
     )
 
 
-class _Parse:
-    """Makes a table of data, and says from which rows it came; raises pyarrow.ArrowInvalid."""
-
-    def __init__(self, schema: Any) -> None:
-        self.schema = schema
-
-    def __call__(self, data: Any) -> tuple[Any, list[int]]:
-        raise NotImplementedError
-
-    def nothing(self) -> Any:
-        """Return a table of one row whose columns are null."""
-        return pa.table([pa.nulls(1, f.type) for f in self.schema], schema=self.schema)
-
-
-class _Text(_Parse):
-    def __init__(self) -> None:
-        super().__init__(pa.schema([("data", pa.string())]))
-
-    def __call__(self, data: Any) -> tuple[Any, list[int]]:
-        return pa.table([data.cast(pa.string())], schema=self.schema), list(range(len(data)))
-
-
-class _Json(_Parse):
-    def __call__(self, data: Any) -> tuple[Any, list[int]]:
-        if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
-            raise pa.ArrowInvalid("a line break within data")
-        lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
-        options = pyarrow.json.ParseOptions(
-            explicit_schema=self.schema,
-            unexpected_field_behavior="ignore",
-            newlines_in_values=len(data) == 1,
-        )
-        size = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        table = pyarrow.json.read_json(pa.BufferReader(lines), size, options)
-        if table.num_rows != len(data):
-            raise pa.ArrowInvalid("data that is not one JSON object")
-        return table.select(self.schema.names).cast(self.schema), list(range(len(data)))
-
-
-class _Ipc(_Parse):
-    def __call__(self, data: Any) -> tuple[Any, list[int]]:
-        tables, origins = [], []
-        for row, raw in enumerate(data):
-            with pa.ipc.open_stream(raw.as_buffer()) as stream:
-                table = stream.read_all()
-            try:
-                tables.append(table.select(self.schema.names).cast(self.schema))
-            except (KeyError, ValueError) as problem:
-                raise pa.ArrowInvalid(str(problem)) from None
-            origins += [row] * table.num_rows
-        return pa.concat_tables([self.schema.empty_table(), *tables]), origins
-
-
 def _pieces(
-    data: Any, parse: _Parse, first: int
+    data: Any, parse: Parse, parsed: Any, first: int
 ) -> Iterator[tuple[int, int, Any | None, list[int]]]:
     """Yield runs of rows, in order: where they begin, how many, their table (None: malformed)."""
     count = len(data)
     if not count:
         return
     try:
-        table, origins = parse(data)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+        table, origins = parse(data, parsed)
+    except MALFORMED:
         if count == 1:
             yield first, 1, None, []
             return
         half = count // 2
-        yield from _pieces(data.slice(0, half), parse, first)
-        yield from _pieces(data.slice(half), parse, first + half)
+        yield from _pieces(data.slice(0, half), parse, parsed, first)
+        yield from _pieces(data.slice(half), parse, parsed, first + half)
     else:
         yield first, count, table, origins
 

@@ -1,0 +1,96 @@
+"""From the data of many rows to a table: text, JSON, Arrow, Avro. Pure.
+
+Each function takes an Arrow array of data. It returns a table of the columns asked for, and for
+each of its rows the row of data that it came from. It raises one of `MALFORMED` if any data is not
+what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+
+_NEWLINE = b"\n"
+_NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)
+"""From fastavro for bytes that are not of the schema, from Arrow for values of other types."""
+
+
+def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
+    """Parse UTF-8; ``schema`` has one column."""
+    return pa.table([data.cast(pa.string())], schema=schema), list(range(len(data)))
+
+
+def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
+    """Parse one JSON object in each row; fields that are not asked for are left out."""
+    if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
+        raise pa.ArrowInvalid("a line break within data")
+    lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
+    options = pyarrow.json.ParseOptions(
+        explicit_schema=schema,
+        unexpected_field_behavior="ignore",
+        newlines_in_values=len(data) == 1,
+    )
+    size = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    table = pyarrow.json.read_json(pa.BufferReader(lines), size, options)
+    if table.num_rows != len(data):
+        raise pa.ArrowInvalid("data that is not one JSON object")
+    return table.select(schema.names).cast(schema), list(range(len(data)))
+
+
+def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
+    """Parse an Arrow stream in each row, which may hold many rows."""
+    tables, origins = [], []
+    for row, raw in enumerate(data):
+        with pa.ipc.open_stream(raw.as_buffer()) as stream:
+            table = stream.read_all()
+        try:
+            tables.append(table.select(schema.names).cast(schema))
+        except (KeyError, ValueError) as problem:
+            raise pa.ArrowInvalid(str(problem)) from None
+        origins += [row] * table.num_rows
+    return pa.concat_tables([schema.empty_table(), *tables]), origins
+
+
+def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]:
+    """Parse an Avro datum in each row, with nothing before or after it.
+
+    ``written`` is the schema it was written with, as JSON.
+    """
+    raws = data.to_pylist()
+    writer = fastavro.parse_schema(json.loads(written))
+    stream, end, rows = BytesIO(b"".join(raws)), 0, []
+    for raw in raws:
+        end += len(raw)
+        try:
+            rows.append(fastavro.schemaless_reader(stream, writer, None))
+        except _NOT_AVRO as problem:
+            raise pa.ArrowInvalid(f"not Avro: {problem}") from None
+        if stream.tell() != end:
+            raise pa.ArrowInvalid("a datum that ends before or after its row")
+    try:
+        return pa.Table.from_pylist(rows, schema), list(range(len(data)))
+    except _NOT_AVRO as problem:
+        raise pa.ArrowInvalid(str(problem)) from None
+
+
+def check_avro_schema(written: str) -> None:
+    """Raise ValueError if ``written`` is not the JSON of an Avro record's schema."""
+    try:
+        parsed = fastavro.parse_schema(json.loads(written))
+    except (ValueError, LookupError, TypeError, fastavro.schema.SchemaParseException) as problem:
+        raise ValueError(f"not an Avro schema in JSON ({problem})") from None
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise ValueError("the schema of a record is wanted, such as an .avsc file has")
+
+
+def avro_fields(written: str) -> list[str]:
+    """Return the names of the fields of the record that ``written`` describes."""
+    return [field["name"] for field in json.loads(written)["fields"]]
