@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from tests.operator.operator_world import Log, World
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ServerDescriptor
-from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
 from waltz.metadata.store import ConnectionLost, MetadataStore
 from waltz.operations import Observed, Scope
 from waltz.operations import Step as ReplicaStep
