@@ -41,7 +41,9 @@ def _workshop() -> Workshop | None:
 def _arguments(component: str) -> dict[str, str]:
     """Return the Dockerfile's arguments that the environment gives."""
     python, java = (os.environ.get(f"WALTZ_IMAGE_{name}_BASE") for name in ("PYTHON", "JAVA"))
-    wanted = {"BASE": java, "JARS": python} if component == "zookeeper" else {"BASE": python}
+    wanted = {"BASE": java if component in ("zookeeper", "spark") else python}
+    if component == "zookeeper":
+        wanted["JARS"] = python
     return {name: value for name, value in wanted.items() if value is not None}
 
 

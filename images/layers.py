@@ -30,7 +30,7 @@ _USER = "1000:1000"
 class Workshop:
     """The ``tool``, the root file systems to begin with, and the folder for what is made.
 
-    ``python_base`` has the Python of the same version as this one; ``java_base`` has Java.
+    ``python_base`` has the Python of the same version as this one; ``java_base`` has Java, too.
     """
 
     tool: str
@@ -42,9 +42,11 @@ class Workshop:
         """Make one image."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             if image.extra:
-                layers = [self.python_base, self._dependencies(image.extra)]
-                code = self._code(Path(scratch))
-                return self._join(image, layers, {code: "/app"})
+                base = self.java_base if image.java else self.python_base
+                layers = [base, self._dependencies(image.extra)]
+                added = {self._code(Path(scratch)): "/app"}
+                added |= {file: place for place, file in image.files.items()}
+                return self._join(image, layers, added)
             home = _zookeeper(Path(scratch))
             return self._join(image, [self.java_base], {home: "/opt/zookeeper"})
 

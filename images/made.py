@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
+_OF_SPARK = HERE / "images" / "spark"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image; ``extra`` is the part of the distribution that it has, "" for none."""
+    """One image; ``extra`` is the part of the distribution that it has, "" for none.
+
+    ``java``: it has Java, too. ``files`` are further files, by their places in the image.
+    """
 
     component: str
     extra: str
     entrypoint: tuple[str, ...]
     environment: tuple[str, ...] = ()
+    java: bool = False
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def dockerfile(self) -> Path:
@@ -29,9 +36,19 @@ class Image:
         return f"waltz-{self.component}:{version()}"
 
 
+_PYTHON = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
+
+
 def _python(component: str) -> Image:
-    environment = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
-    return Image(component, component, ("python3", "-m", f"waltz_{component}"), environment)
+    return Image(component, component, ("python3", "-m", f"waltz_{component}"), _PYTHON)
+
+
+_SPARK = (
+    "SPARK_HOME=/app/pyspark",
+    "PYSPARK_PYTHON=python3",
+    "HOME=/tmp",
+    "PATH=/app/pyspark/bin:/usr/local/bin:/usr/bin:/bin",
+)
 
 
 IMAGES = (
@@ -39,6 +56,14 @@ IMAGES = (
     _python("storage"),
     _python("operator"),
     Image("zookeeper", "", ("/opt/zookeeper/start",)),
+    Image(
+        "spark",
+        "spark",
+        ("/opt/spark/start",),
+        (*_PYTHON, *_SPARK),
+        java=True,
+        files={"/opt/spark/start": _OF_SPARK / "start", "/etc/passwd": _OF_SPARK / "passwd"},
+    ),
 )
 
 

@@ -66,3 +66,27 @@ def test_a_session_that_was_started_otherwise_is_recognised(tmp_path: Path) -> N
         cwd=tmp_path,
     )
     assert "set PYSPARK_PYTHON to" in done.stdout
+
+
+SUBMITTED = """
+import waltz.spark
+spark = waltz.spark.session("of its own")
+print(spark.sparkContext.master, spark.sparkContext.pythonExec)
+"""
+
+
+def test_spark_submit_says_which_master(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SUBMITTED)
+    submit = Path(sys.executable).with_name("spark-submit")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")}
+    done = subprocess.run(
+        [submit, "--master", "local[1]", "--conf", "spark.ui.enabled=false", program],
+        env=environment | {"PATH": f"{submit.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == ["local[1]", sys.executable], done.stderr[-2000:]

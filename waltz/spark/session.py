@@ -19,6 +19,9 @@ from waltz.spark.source import FilteringDataSource, WaltzDataSource
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting: whether sources written in Python are given the filters of a query."""
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""A variable that programs have which spark-submit started: Spark runs by then."""
+
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _OLDEST = (4, 2)
 
@@ -41,18 +44,26 @@ def register(spark: SparkSession) -> None:
 
 
 def session(
-    name: str = "waltz", *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    name: str = "waltz",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a session that knows the format ``waltz``, and runs this Python in its workers.
 
-    If the process has a session already, it is that one, with its own master. Raises
-    SparkUnsuitable.
+    Without ``master`` it is that of spark-submit, in a program that spark-submit has started, and
+    otherwise all cores of this machine. If the process has a session already, it is that one, with
+    its own master. Raises SparkUnsuitable.
     """
     check(pyspark.__version__)
+    submitted = _SUBMITTED in os.environ
     if SparkSession.getActiveSession() is None:
         for variable in _PYTHONS:
-            os.environ[variable] = sys.executable
-    builder = SparkSession.builder.appName(name).master(master).config(PUSHDOWN, "true")
+            if not (submitted and variable in os.environ):
+                os.environ[variable] = sys.executable
+    builder = SparkSession.builder.appName(name).config(PUSHDOWN, "true")
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
