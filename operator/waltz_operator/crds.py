@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from waltz_operator.resources import GROUP, VERSION, StoragePool, WaltzCluster
-from waltz_operator.resources.model import Model
+from waltz_operator.resources.model import RULES, Model
 
 _HEADER = "# Made by `make crds` from operator/waltz_operator/resources. Do not edit.\n"
 _LEFT_OUT = ("title", "additionalProperties", "$defs")
@@ -64,9 +64,11 @@ def _structural(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     result |= _map_of(schema, shared)
     if result.get("default", "") is None:
         result.pop("default")
-    if "default" in result and result.get("type") == "object":
-        # Defaults of the parts fill it; written out here they would be said twice.
-        result["default"] = {}
+    if "default" in result:
+        # In full: the API server checks a default by the rules before defaults of parts fill it.
+        result["default"] = _without_null(result["default"])
+    if any("self.matches(" in each["rule"] for each in result.get(RULES, ())):
+        result.pop("pattern")
     if "description" in result:
         result["description"] = " ".join(result["description"].split())
     return result
@@ -78,6 +80,12 @@ def _map_of(schema: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     if isinstance(values, dict):
         return {"additionalProperties": _structural(values, shared)}
     return {}
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    return value
 
 
 def _cluster_definition() -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from waltz_operator.resources.model import Model, checked, immutable, rule
+from waltz_operator.resources.model import Model, checked, immutable, rule, shape
 from waltz_operator.resources.parts import (
     Conditions,
     Disposal,
@@ -21,6 +21,8 @@ from waltz_operator.resources.parts import (
 )
 
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+_ADDRESSES = r"^[^\s,/:]+:[0-9]{1,5}(,[^\s,/:]+:[0-9]{1,5})*$"
+_ZNODE = r"^(/[^/\s]+)+$"
 _MEBIBYTE = 1 << 20
 
 
@@ -37,7 +39,7 @@ class IssuerRef(Model):
     """An issuer of cert-manager."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
-    kind: Annotated[str, Field(pattern="^(Issuer|ClusterIssuer)$")] = "Issuer"
+    kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
 
 
 class Tls(Model):
@@ -100,12 +102,33 @@ class ManagedZooKeeper(Model):
     on_deletion: Disposal = Disposal.KEEP
     """What happens to the volumes when the cluster is deleted."""
 
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!('memory' in self.resources.limits) || !isQuantity(self.heap) "
+            "|| !isQuantity(self.resources.limits['memory']) "
+            "|| quantity(self.heap).isLessThan(quantity(self.resources.limits['memory']))",
+            "zookeeper.managed.heap takes all of resources.limits.memory: raise the limit, or "
+            "lower the heap",
+        ),
+    )
+
 
 class ExternalZooKeeper(Model):
     """A ZooKeeper that somebody else runs."""
 
     connect_string: Annotated[
-        str, Field(pattern=r"^[^\s,/:]+:[0-9]{1,5}(,[^\s,/:]+:[0-9]{1,5})*$", max_length=2000)
+        str,
+        Field(
+            pattern=_ADDRESSES,
+            max_length=2000,
+            json_schema_extra=checked(
+                shape(
+                    _ADDRESSES,
+                    "zookeeper.external.connectString is host:port of each member, with commas "
+                    "between them: zk-0.zk:2181,zk-1.zk:2181; a path goes into zookeeper.root",
+                )
+            ),
+        ),
     ]
     """`host:port` of its members, with commas between them and no path behind."""
 
@@ -119,10 +142,11 @@ class ZooKeeper(Model):
     root: Annotated[
         str,
         Field(
-            pattern=r"^(/[^/\s]+)+$",
+            pattern=_ZNODE,
             max_length=200,
             json_schema_extra=immutable(
-                "zookeeper.root cannot change: everything that is known of the cluster is there"
+                "zookeeper.root cannot change: everything that is known of the cluster is there",
+                shape(_ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"),
             ),
         ),
     ] = "/waltz"
@@ -164,8 +188,10 @@ class Servers(Model):
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule("self.port != self.httpPort", "servers.port and servers.httpPort must differ"),
         rule(
-            "!('memory' in self.resources.limits) || quantity(self.resources.limits['memory'])"
-            ".asApproximateFloat() >= double(self.caches.feedBytes + self.caches.dataBytes)",
+            "!('memory' in self.resources.limits) "
+            "|| !isQuantity(self.resources.limits['memory']) "
+            "|| quantity(self.resources.limits['memory']).asApproximateFloat() "
+            ">= double(self.caches.feedBytes + self.caches.dataBytes)",
             "servers.resources.limits.memory is less than the caches need: raise it, or lower "
             "servers.caches",
         ),
@@ -178,7 +204,7 @@ class Images(Model):
     server: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-server:0.1.0"
     storage: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-storage:0.1.0"
     zookeeper: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-zookeeper:0.1.0"
-    pull_policy: Annotated[str, Field(pattern="^(Always|IfNotPresent|Never)$")] = "IfNotPresent"
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = ()
 
 
@@ -234,7 +260,12 @@ class WaltzClusterSpec(Model):
             Field(
                 pattern=_UUID,
                 json_schema_extra=immutable(
-                    "clusterKey cannot change: volumes belong to one cluster"
+                    "clusterKey cannot change: volumes belong to one cluster",
+                    shape(
+                        _UUID,
+                        "clusterKey is a UUID in small letters, as status.clusterKey of the "
+                        "earlier cluster shows it",
+                    ),
                 ),
             ),
         ]

@@ -54,6 +54,17 @@ def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
     return {RULES: list(rules), **more}
 
 
-def immutable(why: str) -> dict[str, Any]:
-    """Return the rule for a field that never changes; ``why`` is the sentence that a user reads."""
-    return checked(rule("self == oldSelf", why))
+def shape(pattern: str, message: str) -> dict[str, str]:
+    """Return the rule for a text of a certain shape, whose field has the same ``pattern``.
+
+    The definition has this rule only: of a pattern, the API server would quote nothing but itself.
+    """
+    return rule(f"self.matches(r'{pattern}')", message)
+
+
+def immutable(why: str, *others: dict[str, str]) -> dict[str, Any]:
+    """Return the rule for a field that never changes, and other rules that it has.
+
+    ``why`` is the sentence that a user reads.
+    """
+    return checked(rule("self == oldSelf", why), *others)

@@ -7,16 +7,36 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from waltz_operator.resources.model import Model, checked, immutable, rule
+from waltz_operator.resources.model import Model, checked, immutable, rule, shape
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
-Quantity = Annotated[str, Field(pattern=_QUANTITY, max_length=20)]
+AMOUNT = shape(_QUANTITY, "an amount is a number and a unit, without a space, as 500m or 2Gi")
+
+Quantity = Annotated[
+    str, Field(pattern=_QUANTITY, max_length=20, json_schema_extra=checked(AMOUNT))
+]
 """An amount as Kubernetes writes it: ``500m``, ``2Gi``."""
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+OPEN_TO_ALL = rule(
+    "self >= 1024 && self <= 65535",
+    "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
+)
+"""Of every port."""
 
-ObjectName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(OPEN_TO_ALL))]
+
+_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+ObjectName = Annotated[
+    str,
+    Field(
+        pattern=_NAME,
+        max_length=63,
+        json_schema_extra=checked(
+            shape(_NAME, "the name of an object has small letters, digits and hyphens only")
+        ),
+    ),
+]
 
 FreeForm = Annotated[
     dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
@@ -53,13 +73,16 @@ class Volume(Model):
         Quantity,
         Field(
             json_schema_extra=checked(
+                AMOUNT,
                 rule(
-                    "quantity(self) == quantity(oldSelf)",
+                    "!isQuantity(self) || !isQuantity(oldSelf) "
+                    "|| quantity(self) == quantity(oldSelf)",
                     "the size of existing volumes cannot be changed here: make a new StoragePool "
                     "with the size that you want",
                 ),
                 rule(
-                    "quantity(self).isGreaterThan(quantity('0'))", "a volume needs a size, as 10Gi"
+                    "!isQuantity(self) || quantity(self).isGreaterThan(quantity('0'))",
+                    "a volume needs a size, as 10Gi",
                 ),
             )
         ),
@@ -86,8 +109,9 @@ class Resources(Model):
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
-            "self.requests.all(what, !(what in self.limits) || "
-            "!quantity(self.requests[what]).isGreaterThan(quantity(self.limits[what])))",
+            "self.requests.all(what, !(what in self.limits) || !isQuantity(self.requests[what]) "
+            "|| !isQuantity(self.limits[what]) "
+            "|| !quantity(self.requests[what]).isGreaterThan(quantity(self.limits[what])))",
             "resources.requests must not exceed resources.limits: raise the limit or lower the "
             "request",
         ),
@@ -104,6 +128,13 @@ class Scheduling(Model):
     tolerations: Annotated[tuple[FreeForm, ...], Field(max_length=32)] = ()
     affinity: FreeForm = Field(default_factory=dict)
     priority_class_name: Annotated[str, Field(max_length=253)] = ""
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!has(self.nodeSelector) || !('topology.kubernetes.io/zone' in self.nodeSelector)",
+            "write scheduling.zone instead of a nodeSelector for topology.kubernetes.io/zone",
+        ),
+    )
 
 
 class Condition(Model):

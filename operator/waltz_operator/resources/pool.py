@@ -8,6 +8,7 @@ from pydantic import Field
 
 from waltz_operator.resources.model import Model, checked, immutable, rule
 from waltz_operator.resources.parts import (
+    OPEN_TO_ALL,
     Conditions,
     Disposal,
     Metadata,
@@ -53,12 +54,14 @@ class StoragePoolSpec(Model):
     """How many pods share the pool's copy of the partitions."""
 
     port: Annotated[
-        Port, Field(json_schema_extra=immutable(f"port cannot change: {_IDENTITY}"))
+        Port,
+        Field(json_schema_extra=immutable(f"port cannot change: {_IDENTITY}", OPEN_TO_ALL)),
     ] = 6000
     """The port for servers."""
 
     admin_port: Annotated[
-        Port, Field(json_schema_extra=immutable(f"adminPort cannot change: {_IDENTITY}"))
+        Port,
+        Field(json_schema_extra=immutable(f"adminPort cannot change: {_IDENTITY}", OPEN_TO_ALL)),
     ] = 6001
     """The port for administration."""
 
@@ -77,6 +80,11 @@ class StoragePoolSpec(Model):
             "self.port != self.adminPort && self.port != self.httpPort "
             "&& self.adminPort != self.httpPort",
             "port, adminPort and httpPort must all differ",
+        ),
+        rule(
+            "!isQuantity(self.volumes.data.size) || "
+            "quantity(self.volumes.data.size).asApproximateFloat() >= double(self.segmentBytes)",
+            "volumes.data.size is less than one file of the log: raise it, or lower segmentBytes",
         ),
     )
 
