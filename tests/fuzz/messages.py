@@ -26,11 +26,14 @@ from waltz.protocol import (
     UnsupportedByPeer,
     client_server,
 )
-from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC
-from waltz_server.append_codec import (
+from waltz.protocol.client_numbers import (
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
+    FEED_DATA_TYPE,
+)
+from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC
+from waltz_server.append_codec import (
     decode_append,
     decode_batch,
 )
@@ -39,7 +42,6 @@ _HEAD = struct.Struct(">bhi")
 _COUNT = struct.Struct(">i")
 _FRAME_LIMIT = 1 << 16
 _STRANGERS = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-_FEED_DATA = 4
 
 
 class Frames:
@@ -229,7 +231,7 @@ def _check_client_codec(body: bytes, version: int, decoded: Any) -> None:
         hold(isinstance(parsed, MalformedMessage), "the client's codec takes what is malformed")
         return
     hold(not isinstance(parsed, MalformedMessage), "the client's codec refuses what is sound")
-    if body[0] == _FEED_DATA:
+    if body[0] == FEED_DATA_TYPE:
         r = decoded.req_id
         fed = (r.client_id, r.generation, r.partition, r.seq, decoded.transaction_id)
         run = codec.FeedRun(r.partition, [(*fed, decoded.header)])

@@ -17,12 +17,15 @@ from tests.sim.story import Story
 from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz.protocol.frames import HEAD_BYTES
-from waltz_server.append_batches import AppendBatch, absent
-from waltz_server.append_codec import (
+from waltz.protocol.client_numbers import (
+    ALWAYS_ANSWERED_SINCE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
+)
+from waltz.protocol.frames import HEAD_BYTES
+from waltz_server.append_batches import AppendBatch, absent
+from waltz_server.append_codec import (
     decode_append,
     decode_batch,
 )
@@ -44,7 +47,6 @@ from waltz_server.limits import ReplicationLimits, RetryLimits
 from waltz_server.partition import Partition, PartitionSettings
 from waltz_server.range_reads import NOT_HERE, refusal
 
-_ALWAYS_ANSWERED_SINCE = 5
 _RANGE_ANSWERS = (24, 26)
 """Types of the answers to reads of ranges."""
 
@@ -205,7 +207,7 @@ class ServerNode:
                 answer = cs.MountResponse(req_id, cs.MountState.NOT_READY)
             case cs.TransactionDataRequest(req_id, transaction_id):
                 answer = cs.TransactionDataResponse(req_id, transaction_id, None, error="not here")
-            case cs.HighWaterMarkRequest(req_id) if version >= _ALWAYS_ANSWERED_SINCE:
+            case cs.HighWaterMarkRequest(req_id) if version >= ALWAYS_ANSWERED_SINCE:
                 answer = cs.HighWaterMarkResponse(req_id, UNRESOLVED)
             case _:
                 return

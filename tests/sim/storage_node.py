@@ -26,7 +26,6 @@ WAKE_SECONDS = 0.0001
 """How long the engine's thread sleeps on: what arrives meanwhile is done together."""
 
 RESTART_SECONDS = 0.2
-BOUNDED_LISTS_SINCE = 1
 CRASHES_AGAIN = 0.1
 """Share of the starts in which power is lost once more."""
 
@@ -171,9 +170,11 @@ class StorageNode:
         if not names:
             return
         path = f"{folder}/{self._random.choice(names)}"
-        content = self.disk.content(path)
-        place = self._random.randrange(len(content))
-        flipped = content[place] ^ 1 << self._random.randrange(8)
+        self.rot_at(path, self._random.randrange(len(self.disk.content(path))))
+
+    def rot_at(self, path: str, place: int) -> None:
+        """Flip a bit of a certain byte, behind everybody's back."""
+        flipped = self.disk.content(path)[place] ^ 1 << self._random.randrange(8)
         self._story.fault(self.name, "bit flipped", f" in {path} at {place}")
         self.disk.damage(path, place, bytes((flipped,)))
 
@@ -208,7 +209,7 @@ class StorageNode:
 
     def _check_version(self, request: st.Request) -> None:
         newer = isinstance(request, st.BoundedRecordListRequest | st.CommittedRecordListRequest)
-        if newer and self.version < BOUNDED_LISTS_SINCE:
+        if newer and self.version < st.BOUNDED_LISTS_SINCE:
             raise Violation(Promise.SOUND, f"{self.name} is too old for {request}")
 
     def _check_refusal(self, channel: Channel, request: Any, why: str) -> None:

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from waltz.protocol import MalformedMessage, Record, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import MAX_LOCKS, BatchedAppend
+from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import HEAD_BYTES
 from waltz_server.append_codec import (
-    APPEND_BATCH_TYPE,
-    APPEND_TYPE,
     decode_append,
     decode_batch,
 )

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from waltz.client.codec import FeedRecord
 from waltz.client.mount import Mount, Phase, RequestIds
 from waltz.protocol.batches import BatchedAppend, Fate
+from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.client_server import (
     AppendBatchRequest,
     AppendBatchResponse,
@@ -35,10 +36,6 @@ from waltz.protocol.client_server import (
     MountResponse,
 )
 from waltz.protocol.records import ReqId, wrapped
-
-_READ_LOCKS_SINCE = 1
-_APPEND_LOCKS_SINCE = 2
-_BATCHES_SINCE = 5
 
 
 class Append(NamedTuple):
@@ -273,8 +270,8 @@ class PartitionAppends:
 
     def _send(self, token: object, append: Append) -> None:
         data, checksum, header, write_locks, read_locks, append_locks, mark = append
-        if (append_locks and self.mount.version < _APPEND_LOCKS_SINCE) or (
-            read_locks and self.mount.version < _READ_LOCKS_SINCE
+        if (append_locks and self.mount.version < APPEND_LOCKS_SINCE) or (
+            read_locks and self.mount.version < READ_LOCKS_SINCE
         ):
             self.settled.append(Settled(token, Outcome.UNSUPPORTED, self.mount.version))
             return
@@ -289,7 +286,7 @@ class PartitionAppends:
 
     def _send_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
         version = self.mount.version
-        if version < _BATCHES_SINCE:
+        if version < APPEND_BATCH_SINCE:
             self.settled += (Settled(token, Outcome.UNSUPPORTED, version) for token in tokens)
             return
         first, *_ = [self._register(token) for token in tokens]

@@ -11,6 +11,13 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from waltz.protocol.client_numbers import (
+    APPEND_LOCKS_SINCE,
+    APPEND_TYPE,
+    FEED_DATA_TYPE,
+    READ_LOCKS_SINCE,
+    TRANSACTION_DATA_REQUEST_TYPE,
+)
 from waltz.protocol.client_server import (
     AppendRequest,
     Message,
@@ -32,14 +39,10 @@ class FeedRun(NamedTuple):
     records: list[FeedRecord]
 
 
-_FEED_DATA = 4
 _FEED_BODY = struct.Struct(">biiiiqi")
 _APPEND_HEAD = struct.Struct(">bhibiiiiq")
 _INT = struct.Struct(">i")
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
-
-_READ_LOCKS_SINCE = 1
-_APPEND_LOCKS_SINCE = 2
 
 
 def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
@@ -51,7 +54,7 @@ def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
     run = FeedRun(-1, [])
     unpack = _FEED_BODY.unpack
     for body in bodies:
-        if body[0] != _FEED_DATA:
+        if body[0] != FEED_DATA_TYPE:
             parsed.append(decode(body, version))
             run = FeedRun(-1, [])
             continue
@@ -76,7 +79,7 @@ def encode_message(message: Message, version: int) -> bytes:
             CLIENT_SERVER.magic,
             version,
             _DATA_REQUEST.size - 7,
-            6,
+            TRANSACTION_DATA_REQUEST_TYPE,
             r.client_id,
             r.generation,
             r.partition,
@@ -88,11 +91,11 @@ def encode_message(message: Message, version: int) -> bytes:
 
 def _encode_append(message: AppendRequest, version: int) -> bytes:
     locks = [_ints(message.write_locks)]
-    if version >= _APPEND_LOCKS_SINCE:
+    if version >= APPEND_LOCKS_SINCE:
         locks += (_ints(message.read_locks), _ints(message.append_locks))
-    elif message.append_locks or (version < _READ_LOCKS_SINCE and message.read_locks):
+    elif message.append_locks or (version < READ_LOCKS_SINCE and message.read_locks):
         return encode(message, version)  # which refuses
-    elif version >= _READ_LOCKS_SINCE:
+    elif version >= READ_LOCKS_SINCE:
         locks.append(_ints(message.read_locks))
     tail = b"".join((*locks, _INT.pack(message.header), _INT.pack(len(message.data))))
     r = message.req_id
@@ -100,7 +103,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
         CLIENT_SERVER.magic,
         version,
         _APPEND_HEAD.size - 7 + len(tail) + len(message.data) + _INT.size,
-        2,
+        APPEND_TYPE,
         r.client_id,
         r.generation,
         r.partition,

@@ -7,7 +7,6 @@ network through the client's `Asker`, which asks again until it is answered.
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from waltz.client.errors import ClientAhead, DataCorrupt
 from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Records, Verdict
 from waltz.client.values import Transaction
 from waltz.protocol import RecordBatch, ReqId
+from waltz.protocol.records import WIRE_HEAD
 
 _WAIT_MS = 10_000
 """How long a server may wait for the next transaction before it says that there is none yet."""
 
-_HEAD = struct.Struct(">qiiiiii")
 _CHECKSUM_BYTES = 4
 
 
@@ -161,11 +160,11 @@ def transactions(
     With what ``deserialize`` raised, if it did; then the records are those before.
     """
     wire, position = records.wire, 0
-    unpack = _HEAD.unpack_from
+    unpack = WIRE_HEAD.unpack_from
     made: list[Transaction[Any]] = []
     for _ in range(records.count):
         number, client, generation, at, seq, header, length = unpack(wire, position)
-        start = position + _HEAD.size
+        start = position + WIRE_HEAD.size
         position = start + length + _CHECKSUM_BYTES
         try:
             data = deserialize(wire[start : start + length])

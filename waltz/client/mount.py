@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from waltz.protocol.client_numbers import CLIENT_AHEAD_SINCE
 from waltz.protocol.client_server import (
     HighWaterMarkRequest,
     HighWaterMarkResponse,
@@ -31,7 +32,6 @@ AHEAD_CONFIRMATIONS = 3
 A server that has not yet heard that it lost the partition and got it back knows an old log.
 """
 
-_AHEAD_TOLD_SINCE = 3
 _OLD_NOT_READY_TRIES = 3
 
 
@@ -108,7 +108,7 @@ class Mount:
                 self._not_ready += 1
                 self._enter(Phase.PAUSING)
                 suspicious = (
-                    self.version < _AHEAD_TOLD_SINCE and self._not_ready >= _OLD_NOT_READY_TRIES
+                    self.version < CLIENT_AHEAD_SINCE and self._not_ready >= _OLD_NOT_READY_TRIES
                 )
                 return self._ask_log_mark() if suspicious else []
             case MountState.CLIENT_AHEAD:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, assert_never
 
 from waltz.client.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.protocol.client_server import (
     HeadersRequest,
     HeadersResponse,
@@ -34,9 +35,6 @@ LAST_PAUSE_SECONDS = 5.0
 """Between an error and the next attempt; doubles from the first to the last."""
 
 CHECKSUM_ATTEMPTS = 5
-
-_RANGES_SINCE = 5
-"""The version that has RecordsRequest and HeadersRequest."""
 
 
 class Verdict(Enum):
@@ -232,7 +230,7 @@ class PartitionQuestions:
         if (
             question.asked
             and isinstance(question.what, Records | Headers)
-            and self._version < _RANGES_SINCE
+            and self._version < RANGES_SINCE
         ):
             answer = Answer(question.token, Verdict.UNSUPPORTED, mark=self._version)
             self.answers.append(answer)

@@ -4,7 +4,7 @@
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, choice of the version
 * `client_server`, `storage`, `admin`: the messages and how they are written
-* `client_messages`: those of the first as values
+* `client_messages`: those of the first as values; `client_numbers`: their types and versions
 * `batches`: the appends of a batch, and their outcomes
 * `layout`: how a table of fields becomes an encoder and a decoder
 * `locks`: lock ids and their hashes

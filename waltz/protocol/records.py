@@ -19,14 +19,15 @@ MAX_DATA_BYTES = 1 << 30
 """Upper bound of a record's data; a length beyond it is damage, not data."""
 
 _REQ_ID = struct.Struct(">iiii")
-# transaction id, request id, header, data length; then the data and its checksum follow.
-_WIRE_HEAD = struct.Struct(">qiiiiii")
+WIRE_HEAD = struct.Struct(">qiiiiii")
+"""Transaction id, the four of the request id, header, data length; data and checksum follow."""
+
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
 _ID_AND_LENGTH = struct.Struct(">q20xI")
 
-WIRE_OVERHEAD_BYTES = _WIRE_HEAD.size + _CHECKSUM.size
+WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
 
 
@@ -86,7 +87,7 @@ class Record:
     def encode(self) -> bytes:
         """Return the wire form (wire.md section 2)."""
         r = self.req_id
-        head = _WIRE_HEAD.pack(
+        head = WIRE_HEAD.pack(
             self.transaction_id,
             r.client_id,
             r.generation,
@@ -138,8 +139,8 @@ class RecordBatch:
     def __iter__(self) -> Iterator[Record]:
         wire, position = self.wire, 0
         for _ in range(self.count):
-            tx, client, gen, part, seq, header, length = _WIRE_HEAD.unpack_from(wire, position)
-            start = position + _WIRE_HEAD.size
+            tx, client, gen, part, seq, header, length = WIRE_HEAD.unpack_from(wire, position)
+            start = position + WIRE_HEAD.size
             end = start + length
             (crc,) = _CHECKSUM.unpack_from(wire, end)
             yield Record(tx, ReqId(client, gen, part, seq), header, wire[start:end], crc)
@@ -164,7 +165,7 @@ class RecordBatch:
         wire, position = self.wire, 0
         for expected in range(first_id, first_id + self.count):
             transaction_id, length = _ID_AND_LENGTH.unpack_from(wire, position)
-            start = position + _WIRE_HEAD.size
+            start = position + WIRE_HEAD.size
             position = start + length + _CHECKSUM.size
             crc = int.from_bytes(wire[start + length : position], "big")
             if transaction_id != expected or crc32(wire[start : start + length]) != crc:

@@ -25,6 +25,15 @@ from waltz.protocol.frames import STORAGE
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch, RecordHeader
 
+NO_SEQ = -2
+"""In the place of a sequence number: whoever sends the request gives it one."""
+
+BOUNDED_LISTS_SINCE = 1
+"""The first version whose lists of records are bounded in bytes, too."""
+
+COMMITTED_LISTS_SINCE = 1
+"""The first version with reads of what is committed that disturb no session."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
@@ -276,7 +285,7 @@ _TABLE = MessageTable(
         Layout(RecordHeaderListResponse, 16, (Field("headers", HEADERS),)),
         Layout(RecordListRequest, 17, _RANGE),
         Layout(RecordListResponse, 18, (Field("records", BATCH),)),
-        Layout(BoundedRecordListRequest, 19, (*_RANGE, _MAX_BYTES), since=1),
+        Layout(BoundedRecordListRequest, 19, (*_RANGE, _MAX_BYTES), since=BOUNDED_LISTS_SINCE),
         Layout(
             CommittedRecordListRequest,
             20,
@@ -286,7 +295,7 @@ _TABLE = MessageTable(
                 Field("max_records", INT),
                 _MAX_BYTES,
             ),
-            since=1,
+            since=COMMITTED_LISTS_SINCE,
         ),
     ),
 )

@@ -12,12 +12,9 @@ from zlib import crc32
 
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
+from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.records import wrapped
 from waltz_server.effects import Append
-
-APPEND_TYPE = 2
-APPEND_BATCH_TYPE = 27
-APPEND_BATCH_SINCE = 5
 
 # client id, generation, partition, sequence number, client high-water mark
 _HEAD = struct.Struct(">iiiiq")
@@ -25,8 +22,6 @@ _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
 _COUNT = struct.Struct(">i")
 _REST_OVERHEAD_BYTES = 12  # header, data length, checksum
-_READ_LOCKS_SINCE = 1
-_APPEND_LOCKS_SINCE = 2
 # The number of write locks, one of them, the numbers of read locks and append locks.
 _ONE_WRITE_LOCK = struct.Struct(">iiii")
 
@@ -40,15 +35,15 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
         writes, lock, reads, appends = _ONE_WRITE_LOCK.unpack_from(body, _LOCKS_OFFSET)
         read: Locks = ()
         append: Locks = ()
-        if version >= _APPEND_LOCKS_SINCE and writes == 1 and reads == 0 and appends == 0:
+        if version >= APPEND_LOCKS_SINCE and writes == 1 and reads == 0 and appends == 0:
             # By far the most frequent form, so it is read in one step.
             write: Locks = (lock,)
             at = _LOCKS_OFFSET + _ONE_WRITE_LOCK.size
         else:
             write, at = _locks(body, _LOCKS_OFFSET)
-            if version >= _READ_LOCKS_SINCE:
+            if version >= READ_LOCKS_SINCE:
                 read, at = _locks(body, at)
-            if version >= _APPEND_LOCKS_SINCE:
+            if version >= APPEND_LOCKS_SINCE:
                 append, at = _locks(body, at)
             check_locks(len(write) + len(read) + len(append))
         (length,) = _COUNT.unpack_from(body, at + 4)

@@ -13,11 +13,14 @@ from waltz.net import FrameConnection
 from waltz.process import watched
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.append_batches import AppendBatch, absent
-from waltz_server.append_codec import (
+from waltz.protocol.client_numbers import (
+    ALWAYS_ANSWERED_SINCE,
     APPEND_BATCH_SINCE,
     APPEND_BATCH_TYPE,
     APPEND_TYPE,
+)
+from waltz_server.append_batches import AppendBatch, absent
+from waltz_server.append_codec import (
     decode_append,
     decode_batch,
 )
@@ -27,8 +30,6 @@ from waltz_server.partition import Partition
 from waltz_server.range_reads import NOT_HERE, refusal
 
 log = logging.getLogger(__name__)
-
-_ALWAYS_ANSWERED_SINCE = 5
 
 _Decoded = TypeVar("_Decoded")
 
@@ -160,7 +161,7 @@ class ClientConnection:
                 error = "partition not ready"
                 self._send(cs.TransactionDataResponse(req_id, transaction_id, None, error=error))
             case cs.HighWaterMarkRequest(req_id):
-                if peer.version >= _ALWAYS_ANSWERED_SINCE:
+                if peer.version >= ALWAYS_ANSWERED_SINCE:
                     self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
             case cs.RecordsRequest() | cs.HeadersRequest():
                 self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)

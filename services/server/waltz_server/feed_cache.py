@@ -11,12 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from waltz.protocol import RecordHeader
+from waltz.protocol.client_numbers import FEED_DATA_TYPE
 from waltz.protocol.frames import CLIENT_SERVER
 
-_FEED_DATA = 4
 _BODY_BYTES = 1 + 16 + 8 + 4
 _CACHED_VERSION = 5
-_PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, _FEED_DATA)
+_PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, FEED_DATA_TYPE)
 _ID = struct.Struct(">q")
 FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1
 _VERSION_OFFSET = 2

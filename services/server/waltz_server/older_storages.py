@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
+from waltz.protocol.storage import BOUNDED_LISTS_SINCE
 
-BOUNDED_LISTS_SINCE = 1
 _FIRST_GUESS_BYTES = 16 << 10
 _WEIGHT = 8
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, RecordHeader
 from waltz.protocol import client_server as cs
+from waltz.protocol.client_numbers import HEADERS_RESPONSE_TYPE
 from waltz.protocol.records import EMPTY_BATCH
 from waltz_server.effects import (
     Again,
@@ -41,7 +42,6 @@ NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
 
 # type, request id, null as error, high-water mark, number of headers
 _HEADERS_HEAD = struct.Struct(">b16siqi")
-_HEADERS_RESPONSE = 26
 _NULL = -1
 
 RangeRequest = cs.RecordsRequest | cs.HeadersRequest
@@ -307,7 +307,7 @@ def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> Send:
 def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers: bytes) -> bytes:
     count = len(headers) // HEADER_BYTES
     req_id = request.req_id.encode()
-    head = _HEADERS_HEAD.pack(_HEADERS_RESPONSE, req_id, _NULL, mark, count)
+    head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NULL, mark, count)
     return cs.frame(head + headers, version)
 
 

@@ -7,20 +7,18 @@ from typing import assert_never
 from waltz.protocol import storage as st
 from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
 
-_NO_SEQ = -2
-
 
 def request_of(step: Step, session: int, partition: int) -> st.Request:
     """Return what is asked of a storage; for a copy, what is asked of the peer that has it."""
     match step:
         case Measure():
-            return st.MaxTransactionIdRequest(session, _NO_SEQ, partition)
+            return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
         case Truncate(to):
-            return st.TruncateRequest(session, _NO_SEQ, partition, to)
+            return st.TruncateRequest(session, st.NO_SEQ, partition, to)
         case Mark(mark):
-            return st.SetLowWaterMarkRequest(session, _NO_SEQ, partition, mark)
+            return st.SetLowWaterMarkRequest(session, st.NO_SEQ, partition, mark)
         case Copy(_, first, count):
-            return st.RecordListRequest(session, _NO_SEQ, partition, first, count)
+            return st.RecordListRequest(session, st.NO_SEQ, partition, first, count)
         case _:
             assert_never(step)
 

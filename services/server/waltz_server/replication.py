@@ -23,7 +23,6 @@ from waltz_server.recovery import Copy, Recovery
 from waltz_server.recovery_messages import report, request_of
 from waltz_server.replica_session import ReplicaSession, ReplicaStage
 
-_NO_SEQ = -2
 """The shell puts the real sequence number in."""
 
 _CATCH_UP_TARGET_BYTES = 1 << 20
@@ -95,7 +94,7 @@ class StoreSession:
             return
         if self.phase in (Phase.RECOVERING, Phase.OPEN):
             r.introducing = True
-            request = st.LastSessionInfoRequest(self.session_id, _NO_SEQ, self.partition)
+            request = st.LastSessionInfoRequest(self.session_id, st.NO_SEQ, self.partition)
             self.out.append(Ask(storage, request))
 
     def storage_down(self, storage: str) -> None:
@@ -292,7 +291,7 @@ class StoreSession:
             self._send_records(r, batch.records)
 
     def _send_records(self, r: ReplicaSession, records: RecordBatch) -> None:
-        request = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
+        request = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
         self.out.append(Ask(r.storage, request))
         r.next_id += records.count
         r.in_flight += 1
@@ -307,7 +306,9 @@ class StoreSession:
         if usher is None:
             self._fail(r, f"no peer holds what {r.storage} lacks from {r.next_id} on")
             return
-        r.copying = st.RecordListRequest(self.session_id, _NO_SEQ, self.partition, r.next_id, count)
+        r.copying = st.RecordListRequest(
+            self.session_id, st.NO_SEQ, self.partition, r.next_id, count
+        )
         self.out.append(Ask(usher, r.copying))
         if not r.lagged:
             r.lagged = True
@@ -324,7 +325,7 @@ class StoreSession:
             self._not_copied(r, usher, request.first_id, response)
             return
         if r.stage is ReplicaStage.RECOVERING:
-            copy = st.AppendRequest(self.session_id, _NO_SEQ, self.partition, records)
+            copy = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
             self.out.append(Ask(r.storage, copy))
             return
         if len(records.wire) < _CATCH_UP_TARGET_BYTES // 2:

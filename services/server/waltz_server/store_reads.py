@@ -12,8 +12,6 @@ from waltz.protocol import storage as st
 from waltz_server.effects import Ask, Fetched, Level, Note, StoreEffect
 from waltz_server.replication import StoreSession
 
-_NO_SEQ = -2
-
 _ReadRequest = st.RecordListRequest | st.BoundedRecordListRequest | st.RecordHeaderListRequest
 
 
@@ -108,7 +106,7 @@ class StoreReads:
         self._out.append(Ask(storage, fetch.request))
 
     def _request(self, fetch: _Fetch, session_id: int, count: int) -> _ReadRequest:
-        what = (session_id, _NO_SEQ, self._partition, fetch.first_id, count)
+        what = (session_id, st.NO_SEQ, self._partition, fetch.first_id, count)
         if fetch.headers:
             return st.RecordHeaderListRequest(*what)
         if fetch.max_bytes is not None:

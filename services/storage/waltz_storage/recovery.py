@@ -19,6 +19,7 @@ from waltz_storage.segment_format import (
     CHECKPOINT_INTERVAL,
     ENTRY_BYTES,
     HEADER_BYTES,
+    ID_AND_LENGTH,
     RECORD_OVERHEAD_BYTES,
     ByteSource,
     Damage,
@@ -27,7 +28,6 @@ from waltz_storage.segment_format import (
     entry_position,
 )
 
-_ID_AND_LENGTH = struct.Struct(">q20xi")
 _CHECKSUM = struct.Struct(">I")
 _WINDOW_BYTES = 1 << 20
 
@@ -116,7 +116,7 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
         if position + RECORD_OVERHEAD_BYTES > len(window):
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             position = 0
-        found, length = _ID_AND_LENGTH.unpack_from(window, position)
+        found, length = ID_AND_LENGTH.unpack_from(window, position)
         # The length is damage as well as data until the checksum says otherwise.
         if found != next_id or not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES:
             break

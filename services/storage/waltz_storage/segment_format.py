@@ -15,7 +15,7 @@ from sys import byteorder
 from typing import Protocol
 from zlib import crc32
 
-from waltz.protocol.records import RecordHeader, ReqId
+from waltz.protocol.records import WIRE_HEAD, RecordHeader, ReqId
 
 HEADER_BYTES = 128
 RECORD_OVERHEAD_BYTES = 40
@@ -30,11 +30,12 @@ DATA_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
 
 _HEADER = struct.Struct(">iq16siq")
+ID_AND_LENGTH = struct.Struct(">q20xi")
+"""A record's id and the length of its data, at its beginning; a length below 0 is damage."""
+
 # The first 32 bytes of a record are the same on the wire and on disk: id ... data length.
-_ID_AND_LENGTH = struct.Struct(">q20xi")
+_WIRE_PREFIX_BYTES = WIRE_HEAD.size
 _CHECKSUM = struct.Struct(">I")
-_HEAD = struct.Struct(">qiiiiii")
-_WIRE_PREFIX_BYTES = 32
 
 
 class Damage(Exception):
@@ -111,7 +112,7 @@ class SegmentEncoder:
         Stops early when the segment is full, or at a record that has not the next id.
         """
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
-        unpack, pack = _ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
+        unpack, pack = ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
         add_part, add_offset = self.parts.append, self.offsets.append
         taken = 0
         while taken < count and offset <= threshold:
@@ -144,7 +145,7 @@ def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
     for transaction_id in range(first_id, first_id + count):
         if position + RECORD_OVERHEAD_BYTES > total:
             raise Damage(offset + position, f"record {transaction_id} is cut off")
-        found, length = _ID_AND_LENGTH.unpack_from(raw, position)
+        found, length = ID_AND_LENGTH.unpack_from(raw, position)
         if found != transaction_id:
             raise _id_mismatch(offset + position, transaction_id, found)
         end = position + RECORD_PREFIX_BYTES + length
@@ -168,7 +169,7 @@ def decode_header(
     """
     if position + RECORD_PREFIX_BYTES > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
-    found, client, generation, partition, seq, header, length = _HEAD.unpack_from(raw, position)
+    found, client, generation, partition, seq, header, length = WIRE_HEAD.unpack_from(raw, position)
     if found != transaction_id:
         raise _id_mismatch(offset + position, transaction_id, found)
     if length != size - RECORD_OVERHEAD_BYTES:
