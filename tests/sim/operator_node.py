@@ -7,6 +7,7 @@ the connections are not. Coroutines wait for virtual time and for answers of sto
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol, cast
 
@@ -18,6 +19,7 @@ from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
 from waltz.operations.carrying_out import tell_storage
+from waltz.operations.comparison import Compared, RangeSum, comparison_of
 from waltz.operations.offline_copy import CopyFailed, copy_offline
 from waltz.operations.replicas import Observed, PartitionView, StorageView
 from waltz.operations.steps import Done, Fill, Order, Reassign, Refuse, Step, Wait
@@ -31,8 +33,20 @@ PAUSE_SECONDS = 0.05
 RESTART_SECONDS = 0.1
 LAG_ALLOWED = 50
 COPIED_AT_ONCE = 100
+COMPARED_AT_ONCE = 40
 
 Resume = Callable[[object], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """An order to compare a partition's replicas, again until all of them could be read.
+
+    With ``once`` it is done after the first time, whatever was found.
+    """
+
+    partition: int
+    once: bool = False
 
 
 class AdminStorage(StorageNode):
@@ -148,8 +162,10 @@ class OperatorNode:
         partitions: Mapping[int, PartitionLife],
         story: Story,
     ) -> None:
-        self.orders: list[Order] = []
-        self.before_step: Callable[[Step], None] = lambda _: None
+        self.orders: list[Order | Compare] = []
+        self.compared: list[Compared] = []
+        """What comparisons have found."""
+        self.before_step: Callable[[], None] = lambda: None
         self._clock = clock
         self._random = random
         self._network = network
@@ -199,6 +215,9 @@ class OperatorNode:
     async def _carry_out(self) -> None:
         while self.orders:
             order = self.orders[0]
+            if isinstance(order, Compare):
+                await self._compare(order)
+                continue
             match order.next_step(await self._observe()):
                 case Done():
                     self._story.tell("operator", f"done: {order}")
@@ -209,7 +228,7 @@ class OperatorNode:
                     self._story.detail("operator", "waits: {}", reason)
                     await self._sleep()
                 case step:
-                    self.before_step(step)
+                    self.before_step()
                     await self._try(step)
 
     async def _try(self, step: Step) -> None:
@@ -244,6 +263,34 @@ class OperatorNode:
                         self._partitions[change.partition].metadata.assign(replicas)
             case _:
                 await tell_storage(self._admin(step.storage), step)
+
+    async def _compare(self, order: Compare) -> None:
+        observed = await self._observe()
+        view = observed.partitions[order.partition]
+        comparison = comparison_of(observed, view, slice_ids=COMPARED_AT_ONCE)
+        self.before_step()
+        while (asked := comparison.ask) is not None:
+            answers = {
+                storage: await self._sum(storage, order.partition, *asked)
+                for storage in comparison.storages
+            }
+            comparison.answered(answers)
+        found = comparison.result
+        self._story.tell("operator", f"compared: {found}")
+        if found.difference is not None:
+            raise Violation(Promise.SAME, f"replicas differ: {found}")
+        if found.is_sound or order.once:
+            self._story.counters["operator: Compare"] += 1
+            self.compared.append(found)
+            self.orders.pop(0)
+        else:
+            await self._sleep()
+
+    async def _sum(self, name: str, partition: int, first_id: int, last_id: int) -> RangeSum | str:
+        try:
+            return await self._admin(name).range_checksum(partition, first_id, last_id)
+        except (RemoteFailure, TimeoutError) as problem:
+            return repr(problem)
 
     async def _observe(self) -> Observed:
         said = {name: await self._ask(name) for name in self._storages}

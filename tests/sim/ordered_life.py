@@ -1,4 +1,4 @@
-"""A life in which replicas are moved, retired and recovered while nodes die, one at every step."""
+"""A life in which replicas are moved, retired, recovered and compared while nodes die."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from random import Random
 
 from tests.sim.clock import Clock
 from tests.sim.network import Network
-from tests.sim.operator_node import AdminStorage, OperatorNode
+from tests.sim.operator_node import AdminStorage, Compare, OperatorNode
 from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
 from tests.sim.story import Story
 from waltz.operations.move import Move
 from waltz.operations.recovery import ReplicaRecovery
 from waltz.operations.retirement import Retirement
-from waltz.operations.steps import Order, Step
+from waltz.operations.steps import Order
 from waltz.protocol.admin import PartitionAvailableRequest
+from waltz_storage.segment_format import HEADER_BYTES
 
 BEGINS_AT = 150
 """How much is committed before the first order is given."""
 
 GOES_ON = 50
+COMPARED_TIMES = 4
 ALIVE_SECONDS = 60.0
 DONE_SECONDS = 200.0
 SEGMENT_BYTES = 6_000
 _TAKEOVER_SECONDS = 0.3
 _STRIKE_WITHIN_SECONDS = 0.02
 _KILL_CALLER_WITHIN_SECONDS = 0.1
+_FIRST_RECORD = ("0/0000000000000000000.seg", HEADER_BYTES)
+"""Where the first record of partition 0 begins."""
 
 
 class OrderedLife:
@@ -87,10 +91,15 @@ class OrderedLife:
     def run(self) -> None:
         """Live it; raises Violation."""
         self._commit(BEGINS_AT, "before the first order")
-        if self._kind == "recover":
-            # Only what is older than the present session has to be filled in by somebody.
+        if self._kind in ("recover", "compare"):
+            # Only what is older than the present session is filled in by somebody, and compared.
             metadata = self.partitions[0].metadata
             metadata.give(metadata.owner)
+            self._until(
+                lambda: metadata.value.generation == metadata.generation,
+                ALIVE_SECONDS,
+                "no session of a new generation begins",
+            )
             self._commit(GOES_ON, "in a new generation")
         self.operator.orders = self._orders()
         self.operator.start()
@@ -116,14 +125,32 @@ class OrderedLife:
         )
         for partition in self.partitions.values():
             partition.check_at_rest()
+        self._compare_at_rest()
 
-    def _orders(self) -> list[Order]:
+    def _compare_at_rest(self) -> None:
+        """Whatever has happened, replicas are the same; but one that rots is found."""
+        self.operator.before_step = lambda: None
+        replicas = self.partitions[0].metadata.replicas
+        rotten = self.storages[self.random.choice(replicas)]
+        for damaged in (set[str](), {rotten.name}):
+            if damaged:
+                rotten.rot_at(*_FIRST_RECORD)
+            self.operator.orders = [Compare(partition, once=True) for partition in self.partitions]
+            self.operator.start()
+            self._until(lambda: self.operator.idle, DONE_SECONDS, "nothing is compared")
+            found = self.operator.compared[-len(self.partitions)]
+            if found.last_id < 0 or found.problems.keys() != damaged:
+                raise Violation(Promise.READABLE, f"{damaged or 'nothing'} is damaged: {found}")
+
+    def _orders(self) -> list[Order | Compare]:
         first, second, spare = "storage0:1", "storage1:1", self._spare
         delete = self.random.random() < 0.5
         if self._kind == "move":
             return [Move(0, first, spare, delete), Move(0, spare, first, delete)]
         if self._kind == "retire":
             return [Retirement(1, delete)]
+        if self._kind == "compare":
+            return [Compare(0)] * COMPARED_TIMES
         emptied = self.storages[second]
         emptied.crash(power=True)
         emptied.wipe()
@@ -134,7 +161,7 @@ class OrderedLife:
 
     # ---- faults
 
-    def _strike(self, step: Step) -> None:
+    def _strike(self) -> None:
         """Kill a node, or the operator, in the middle of what comes now."""
         soon = self.random.random() * _STRIKE_WITHIN_SECONDS
         if self.random.random() < 0.6:

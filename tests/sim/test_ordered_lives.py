@@ -1,4 +1,4 @@
-"""Replicas are moved, retired and recovered while nodes die: nothing is lost, and it arrives."""
+"""Replicas are moved, retired, recovered and compared while nodes die: nothing is lost."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ STEPS = {
     "move": {"Hold", "SwitchOff", "Fill", "SwitchOn", "Reassign", "Drop"},
     "retire": {"Reassign", "Drop"},
     "recover": {"Fill", "SwitchOn"},
+    "compare": {"Compare"},
 }
 
 
@@ -33,7 +34,14 @@ def live(seed: int, *, kind: str, lost: bool) -> tuple[Counter[str], str | None]
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kind", "lost"),
-    [("move", False), ("retire", False), ("recover", False), ("move", True), ("retire", True)],
+    [
+        ("move", False),
+        ("retire", False),
+        ("recover", False),
+        ("compare", False),
+        ("move", True),
+        ("retire", True),
+    ],
 )
 def test_orders_are_carried_out_while_nodes_die(kind: str, lost: bool) -> None:
     counters: Counter[str] = Counter()
@@ -45,6 +53,6 @@ def test_orders_are_carried_out_while_nodes_die(kind: str, lost: bool) -> None:
         counters += counted
     taken = {name.removeprefix("operator: ") for name in counters if name.startswith("operator: ")}
     assert taken >= STEPS[kind]
-    if kind == "move":
+    if kind in ("move", "compare"):
         for fault in ("storage killed", "server killed", "operator killed"):
             assert counters[f"fault: {fault}"], fault

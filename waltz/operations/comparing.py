@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.formats import StoreParams
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
-from waltz.operations.comparison import Compared, Comparison, RangeSum
+from waltz.operations.comparison import Compared, RangeSum, comparison_of
 from waltz.operations.observation import Observer
-from waltz.operations.replicas import Observed, PartitionView, Scope, ailment
+from waltz.operations.replicas import Scope
 from waltz.operations.storage_admin import StorageAdmin
 from waltz.protocol import UnsupportedByPeer
 
@@ -36,9 +36,7 @@ async def compare_replicas(
 ) -> Compared:
     """Compare the replicas of ``partition`` from ``first_id`` on, until they differ.
 
-    ``last_id`` must be committed; without it they are compared up to where the present store
-    session began. A replica that takes no part in the session counts up to its own mark: what lies
-    above may still be cut. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    Up to where, `comparison_of` says. Raises UnknownPartition, NoCluster, MalformedMetadata.
     """
     observed = await Observer(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
         Scope((partition,))
@@ -46,10 +44,7 @@ async def compare_replicas(
     view = observed.partitions.get(partition)
     if view is None:
         raise UnknownPartition(f"partition {partition} does not exist")
-    if last_id is None:
-        last_id = _session_start(observed, view)
-    replicas = {s: _counts_up_to(observed, view, s, last_id) for s in view.replicas}
-    comparison = Comparison(replicas, last_id, first_id=first_id)
+    comparison = comparison_of(observed, view, first_id=first_id, last_id=last_id)
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
     while (asked := comparison.ask) is not None:
@@ -59,23 +54,8 @@ async def compare_replicas(
         )
         answers = await asyncio.gather(*summing)
         comparison.answered(dict(zip(comparison.storages, answers, strict=True)))
-        on_compared(asked[1], last_id)
+        on_compared(asked[1], comparison.last_id)
     return comparison.result
-
-
-def _session_start(observed: Observed, view: PartitionView) -> int:
-    held = (observed.held(storage, view.partition) for storage in view.replicas)
-    return max((each.low_water_mark for each in held if each is not None), default=-1)
-
-
-def _counts_up_to(observed: Observed, view: PartitionView, storage: str, last_id: int) -> int | str:
-    """Return up to where a replica's log is to be compared, or why it cannot be."""
-    if problem := observed.storage_problem(storage):
-        return problem
-    held = observed.held(storage, view.partition)
-    if held is None:
-        return f"it does not hold partition {view.partition}"
-    return last_id if ailment(observed, view, storage) is None else held.low_water_mark
 
 
 async def _sum(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
+from waltz.operations.replicas import Observed, PartitionView, ailment
 from waltz.protocol.records import RecordBatch
 
 SLICE_IDS = 10_000
@@ -98,6 +99,11 @@ class Comparison:
         self._ask(last_id)
 
     @property
+    def last_id(self) -> int:
+        """Up to where replicas are compared."""
+        return self._last_id
+
+    @property
     def storages(self) -> tuple[str, ...]:
         """The storages that are still compared."""
         return tuple(sorted(self._limits))
@@ -162,3 +168,38 @@ class Comparison:
                 del self._limits[storage]
         wanted = (last_id, self._next + self._slice_ids - 1, self._last_id, *self._limits.values())
         self._asked_to = min(wanted)
+
+
+def comparison_of(
+    observed: Observed,
+    view: PartitionView,
+    *,
+    first_id: int = 0,
+    last_id: int | None = None,
+    slice_ids: int = SLICE_IDS,
+) -> Comparison:
+    """Return the comparison of a partition's replicas, as they were found.
+
+    ``last_id`` must be committed; without it they are compared up to where the present store
+    session began. A replica that takes no part in the session counts up to its own mark: what lies
+    above may still be cut.
+    """
+    if last_id is None:
+        last_id = _session_start(observed, view)
+    replicas = {s: _counts_up_to(observed, view, s, last_id) for s in view.replicas}
+    return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
+
+
+def _session_start(observed: Observed, view: PartitionView) -> int:
+    held = (observed.held(storage, view.partition) for storage in view.replicas)
+    return max((each.low_water_mark for each in held if each is not None), default=-1)
+
+
+def _counts_up_to(observed: Observed, view: PartitionView, storage: str, last_id: int) -> int | str:
+    """Return up to where a replica's log is to be compared, or why it cannot be."""
+    if problem := observed.storage_problem(storage):
+        return problem
+    held = observed.held(storage, view.partition)
+    if held is None:
+        return f"it does not hold partition {view.partition}"
+    return last_id if ailment(observed, view, storage) is None else held.low_water_mark
