@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.eventually import eventually
 from tests.fake_storage import IDENTITY, FakeStorage
+from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.lifecycle import create_cluster
-from waltz.metadata.memory import MemoryZooKeeper
 from waltz.metadata.policy import PolicyError
 from waltz.net import PLAINTEXT, FrameConnection, Listener, dial
 from waltz.protocol import CLIENT_SERVER, ReqId, checksum

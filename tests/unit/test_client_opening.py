@@ -13,10 +13,10 @@ import waltz
 from tests.certificates import Authority
 from tests.eventually import eventually
 from tests.fake_server import ROOT, fake_cluster
+from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.client.settings import read_client_settings
 from waltz.config import ConfigError
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.memory import MemoryZooKeeper
 from waltz.metadata.recipe import View
 from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError

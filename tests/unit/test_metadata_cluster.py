@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from tests.eventually import eventually
+from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.admin import Refused, assign_everything
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
 from waltz.metadata.codec import MalformedMetadata
@@ -24,7 +25,6 @@ from waltz.metadata.lifecycle import (
     create_cluster,
     delete_cluster,
 )
-from waltz.metadata.memory import MemoryZooKeeper
 from waltz.metadata.retry import retry_delays
 from waltz.metadata.store import MetadataStore, VersionConflict
 

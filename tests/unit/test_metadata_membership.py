@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from tests.eventually import eventually
+from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import OwnedPartition, PartitionAssignment
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.memory import MemoryStore, MemoryZooKeeper
 from waltz.metadata.policy import PolicyError
 from waltz.metadata.recipe import Endpoint
 from waltz.metadata.store import ANY_VERSION, Connection

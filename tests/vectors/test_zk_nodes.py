@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.formats import (
     ClusterParams,
@@ -26,7 +27,6 @@ from waltz.metadata.formats import (
     encode_id,
 )
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
-from waltz.metadata.memory import MemoryZooKeeper
 from waltz.metadata.store import Node
 
 Entry = dict[str, Any]

@@ -2,9 +2,8 @@
 
 Pure modules decide: ``codec``, ``modified_utf8``, ``formats``, ``paths``, ``policy``, ``admin``,
 ``recipe``. The shell acts: ``store`` (the interface of a compare-and-set store), ``kazoo_store``
-(the real one), ``memory`` (one that lives in the process), ``retry``, ``admin_lock``, ``cluster``
-(typed access), ``lifecycle`` (creating and deleting it), ``membership`` (who owns which
-partitions).
+(the real one), ``retry``, ``admin_lock``, ``cluster`` (typed access), ``lifecycle`` (creating and
+deleting it), ``membership`` (who owns which partitions).
 """
 
 from waltz.metadata.admin import Refused, StorageMaps
