@@ -27,6 +27,7 @@ Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 
 from waltz.client import (
     Absent,
+    AnswerLate,
     Appended,
     AppendUncertain,
     Attempt,
@@ -66,6 +67,7 @@ from waltz.protocol import Lock, ReqId
 __all__ = [
     "PLAINTEXT",
     "Absent",
+    "AnswerLate",
     "AppendUncertain",
     "Appended",
     "Attempt",

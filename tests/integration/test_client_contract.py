@@ -287,3 +287,63 @@ async def test_it_shows_the_same_metrics(client: LogClient[bytes]) -> None:
     assert form["gauges"][f"{group}.high-water-mark"]["value"] >= 0
     assert form["meters"][f"{group}.send-throughput"]["count"] == 1
     assert form["timers"][f"{group}.append-latency"]["count"] == 1
+
+
+async def test_a_batch_is_in_the_log_in_its_order(client: LogClient[bytes]) -> None:
+    drafts = [Draft(b"batch %d" % number, header=number) for number in range(7)]
+    outcomes = await client.bulk.append(2, drafts)
+    ids = [each.transaction_id for each in outcomes if isinstance(each, waltz.Appended)]
+    assert ids == list(range(ids[0], ids[0] + 7))
+    read = await client.bulk.records(2, ids[0])
+    assert [(r.transaction_id, r.header, r.data) for r in read.records] == [
+        (i, draft.header, draft.data) for i, draft in zip(ids, drafts, strict=True)
+    ]
+    assert read.high_water_mark == ids[-1] == await client.high_water_mark(2)
+    headers = (await client.bulk.headers(2, ids[0])).headers
+    assert [h.req_id for h in headers] == [r.req_id for r in read.records]
+    assert {h.req_id.client_id for h in headers} == {client.client_id}
+
+
+async def test_each_append_of_a_batch_is_checked_by_its_own_locks(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    mark = await one.high_water_mark(2)
+    taken = await other.append(2, b"quicker", write_locks=row("batch"))
+    drafts = [
+        Draft(b"free", write_locks=row("nobody else's")),
+        Draft(b"late", write_locks=row("batch")),
+        Draft(b"free, too", write_locks=row("nobody else's")),
+    ]
+    outcomes = await one.bulk.append(2, drafts, mark=mark)
+    assert outcomes == [
+        waltz.Appended(taken + 1),
+        waltz.Refused(taken),
+        waltz.Appended(taken + 2),
+    ]
+
+
+async def test_a_range_ends_by_its_bounds_and_at_the_logs_end(client: LogClient[bytes]) -> None:
+    await client.bulk.append(2, [Draft(b"x" * 100) for _ in range(5)])
+    end = await client.high_water_mark(2)
+    first = end - 4
+    assert len((await client.bulk.records(2, first, max_records=3)).records) == 3
+    assert len((await client.bulk.records(2, first, max_bytes=1)).records) == 1
+    assert len((await client.bulk.headers(2, first, max_headers=2)).headers) == 2
+    assert not (await client.bulk.records(2, end + 1)).records
+    with pytest.raises(waltz.ClientAhead):
+        await client.bulk.records(2, end + 2)
+    waiting = asyncio.ensure_future(client.bulk.records(2, end + 1, wait_seconds=30))
+    await asyncio.sleep(0)
+    await client.append(2, b"awaited")
+    assert [record.data for record in (await waiting).records] == [b"awaited"]
+
+
+async def test_what_cannot_be_a_batch_or_a_range_is_refused(client: LogClient[bytes]) -> None:
+    assert await client.bulk.append(2, []) == []
+    with pytest.raises(ValueError, match="one mark"):
+        await client.bulk.append(2, [Draft(b"x", mark=1)])
+    with pytest.raises(ValueError, match="begin at 0"):
+        await client.bulk.records(2, -1)
+    with pytest.raises(ValueError, match="at least one record"):
+        await client.bulk.headers(2, 0, max_headers=0)
+    with pytest.raises(waltz.PartitionUnknown):
+        await client.bulk.append(99, [Draft(b"x")])

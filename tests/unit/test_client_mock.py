@@ -51,7 +51,7 @@ async def test_a_suspended_feed_shows_nothing_and_holds_up_outcomes() -> None:
         assert await client.high_water_mark(0) == 1
         with pytest.raises(waltz.AppendUncertain, match="no outcome within"):
             await client.append(0, b"late", timeout=0.01)
-        with pytest.raises(waltz.ClusterUnreachable, match="not every append"):
+        with pytest.raises(waltz.AnswerLate, match="not every append"):
             await client.flush(timeout=0.01)
         cluster.resume_feed(0)
         assert await append == 1
@@ -133,3 +133,36 @@ def test_what_is_not_there_cannot_be_disturbed() -> None:
         cluster.suspend_feed(2)
     with pytest.raises(ValueError, match="at least one"):
         mock.MockCluster(0)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_batch_fails_as_ordered(committed: bool) -> None:
+    cluster = mock.MockCluster()
+    cluster.fail_next_append(0, committed=committed)
+    async with cluster.connect() as client:
+        with pytest.raises(waltz.AppendUncertain) as caught:
+            await client.bulk.append(0, [waltz.Draft(b"x"), waltz.Draft(b"y")])
+        assert caught.value.outcomes == (None, None)
+        headers = (await client.bulk.headers(0, 0)).headers
+        assert len(headers) == (2 if committed else 0)
+        assert [h.req_id for h in headers][:1] == [caught.value.req_id] * committed
+        assert client.pending == 0
+
+
+async def test_one_append_of_a_batch_is_refused_as_ordered() -> None:
+    cluster = mock.MockCluster()
+    cluster.fail_next_lock(0)
+    async with cluster.connect() as client:
+        await client.append(0, b"first")
+        drafts = [waltz.Draft(b"x"), waltz.Draft(b"y", write_locks=ROW)]
+        assert await client.bulk.append(0, drafts) == [waltz.Appended(1), waltz.Refused(0)]
+
+
+async def test_a_batch_that_gets_lost_is_sent_again() -> None:
+    cluster = mock.MockCluster(seed=3, faults=mock.Faults(lost=0.5))
+    async with cluster.connect() as client:
+        for _ in range(20):
+            outcomes = await client.bulk.append(0, [waltz.Draft(b"x"), waltz.Draft(b"y")])
+            assert all(isinstance(each, waltz.Appended) for each in outcomes)
+        seqs = [t.req_id.seq for t in cluster.transactions(0)]
+        assert len(seqs) == 40 < seqs[-1]

@@ -12,9 +12,9 @@ from tests.eventually import eventually
 from tests.fake_partition import FETCH
 from tests.fake_server import fake_cluster
 from waltz.client import (
+    AnswerLate,
     ClientAhead,
     ClientClosed,
-    ClusterUnreachable,
     DataCorrupt,
     PartitionUnknown,
     Stream,
@@ -340,9 +340,9 @@ async def test_a_serializer_works_both_ways() -> None:
 async def test_reads_and_marks_end_in_time() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client(answer_timeout_seconds=10)
-        with pytest.raises(ClusterUnreachable, match="no server told the high-water mark"):
+        with pytest.raises(AnswerLate, match="no server told the high-water mark"):
             await client.high_water_mark(0, timeout=0.05)
-        with pytest.raises(ClusterUnreachable, match="the data of transaction 7 of partition 0"):
+        with pytest.raises(AnswerLate, match="the data of transaction 7 of partition 0"):
             await client.read(0, 7, timeout=0.05)
         await cluster.start_server(0)
         assert await client.high_water_mark(0) == -1

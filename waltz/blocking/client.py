@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Iterable, Mapping
-from types import TracebackType
+from collections.abc import Awaitable, Mapping
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from waltz.blocking.event_loop import EventLoopThread
@@ -13,8 +12,7 @@ from waltz.blocking.submitting import BlockingBuild, submit
 from waltz.client import LogClient, LogStream, Serializer
 from waltz.client import connect as connect_async
 from waltz.client.connecting import Connecting
-from waltz.client.values import DataT
-from waltz.protocol.locks import Lock
+from waltz.client.values import DataT, DraftFields, StreamBounds
 
 T = TypeVar("T")
 
@@ -69,29 +67,14 @@ class BlockingClient(Generic[DataT]):
         partition: int,
         data: DataT,
         *,
-        header: int = 0,
-        write_locks: Iterable[Lock] = (),
-        read_locks: Iterable[Lock] = (),
-        append_locks: Iterable[Lock] = (),
-        mark: int | None = None,
         timeout: float | None = None,
+        **draft: Unpack[DraftFields],
     ) -> int:
         """Append one transaction and return its id; see `waltz.Client.append`.
 
         An interruption, such as KeyboardInterrupt, leaves its fate unknown.
         """
-        return self._thread.call(
-            self._client.append(
-                partition,
-                data,
-                header=header,
-                write_locks=write_locks,
-                read_locks=read_locks,
-                append_locks=append_locks,
-                mark=mark,
-                timeout=timeout,
-            )
-        )
+        return self._thread.call(self._client.append(partition, data, timeout=timeout, **draft))
 
     def submit(
         self, partition: int, build: BlockingBuild[DataT], *, timeout: float | None = None
@@ -119,8 +102,7 @@ class BlockingClient(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[True],
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> BlockingStream[DataT]: ...
 
     @overload
@@ -129,20 +111,18 @@ class BlockingClient(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[False] = False,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> BlockingStream[None]: ...
 
     def stream(
         self,
         partitions: int | Mapping[int, int],
         *,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
         data: bool = False,
+        **bounds: Unpack[StreamBounds],
     ) -> BlockingStream[Any]:
         """Return a stream of partitions as an iterator; see `waltz.Client.stream`."""
-        stream = self._thread.call(self._stream(partitions, after, until, data))
+        stream = self._thread.call(self._stream(partitions, data, bounds))
         return BlockingStream(self._thread, stream)
 
     def read(self, partition: int, transaction_id: int, *, timeout: float | None = None) -> DataT:
@@ -170,22 +150,16 @@ class BlockingClient(Generic[DataT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def _stream(
         self,
         partitions: int | Mapping[int, int],
-        after: int,
-        until: int | Mapping[int, int] | None,
         data: bool,
+        bounds: StreamBounds,
     ) -> LogStream[Any]:
-        return self._client.stream(partitions, after=after, until=until, data=data)
+        return self._client.stream(partitions, data=data, **bounds)
 
     async def _metrics(self) -> dict[str, Any]:
         return self._client.metrics.http_form()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Generic, Self
 
 from waltz.blocking.event_loop import EventLoopThread
@@ -59,12 +58,7 @@ class BlockingStream(Generic[DataT_co]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _next_batch(self) -> Sequence[Transaction[DataT_co]]:

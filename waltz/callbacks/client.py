@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from waltz import blocking
@@ -175,12 +174,7 @@ class CallbackClient(Generic[DataT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _of(self, number: int) -> ActivePartition[DataT]:

@@ -21,6 +21,7 @@ from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.client import Client
 from waltz.client.connecting import connect, connect_as_configured
 from waltz.client.errors import (
+    AnswerLate,
     AppendUncertain,
     ClientAhead,
     ClientClosed,
@@ -47,6 +48,7 @@ from waltz.client.values import Attempt, Draft, Serializer, Transaction
 
 __all__ = [
     "Absent",
+    "AnswerLate",
     "AppendUncertain",
     "Appended",
     "Attempt",

@@ -6,14 +6,14 @@ by it is said in `waltz.Client`, and one suite of tests holds both to it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self, overload
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self, Unpack, overload
 
+from waltz.client.batches import BatchOutcome
+from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.submitting import Build
-from waltz.client.values import DataT, DataT_co, Transaction
+from waltz.client.values import DataT, DataT_co, Draft, DraftFields, StreamBounds, Transaction
 from waltz.metrics import Registry
-from waltz.protocol.locks import Lock
 
 
 class LogStream(Protocol[DataT_co]):
@@ -21,12 +21,7 @@ class LogStream(Protocol[DataT_co]):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...
 
     def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]: ...
 
@@ -37,12 +32,52 @@ class LogStream(Protocol[DataT_co]):
         """End the stream."""
 
 
+class LogBulk(Protocol):
+    """Many transactions in one request; see `waltz.Client.bulk`."""
+
+    async def records(
+        self,
+        partition: int,
+        first_id: int,
+        *,
+        max_records: int = 10_000,
+        max_bytes: int = 4 << 20,
+        wait_seconds: float = 0.0,
+        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+    ) -> RecordRange:
+        """Return committed records from ``first_id`` on, within both bounds, but at least one."""
+
+    async def headers(
+        self,
+        partition: int,
+        first_id: int,
+        *,
+        max_headers: int = 10_000,
+        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+    ) -> HeaderRange:
+        """Return headers of committed transactions from ``first_id`` on, perhaps none."""
+
+    async def append(
+        self,
+        partition: int,
+        drafts: Sequence[Draft[Any]],
+        *,
+        mark: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+    ) -> list[BatchOutcome]:
+        """Append ``drafts`` in their order; return what became of each."""
+
+
 class LogClient(Protocol[DataT]):
     """One application's access to one cluster; see `waltz.Client`."""
 
     @property
     def num_partitions(self) -> int:
         """How many partitions the cluster has; they are numbered from 0."""
+
+    @property
+    def bulk(self) -> LogBulk:
+        """Ranges and batches, for pipelines."""
 
     @property
     def cluster_name(self) -> str:
@@ -65,12 +100,8 @@ class LogClient(Protocol[DataT]):
         partition: int,
         data: DataT,
         *,
-        header: int = 0,
-        write_locks: Iterable[Lock] = (),
-        read_locks: Iterable[Lock] = (),
-        append_locks: Iterable[Lock] = (),
-        mark: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+        **draft: Unpack[DraftFields],
     ) -> int:
         """Append one transaction and return its id."""
 
@@ -98,8 +129,7 @@ class LogClient(Protocol[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[True],
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> LogStream[DataT]: ...
 
     @overload
@@ -108,8 +138,7 @@ class LogClient(Protocol[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[False] = False,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> LogStream[None]: ...
 
     @overload
@@ -118,17 +147,15 @@ class LogClient(Protocol[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: bool,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> LogStream[DataT | None]: ...
 
     def stream(
         self,
         partitions: int | Mapping[int, int],
         *,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
         data: bool = False,
+        **bounds: Unpack[StreamBounds],
     ) -> LogStream[Any]:
         """Return a stream of one partition after ``after``, or of several, each after its id."""
 
@@ -161,9 +188,4 @@ class LogClient(Protocol[DataT]):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *_: object) -> None: ...

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz.client.appender import Appender
+from waltz.client.appends import Append
 from waltz.client.asker import Asker
 from waltz.client.batches import BatchOutcome
 from waltz.client.deadlines import in_time
@@ -19,7 +20,7 @@ from waltz.client.questions import Headers, Records
 from waltz.client.serializers import append_of
 from waltz.client.settings import ClientOptions
 from waltz.client.standing import Standing
-from waltz.client.values import MAX_DATA_BYTES, Draft
+from waltz.client.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS
 from waltz.protocol.records import RecordBatch, RecordHeader
 
@@ -43,6 +44,33 @@ class HeaderRange:
 
     headers: tuple[RecordHeader, ...]
     high_water_mark: int
+
+
+def check_range(first_id: int, count: int, size: int = 1) -> None:
+    """Raise ValueError unless a range from ``first_id`` on may be asked for in these bounds."""
+    if first_id < 0:
+        raise ValueError(f"transaction ids begin at 0: there is no {first_id}")
+    if count < 1 or size < 1:
+        raise ValueError("a range has at least one record: its bounds must be above 0")
+
+
+def appends_of(
+    drafts: Sequence[Draft[Any]], serializer: Serializer[Any] | None, mark: int | None
+) -> list[Append]:
+    """Return the appends of a batch. Raises ValueError, DataTooLarge, and the serializer's."""
+    if len(drafts) > MAX_BATCH_APPENDS:
+        raise ValueError(
+            f"a batch of {len(drafts)} appends: at most {MAX_BATCH_APPENDS} go into one"
+        )
+    if any(draft.mark is not None for draft in drafts):
+        raise ValueError("a batch has one mark: give it to append, not to its drafts")
+    appends = [append_of(draft, serializer, mark) for draft in drafts]
+    if sum(append.num_locks for append in appends) > MAX_LOCKS:
+        raise ValueError(f"a batch takes at most {MAX_LOCKS} locks: split it")
+    size = sum(len(append.data) for append in appends)
+    if size > MAX_DATA_BYTES:
+        raise DataTooLarge(size, MAX_DATA_BYTES)
+    return appends
 
 
 class Bulk:
@@ -72,9 +100,10 @@ class Bulk:
         the first. Fewer than would fit do not mean that the log ends: compare with the mark.
 
         Raises ServerTooOld, ClientAhead if ``first_id`` is beyond the log's next id, DataCorrupt,
-        ClusterUnreachable when time has run out, PartitionUnknown, ClientClosed, ValueError.
+        AnswerLate when time has run out, PartitionUnknown, ClientClosed, ValueError.
         """
-        self._check_range(partition, first_id, max_records, max_bytes)
+        self._standing.check_partition(partition)
+        check_range(first_id, max_records, max_bytes)
         what = Records(first_id, max_records, max_bytes, round(wait_seconds * 1000))
         missing = f"the records of partition {partition} from {first_id} on did not come"
         answer = await self._in_time(self._asker.range(partition, what), timeout, missing)
@@ -94,7 +123,8 @@ class Bulk:
         This is how to find out what became of one's own appends: by their request ids. Raises
         what `records` raises.
         """
-        self._check_range(partition, first_id, max_headers, 1)
+        self._standing.check_partition(partition)
+        check_range(first_id, max_headers)
         missing = f"the headers of partition {partition} from {first_id} on did not come"
         work = self._asker.range(partition, Headers(first_id, max_headers))
         answer = await self._in_time(work, timeout, missing)
@@ -123,30 +153,12 @@ class Bulk:
         its own.
         """
         self._standing.check_partition(partition)
-        if len(drafts) > MAX_BATCH_APPENDS:
-            raise ValueError(
-                f"a batch of {len(drafts)} appends: at most {MAX_BATCH_APPENDS} go into one"
-            )
-        if any(draft.mark is not None for draft in drafts):
-            raise ValueError("a batch has one mark: give it to append, not to its drafts")
-        appends = [append_of(draft, self._options.serializer, mark) for draft in drafts]
-        if sum(append.num_locks for append in appends) > MAX_LOCKS:
-            raise ValueError(f"a batch takes at most {MAX_LOCKS} locks: split it")
-        size = sum(len(append.data) for append in appends)
-        if size > MAX_DATA_BYTES:
-            raise DataTooLarge(size, MAX_DATA_BYTES)
+        appends = appends_of(drafts, self._options.serializer, mark)
         if not appends:
             return []
         if timeout is None:
             timeout = self._options.append_timeout_seconds
         return await self._appender.append_batch(partition, appends, timeout)
-
-    def _check_range(self, partition: int, first_id: int, count: int, size: int) -> None:
-        self._standing.check_partition(partition)
-        if first_id < 0:
-            raise ValueError(f"transaction ids begin at 0: there is no {first_id}")
-        if count < 1 or size < 1:
-            raise ValueError("a range has at least one record: its bounds must be above 0")
 
     async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
         if seconds is None:

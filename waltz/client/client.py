@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from waltz.client.appender import Appender
 from waltz.client.asker import Asker
@@ -25,7 +24,7 @@ from waltz.client.settings import ClientOptions
 from waltz.client.standing import Standing
 from waltz.client.stream import Stream, StreamSources
 from waltz.client.submitting import Build, submit
-from waltz.client.values import DataT, Draft
+from waltz.client.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
@@ -214,7 +213,7 @@ class Client(Generic[DataT]):
         ``mark`` has everything after it fed, so that ClientAhead tells a mark of another log.
 
         ``timeout`` is in seconds, here and below; by default the client's for answers, or none.
-        Raises ClusterUnreachable when it has run out, PartitionUnknown, ClientClosed.
+        Raises AnswerLate when it has run out, PartitionUnknown, ClientClosed.
         """
         self._standing.check_partition(partition)
         work = self._appender.mount(partition, mark)
@@ -226,8 +225,7 @@ class Client(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[True],
-        after: int = NO_TRANSACTION,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> Stream[DataT]: ...
 
     @overload
@@ -236,8 +234,7 @@ class Client(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[False] = False,
-        after: int = NO_TRANSACTION,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> Stream[None]: ...
 
     @overload
@@ -246,8 +243,7 @@ class Client(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: bool,
-        after: int = NO_TRANSACTION,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> Stream[DataT | None]: ...
 
     def stream(
@@ -267,9 +263,7 @@ class Client(Generic[DataT]):
         Raises PartitionUnknown; iterating raises ClientAhead, DataCorrupt, ClientClosed, and
         ClusterUnreachable when ZooKeeper, which a stream asks once, does not answer.
         """
-        marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
-        if isinstance(until, int):
-            until = dict.fromkeys(marks, until)
+        marks, ends = stream_bounds(partitions, after, until)
         for partition in marks:
             self._standing.check_partition(partition)
         options = self._options
@@ -284,7 +278,7 @@ class Client(Generic[DataT]):
             handed=self._handed,
             ended=self._streams.discard,
         )
-        stream: Stream[Any] = Stream(sources, marks, until or {}, data=data)
+        stream: Stream[Any] = Stream(sources, marks, ends, data=data)
         self._streams.add(stream)
         return stream
 
@@ -297,7 +291,7 @@ class Client(Generic[DataT]):
     ) -> DataT:
         """Return the data of one transaction, its checksum verified.
 
-        Raises TransactionNotFound, DataCorrupt, ClusterUnreachable when time has run out,
+        Raises TransactionNotFound, DataCorrupt, AnswerLate when time has run out,
         PartitionUnknown, ClientClosed.
         """
         self._standing.check_partition(partition)
@@ -313,7 +307,7 @@ class Client(Generic[DataT]):
     ) -> int:
         """Return the id of the partition's last committed transaction, -1 if there is none.
 
-        Raises ClusterUnreachable when time has run out, PartitionUnknown, ClientClosed.
+        Raises AnswerLate when time has run out, PartitionUnknown, ClientClosed.
         """
         self._standing.check_partition(partition)
         missing = f"no server told the high-water mark of partition {partition}"
@@ -322,7 +316,7 @@ class Client(Generic[DataT]):
     async def flush(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as in mount
         """Return when every append called before this has its outcome.
 
-        Raises ClusterUnreachable when time has run out (the appends go on), ClientClosed.
+        Raises AnswerLate when time has run out (the appends go on), ClientClosed.
         """
         self._standing.check()
         missing = "not every append called before flush had its outcome"
@@ -344,12 +338,7 @@ class Client(Generic[DataT]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _append(

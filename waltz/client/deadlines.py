@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from waltz.client.errors import ClusterUnreachable
+from waltz.client.errors import AnswerLate
 
 T = TypeVar("T")
 
 
 async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
-    """Return what ``work`` returns. Raises ClusterUnreachable if it takes over ``seconds``.
+    """Return what ``work`` returns. Raises AnswerLate if it takes over ``seconds``.
 
     ``missing`` is the clause that the error begins with, such as "partition 0 told no mark". None:
     there is no bound.
@@ -24,7 +24,7 @@ async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
     except TimeoutError:
         if not bound.expired():
             raise
-        raise ClusterUnreachable(
+        raise AnswerLate(
             f"{missing} within {seconds:g} s: check that servers and storages are running and "
             "reachable"
         ) from None

@@ -19,6 +19,13 @@ class ClusterUnreachable(WaltzError):
     """
 
 
+class AnswerLate(ClusterUnreachable):
+    """A question was not answered in the time given to it, or not all that `flush` waits for.
+
+    Nothing was changed by asking; appends that `flush` waited for go on.
+    """
+
+
 class ClusterNotFound(WaltzError):
     """ZooKeeper has no finished cluster at the given root."""
 

@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Generic, Self
 
 from waltz.client.asker import Asker
@@ -95,12 +94,7 @@ class Stream(Generic[DataT_co]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:

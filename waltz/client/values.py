@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypedDict
 
 from typing_extensions import TypeVar
 
@@ -61,6 +61,35 @@ class Draft(Generic[DataT_co]):
     read_locks: Iterable[Lock] = ()
     append_locks: Iterable[Lock] = ()
     mark: int | None = None
+
+
+class DraftFields(TypedDict, total=False):
+    """What a `Draft` has beside its data, as keyword arguments of ``append``."""
+
+    header: int
+    write_locks: Iterable[Lock]
+    read_locks: Iterable[Lock]
+    append_locks: Iterable[Lock]
+    mark: int | None
+
+
+class StreamBounds(TypedDict, total=False):
+    """From where to where a stream goes, as keyword arguments of ``stream``."""
+
+    after: int
+    until: int | Mapping[int, int] | None
+
+
+def stream_bounds(
+    partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Return after which id each partition's stream begins, and with which id those end that do.
+
+    The arguments are those of `waltz.Client.stream`.
+    """
+    marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
+    ends = dict.fromkeys(marks, until) if isinstance(until, int) else until or {}
+    return marks, ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 * `log`: a partition's log and its locks (pure); `faults`: what goes wrong, from a seed (pure)
 * `shared`: the logs that clients share; `cluster`: `MockCluster`, which tests make and disturb
-* `client`, `stream`: what the application gets, with the interface of `waltz.Client`
+* `client`, `stream`, `bulk`: what the application gets, with the interface of `waltz.Client`
+* `partition`: what a client keeps of a partition that it has mounted
 
 ::
 
@@ -20,9 +21,10 @@
 event loops, share its logs.
 """
 
+from waltz.mock.bulk import MockBulk
 from waltz.mock.client import MockClient
 from waltz.mock.cluster import MockCluster
 from waltz.mock.faults import Faults
 from waltz.mock.stream import MockStream
 
-__all__ = ["Faults", "MockClient", "MockCluster", "MockStream"]
+__all__ = ["Faults", "MockBulk", "MockClient", "MockCluster", "MockStream"]

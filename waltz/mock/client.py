@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Literal, Self, cast, overload
+from typing import Any, Generic, Literal, Self, Unpack, cast, overload
 from weakref import WeakSet
 
 from waltz.client import (
@@ -25,25 +25,17 @@ from waltz.client.deadlines import in_time
 from waltz.client.measures import ClientMeasures, measured
 from waltz.client.serializers import encoded
 from waltz.client.submitting import Build, submit
-from waltz.client.values import DataT
+from waltz.client.values import DataT, DraftFields, StreamBounds, stream_bounds
 from waltz.metrics import Registry
-from waltz.mock.faults import Draws, Fate
+from waltz.mock.bulk import MockBulk
+from waltz.mock.faults import Fate
 from waltz.mock.log import Request
+from waltz.mock.partition import MockPartition
 from waltz.mock.shared import SharedLogs
 from waltz.mock.stream import MockStream
-from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 _GENERATION = 1
-
-
-@dataclass(slots=True)
-class _Partition:
-    mounted_at: int
-    draws: Draws
-    room: asyncio.Semaphore
-    seq: int = 0
-    in_flight: int = 0
 
 
 @dataclass(slots=True)
@@ -51,7 +43,7 @@ class _Appending:
     """What the measures ask for; see `waltz.client.measures.Appending`."""
 
     cluster: SharedLogs
-    partitions: dict[int, _Partition] = field(default_factory=dict)
+    partitions: dict[int, MockPartition] = field(default_factory=dict)
 
     def is_mounted(self, partition: int) -> bool:
         return partition in self.partitions
@@ -90,6 +82,11 @@ class MockClient(Generic[DataT]):
         return self._cluster.num_partitions
 
     @property
+    def bulk(self) -> MockBulk:
+        """See `waltz.Client.bulk`."""
+        return MockBulk(self._cluster, self._options, self._check, self._calling, self._mounted)
+
+    @property
     def cluster_name(self) -> str:
         """The name given to the cluster."""
         return self._cluster.name
@@ -114,16 +111,12 @@ class MockClient(Generic[DataT]):
         partition: int,
         data: DataT,
         *,
-        header: int = 0,
-        write_locks: Iterable[Lock] = (),
-        read_locks: Iterable[Lock] = (),
-        append_locks: Iterable[Lock] = (),
-        mark: int | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+        **draft: Unpack[DraftFields],
     ) -> int:
         """See `waltz.Client.append`."""
-        draft: Draft[DataT] = Draft(data, header, write_locks, read_locks, append_locks, mark)
-        return await self._append(partition, draft, mark, timeout)
+        made: Draft[DataT] = Draft(data, **draft)
+        return await self._append(partition, made, made.mark, timeout)
 
     async def submit(
         self,
@@ -155,8 +148,7 @@ class MockClient(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[True],
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> MockStream[DataT]: ...
 
     @overload
@@ -165,8 +157,7 @@ class MockClient(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: Literal[False] = False,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> MockStream[None]: ...
 
     @overload
@@ -175,8 +166,7 @@ class MockClient(Generic[DataT]):
         partitions: int | Mapping[int, int],
         *,
         data: bool,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
+        **bounds: Unpack[StreamBounds],
     ) -> MockStream[DataT | None]: ...
 
     def stream(
@@ -188,16 +178,14 @@ class MockClient(Generic[DataT]):
         data: bool = False,
     ) -> MockStream[Any]:
         """See `waltz.Client.stream`."""
-        marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
-        if isinstance(until, int):
-            until = dict.fromkeys(marks, until)
+        marks, ends = stream_bounds(partitions, after, until)
         for number in marks:
             self._check(number)
         make_data = self._decoded if data else _nothing
         self._num_streams += 1
         draws = self._cluster.draws(self._client_id, -self._num_streams)
         stream: MockStream[Any] = MockStream(
-            self._cluster, marks, until or {}, make_data, draws, self._handed
+            self._cluster, marks, ends, make_data, draws, self._handed
         )
         self._streams.add(stream)
         return stream
@@ -254,12 +242,7 @@ class MockClient(Generic[DataT]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def _mount(self, partition: int, mark: int | None = None) -> int:
@@ -269,7 +252,8 @@ class MockClient(Generic[DataT]):
             fed = self._cluster.fed(partition)
             draws = self._cluster.draws(self._client_id, partition)
             room = asyncio.Semaphore(self._options.max_in_flight)
-            state = _Partition(fed if mark is None else mark, draws, room)
+            first = ReqId(self._client_id, _GENERATION, partition, 0)
+            state = MockPartition(fed if mark is None else mark, draws, room, first)
             self._appending.partitions[partition] = state
         return max(state.mounted_at, self._cluster.fed(partition))
 
@@ -280,16 +264,26 @@ class MockClient(Generic[DataT]):
         data = encoded(self._options.serializer, draft.data)
         if seconds is None:
             seconds = self._options.append_timeout_seconds
+        with self._calling():
+            work = self._in_time(partition, draft, data, mark, seconds)
+            clock = asyncio.get_running_loop().time
+            return await measured(self._measures.of(partition), work, clock)
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Count an append as open."""
         self._calls += 1
         call = self._calls
         self._open_calls[call] = None
         try:
-            work = self._in_time(partition, draft, data, mark, seconds)
-            clock = asyncio.get_running_loop().time
-            return await measured(self._measures.of(partition), work, clock)
+            yield
         finally:
             del self._open_calls[call]
             self._cluster.changed()
+
+    async def _mounted(self, partition: int) -> MockPartition:
+        await self._mount(partition)
+        return self._appending.partitions[partition]
 
     async def _in_time(
         self,
@@ -303,8 +297,7 @@ class MockClient(Generic[DataT]):
         bound = asyncio.timeout(seconds)
         try:
             async with bound:
-                await self._mount(partition)
-                state = self._appending.partitions[partition]
+                state = await self._mounted(partition)
                 async with state.room:
                     state.in_flight += 1
                     try:
@@ -323,7 +316,7 @@ class MockClient(Generic[DataT]):
 
     async def _sent(
         self,
-        state: _Partition,
+        state: MockPartition,
         partition: int,
         draft: Draft[DataT],
         data: bytes,
@@ -331,17 +324,15 @@ class MockClient(Generic[DataT]):
         sent: list[ReqId],
     ) -> int:
         cluster = self._cluster
-        locks = (tuple(draft.write_locks), tuple(draft.read_locks), tuple(draft.append_locks))
         while True:
             await asyncio.sleep(state.draws.delay(cluster.faults))
             self._check_open()
             if cluster.mark(partition) < state.mounted_at:
                 raise ClientAhead(partition, state.mounted_at, cluster.mark(partition))
-            req_id = ReqId(self._client_id, _GENERATION, partition, state.seq)
-            state.seq += 1
+            req_id = state.next_req_id()
             sent.append(req_id)
             against = cluster.fed(partition) if mark is None else mark
-            request = Request(req_id, draft.header, data, *locks, against)
+            request = Request.of(req_id, draft, data, against)
             fate, transaction_id = cluster.take(request, state.draws)
             match fate:
                 case Fate.ARRIVES | Fate.CONFLICT:

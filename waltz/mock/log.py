@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from waltz.client.values import Draft
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 
@@ -20,6 +22,12 @@ class Request:
     read_locks: tuple[Lock, ...]
     append_locks: tuple[Lock, ...]
     mark: int
+
+    @classmethod
+    def of(cls, req_id: ReqId, draft: Draft[Any], data: bytes, mark: int) -> Request:
+        """Return ``draft`` as it arrives; ``data`` are its bytes."""
+        locks = (tuple(draft.write_locks), tuple(draft.read_locks), tuple(draft.append_locks))
+        return cls(req_id, draft.header, data, *locks, mark)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from waltz.client import PartitionUnknown, Transaction
+from waltz.client import Appended, PartitionUnknown, Refused, Transaction
+from waltz.client.batches import BatchOutcome
 from waltz.mock.faults import Draws, Fate, Faults
 from waltz.mock.log import Entry, MockLog, Request
 from waltz.protocol.records import NO_TRANSACTION
@@ -123,6 +124,32 @@ class SharedLogs:
             transaction_id = log.append(request)
             self.changed()
             return fate, transaction_id
+
+    def take_batch(
+        self, requests: Sequence[Request], draws: Draws
+    ) -> tuple[Fate, list[BatchOutcome]]:
+        """Decide about a batch at one instant, and take what is granted if that is its fate.
+
+        Returns the fate of the batch and the outcome of each append, none if it did not arrive. For
+        CONFLICT the first append that has locks to be checked is refused.
+        """
+        partition = requests[0].req_id.partition
+        checked = [r for r in requests if r.write_locks or r.read_locks]
+        with self._lock:
+            log = self._logs[partition]
+            fate = self._fate(partition, draws, checked=bool(checked))
+            if fate in (Fate.LOST, Fate.UNCERTAIN_ABSENT):
+                return fate, []
+            conflicts = {r.req_id: log.conflict(r) for r in requests}
+            if fate is Fate.CONFLICT:
+                conflicts[checked[0].req_id] = log.mark
+            refused = {r: c for r, c in conflicts.items() if c != NO_TRANSACTION}
+            outcomes: list[BatchOutcome] = [
+                Refused(refused[r.req_id]) if r.req_id in refused else Appended(log.append(r))
+                for r in requests
+            ]
+            self.changed()
+            return fate, outcomes
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when ``condition()`` is true; it is asked whenever something has changed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from types import TracebackType
 from typing import Any, Generic, Self
 
 from waltz.client import ClientAhead, ClientClosed, Transaction
@@ -41,12 +40,7 @@ class MockStream(Generic[DataT_co]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:

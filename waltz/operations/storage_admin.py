@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from waltz.metadata.formats import StoreParams
@@ -55,12 +54,7 @@ class StorageAdmin:
     async def __aenter__(self) -> StorageAdmin:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -1,0 +1,26 @@
+"""What a mock client keeps of a partition that it has mounted. Waits on nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from waltz.mock.faults import Draws
+from waltz.protocol.records import ReqId
+
+
+@dataclass(slots=True)
+class MockPartition:
+    """A partition that was mounted at the mark ``mounted_at``, and the appends to it."""
+
+    mounted_at: int
+    draws: Draws
+    room: asyncio.Semaphore
+    next: ReqId
+    in_flight: int = 0
+
+    def next_req_id(self) -> ReqId:
+        """Return a request id that no append has had."""
+        used = self.next
+        self.next = replace(used, seq=used.seq + 1)
+        return used
