@@ -1,0 +1,82 @@
+"""Nothing on the pages is only claimed: every block is typed or run, or says why it is not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.docs.console import ANYTHING, CONSOLE, Block, blocks
+from tests.docs.pages import ELSEWHERE, FROM_CODE, PAGES, ROOT, TYPED
+from waltz.cli.app import app
+
+OWN = sorted(PAGES.keys() - FROM_CODE - ELSEWHERE)
+HERE = Path(__file__).parent
+
+_CODE = re.compile(r"`(waltz [a-z][^`\n]+)`")
+_VERB_ALONE = re.compile(r"waltz [a-z]+(?: [a-z][a-z-]*)?")
+_TARGET = re.compile(r"`make ([a-z-]+)[^`]*`|^\$ make ([a-z-]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_block_is_typed_or_a_file_or_says_why_not(name: str) -> None:
+    for block in blocks(PAGES[name]):
+        tried = block.title is not None or (block.language == CONSOLE and name in TYPED)
+        assert tried != (block.not_typed is not None), (
+            f"{name}, {block.section}: make it a console block that a test types, or a file by "
+            f'title="...", or say why nobody tries it: <!-- not typed: ... -->\n{block.text}'
+        )
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_file_is_used_by_a_command_below_it(name: str) -> None:
+    above: list[Block] = []
+    for block in blocks(PAGES[name]):
+        if block.language == CONSOLE:
+            above = [file for file in above if file.title and file.title not in block.text]
+        elif block.title is not None:
+            above.append(block)
+    assert [file.title for file in above] == []
+
+
+@pytest.mark.parametrize(("name", "test"), TYPED.items())
+def test_the_test_that_types_it_names_it(name: str, test: str) -> None:
+    assert Path(name).name in (HERE / f"{test}.py").read_text()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_can_be_read_as_blocks(name: str) -> None:
+    fences = re.findall(r"^ *```", PAGES[name].read_text(), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks(PAGES[name]))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_in_the_text_are_understood(name: str) -> None:
+    for command in _commands(PAGES[name]):
+        words = shlex.split(command, comments=True)[1:]
+        verb: Any = typer.main.get_command(app)
+        while words and words[0] in getattr(verb, "commands", ()):
+            verb = verb.commands[words.pop(0)]
+        with verb.make_context("waltz", words):
+            pass
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_to_be_made_can_be_made(name: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for targets in _TARGET.findall(PAGES[name].read_text()):
+        target = "".join(targets)
+        assert f"\n{target}:" in makefile, target
+
+
+def _commands(page: Path) -> Iterator[str]:
+    """Yield the commands in a page's text that are there in full, with arguments or options."""
+    for command in _CODE.findall(page.read_text()):
+        whole = command.replace("\\", "").partition("|")[0]
+        if ANYTHING not in whole and not _VERB_ALONE.fullmatch(whole):
+            yield whole
