@@ -1,0 +1,275 @@
+"""What makes no sense is refused by the API server itself, in words that say what to write.
+
+Needs a kubeconfig and the definitions of the resources, not the operator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import resources
+from e2e.kubectl import CommandFailed, Kubectl, run
+
+_REFUSED = Kubectl("refused")
+_DEFINITIONS = Path(__file__).parents[1] / "crds"
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def refused() -> Iterator[Kubectl]:
+    """A namespace, and the definitions: those that are there, or for as long as it lasts, ours."""
+    there = run("kubectl", "get", "crd", "waltzclusters.waltz.dev", "--ignore-not-found").strip()
+    if not there:
+        run("kubectl", "apply", "-f", str(_DEFINITIONS))
+        for name in ("waltzclusters.waltz.dev", "storagepools.waltz.dev"):
+            run("kubectl", "wait", f"crd/{name}", "--for=condition=Established", "--timeout=30s")
+    _REFUSED.create_namespace()
+    yield _REFUSED
+    _REFUSED.delete_namespace()
+    if not there:
+        run("kubectl", "delete", "-f", str(_DEFINITIONS))
+
+
+def cluster(**spec: Any) -> Body:
+    body = resources.cluster("log", ["a", "b", "c"])
+    return body | {"spec": body["spec"] | spec}
+
+
+def pool(**spec: Any) -> Body:
+    return resources.pool("a", **spec)
+
+
+def named(body: Body, name: str) -> Body:
+    return body | {"metadata": {"name": name}}
+
+
+def sized(size: str) -> Body:
+    return pool(volumes={"data": {"size": size}})
+
+
+def limited(requests: str, limits: str) -> Body:
+    return {"requests": {"memory": requests}, "limits": {"memory": limits}}
+
+
+def external(address: str, **more: Any) -> Body:
+    return {"external": {"connectString": address}} | more
+
+
+NONSENSE: dict[str, tuple[Body, str]] = {
+    "no partitions": (
+        cluster(partitions=0),
+        "spec.partitions in body should be greater than or equal to 1",
+    ),
+    "a misspelt field": (cluster(partitons=4), 'unknown field "spec.partitons"'),
+    "nothing about ZooKeeper": (cluster(zookeeper=None), "spec.zookeeper: Required value"),
+    "two pools": (
+        cluster(pools=["a", "b"]),
+        "pools must be an odd number: an even one survives no more failures than one pool less",
+    ),
+    "a pool twice": (
+        cluster(pools=["a", "b", "a"]),
+        "pools names one twice: each is one copy of the partitions",
+    ),
+    "a pool that nobody can make": (
+        cluster(pools=["Pool_A"]),
+        "the name of an object has small letters, digits and hyphens only",
+    ),
+    "no ZooKeeper": (cluster(zookeeper={}), "zookeeper needs exactly one of managed and external"),
+    "two ZooKeepers": (
+        cluster(zookeeper=external("zk:2181", managed={})),
+        "zookeeper needs exactly one of managed and external",
+    ),
+    "two members": (
+        cluster(zookeeper={"managed": {"members": 2}}),
+        "a managed ZooKeeper has 1 or 3 members",
+    ),
+    "a path behind the address": (
+        cluster(zookeeper=external("zk-0:2181,zk-1:2181/waltz")),
+        "a path goes into zookeeper.root",
+    ),
+    "no port in the address": (
+        cluster(zookeeper=external("zk.default.svc")),
+        "zookeeper.external.connectString is host:port of each member",
+    ),
+    "a root that is no path": (
+        cluster(zookeeper=external("zk:2181", root="waltz")),
+        "zookeeper.root is a path that begins with a slash: /waltz/orders",
+    ),
+    "a heap as large as the container": (
+        cluster(zookeeper={"managed": {"heap": "1Gi", "resources": limited("1Gi", "1Gi")}}),
+        "zookeeper.managed.heap takes all of resources.limits.memory: raise the limit, or lower",
+    ),
+    "servers with one port for two": (
+        cluster(servers={"port": 6100, "httpPort": 6100}),
+        "servers.port and servers.httpPort must differ",
+    ),
+    "a port that pods may not have": (
+        cluster(servers={"httpPort": 80}),
+        "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
+    ),
+    "caches larger than the memory": (
+        cluster(servers={"resources": limited("64Mi", "128Mi")}),
+        "servers.resources.limits.memory is less than the caches need: raise it, or lower",
+    ),
+    "more asked for than allowed": (
+        cluster(servers={"resources": limited("2Gi", "1Gi")}),
+        "resources.requests must not exceed resources.limits: raise the limit or lower the request",
+    ),
+    "a secret that nobody reads": (
+        cluster(tls={"secretName": "mine"}),
+        "tls.secretName goes with tls.mode Secret, and only with it: name a secret that has",
+    ),
+    "an issuer without a name": (
+        cluster(tls={"mode": "CertManager"}),
+        "tls.issuerRef goes with tls.mode CertManager, and only with it: name an Issuer",
+    ),
+    "an unheard-of kind of TLS": (
+        cluster(tls={"mode": "Maybe"}),
+        'supported values: "Operator", "CertManager", "Secret", "None"',
+    ),
+    "an unheard-of way to pull": (
+        cluster(images={"pullPolicy": "Sometimes"}),
+        'supported values: "Always", "IfNotPresent", "Never"',
+    ),
+    "a key that is none": (
+        cluster(clusterKey="my cluster"),
+        "clusterKey is a UUID in small letters, as status.clusterKey of the earlier cluster shows",
+    ),
+    "a name too long for host names": (
+        named(cluster(), "l" * 41),
+        "the cluster's name becomes part of its pods' names: at most 40 characters",
+    ),
+    "a name with a dot": (
+        named(cluster(), "log.v2"),
+        "the cluster's name becomes part of its pods' host names: small letters, digits and",
+    ),
+    "a size in words": (
+        sized("10 GB"),
+        "an amount is a number and a unit, without a space, as 500m or 2Gi",
+    ),
+    "a volume of nothing": (sized("0"), "a volume needs a size, as 10Gi"),
+    "a volume for less than a file": (
+        sized("100Mi"),
+        "volumes.data.size is less than one file of the log: raise it, or lower segmentBytes",
+    ),
+    "no storages": (
+        pool(storages=0),
+        "spec.storages in body should be greater than or equal to 1",
+    ),
+    "a storage with one port for two": (
+        pool(port=7000, adminPort=7000),
+        "port, adminPort and httpPort must all differ",
+    ),
+    "a zone among the labels": (
+        pool(scheduling={"nodeSelector": {"topology.kubernetes.io/zone": "a"}}),
+        "write scheduling.zone instead of a nodeSelector for topology.kubernetes.io/zone",
+    ),
+    "a pool's name too long": (
+        named(pool(), "p" * 41),
+        "the pool's name becomes part of its pods' host names: at most 40 characters",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_it_is_refused_with_a_sentence(refused: Kubectl, what: str) -> None:
+    body, sentence = NONSENSE[what]
+    with pytest.raises(CommandFailed) as told:
+        refused.apply(body)
+    assert sentence in " ".join(str(told.value).split())
+    assert "rule evaluation error" not in str(told.value)
+    assert refused.find(body["kind"].lower()) == []
+
+
+CHANGES: dict[str, tuple[Body, Body, str]] = {
+    "the number of partitions": (
+        cluster(),
+        {"partitions": 2},
+        "partitions cannot change: which partition a client's data is in depends on it. Make a new",
+    ),
+    "a pool that leaves": (
+        cluster(),
+        {"pools": ["a", "b", "d"]},
+        "a pool cannot leave a cluster yet, because its copy would be lost: leave it in pools",
+    ),
+    "the root": (
+        cluster(),
+        {"zookeeper": {"root": "/elsewhere"}},
+        "zookeeper.root cannot change: everything that is known of the cluster is there",
+    ),
+    "more members": (
+        cluster(zookeeper={"managed": {"members": 1}}),
+        {"zookeeper": {"managed": {"members": 3}}},
+        "zookeeper.managed.members cannot change: an ensemble that grows or shrinks may forget",
+    ),
+    "a ZooKeeper of one's own": (
+        cluster(),
+        {"zookeeper": external("zk:2181", managed=None)},
+        "a cluster cannot change from a managed ZooKeeper to an external one, or back",
+    ),
+    "TLS": (
+        cluster(),
+        {"tls": {"mode": "None"}},
+        "tls.mode cannot change: half of the processes could not talk to the other half",
+    ),
+    "the key": (
+        cluster(clusterKey="0" * 8 + "-0000-0000-0000-" + "0" * 12),
+        {"clusterKey": None},
+        "clusterKey cannot be taken back: volumes belong to one cluster",
+    ),
+    "a storage's port": (
+        pool(),
+        {"port": 7000},
+        "port cannot change: a storage's host:port is its identity for ever: make a new",
+    ),
+    "the size of volumes": (
+        pool(),
+        {"volumes": {"data": {"size": "2Gi"}}},
+        "the size of existing volumes cannot be changed here: make a new StoragePool with the size",
+    ),
+    "the class of volumes": (
+        pool(),
+        {"volumes": {"data": {"storageClassName": "fast"}}},
+        "the class of existing volumes cannot be changed: make a new StoragePool",
+    ),
+    "fewer storages": (
+        pool(storages=2),
+        {"storages": 1},
+        "a pool cannot lose storages yet, because each holds replicas that have to be moved first",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_was_decided_once_stays(refused: Kubectl, what: str) -> None:
+    body, change, sentence = CHANGES[what]
+    kind, name = body["kind"].lower(), body["metadata"]["name"]
+    if kind == "waltzcluster":
+        # An operator that is there leaves it as it is.
+        body = body | {"spec": body["spec"] | {"paused": True}}
+    refused.apply(body)
+    try:
+        with pytest.raises(CommandFailed) as told:
+            refused.patch(kind, name, {"spec": change})
+        assert sentence in " ".join(str(told.value).split())
+    finally:
+        refused.delete(kind, name)
+
+
+def test_what_makes_sense_is_taken(refused: Kubectl) -> None:
+    dry = ("apply", "--dry-run=server", "-f")
+    told = refused(*dry, str(resources.EXAMPLE))
+    assert told.count("created") == 4
+    for body in (
+        cluster(zookeeper=external("zk-0.zk:2181,zk-1.zk:2181", root="/waltz/orders")),
+        cluster(tls={"mode": "CertManager", "issuerRef": {"name": "x", "kind": "ClusterIssuer"}}),
+        cluster(servers={"resources": limited("1Gi", "1Gi")}),
+        sized("1.5Ti"),
+    ):
+        assert "created" in refused(*dry, "-", given=json.dumps(body))
