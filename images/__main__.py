@@ -20,14 +20,14 @@ def main() -> None:
     workshop = _workshop()
     if workshop is None and not docker.answers():
         sys.exit("no Docker answers: start it, or set WALTZ_IMAGE_TOOL and its bases")
-    for image in IMAGES:
-        begun = time.monotonic()
-        if workshop is None:
-            archive = docker.build(image, _FOLDER, _arguments(image.component))
-        else:
-            archive = workshop.build(image)
+    if workshop is None:
+        archives = docker.build(IMAGES, _FOLDER, _arguments)
+    else:
+        archives = workshop.build(IMAGES)
+    begun = time.monotonic()
+    for image, archive in zip(IMAGES, archives, strict=True):
         size = archive.stat().st_size >> 20
-        print(f"{image.tag:30} {archive}  {size} MB, {time.monotonic() - begun:.0f} s")
+        print(f"{image.tag:26} {archive}  {size} MB, after {time.monotonic() - begun:.0f} s")
 
 
 def _workshop() -> Workshop | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from images.made import HERE, Image
@@ -17,12 +17,15 @@ def answers() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
-def build(image: Image, folder: Path, arguments: Mapping[str, str]) -> Path:
-    """Build one image, and save it; ``arguments`` are for the Dockerfile's ARGs."""
-    command = ["docker", "build", "--quiet", "--file", str(image.dockerfile), "--tag", image.tag]
-    for name, value in arguments.items():
-        command += ["--build-arg", f"{name}={value}"]
-    subprocess.run([*command, str(HERE)], check=True)
-    archive = folder / f"waltz-{image.component}.tar"
-    subprocess.run(["docker", "save", "--output", str(archive), image.tag], check=True)
-    return archive
+def build(
+    images: Iterable[Image], folder: Path, arguments: Callable[[str], Mapping[str, str]]
+) -> Iterator[Path]:
+    """Build images, and save them; ``arguments`` are for the ARGs of a component's Dockerfile."""
+    for image in images:
+        command = ["docker", "build", "--file", str(image.dockerfile), "--tag", image.tag]
+        for name, value in arguments(image.component).items():
+            command += ["--build-arg", f"{name}={value}"]
+        subprocess.run([*command, str(HERE)], check=True)
+        archive = folder / f"waltz-{image.component}.tar"
+        subprocess.run(["docker", "save", "--output", str(archive), image.tag], check=True)
+        yield archive

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,13 +67,13 @@ class Workshop:
 
     def _dependencies(self, extra: str) -> Path:
         """Return a layer of what the distribution needs with ``extra``, in locked versions."""
-        named = [HERE / "pyproject.toml", HERE / "requirements.lock"]
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in named)).hexdigest()[:12]
-        layer = self.folder / f"dependencies-{extra}-{digest}.layer"
+        project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
+        wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+        told = json.dumps(wanted) + (HERE / "requirements.lock").read_text()
+        digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+        layer = self.folder / f"dependencies-{digest}.layer"
         if layer.exists():
             return layer
-        for old in self.folder.glob(f"dependencies-{extra}-*.layer*"):
-            old.unlink()
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             site = Path(scratch) / "site"
             _pip("install", "--target", str(site), "-c", "requirements.lock", f".[{extra}]")
@@ -84,16 +86,16 @@ class Workshop:
             part.rename(layer)
         return layer
 
-    @staticmethod
-    def _code(scratch: Path) -> Path:
-        """Return a folder with the distribution itself."""
-        _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
-        [wheel] = scratch.glob("waltz-*.whl")
-        code = scratch / "code"
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(code)
-        _compile(code)
-        return code
+
+def _code(scratch: Path) -> Path:
+    """Return a folder with the distribution itself."""
+    _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
+    [wheel] = scratch.glob("waltz-*.whl")
+    code = scratch / "code"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(code)
+    _compile(code)
+    return code
 
 
 def _zookeeper(scratch: Path) -> Path:

@@ -73,7 +73,10 @@ def main() -> None:
 
 
 async def _run(wanted: Settings) -> None:
-    await kube_config.load_config()  # type: ignore[no-untyped-call]
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        kube_config.load_incluster_config()  # type: ignore[no-untyped-call]
+    else:
+        await kube_config.load_config()  # type: ignore[no-untyped-call]
     async with ApiClient() as client:
         with tempfile.TemporaryDirectory() as folder:
             await _operate(wanted, ApiServer(client), Path(folder))
@@ -128,6 +131,8 @@ async def _run_kopf(
         standalone=True,
         clusterwide=not wanted.watched_namespace,
         namespaces=[wanted.watched_namespace] if wanted.watched_namespace else [],
+        # Without one it asks who the user is, whom a container's image does not know.
+        identity=wanted.identity,  # type: ignore[arg-type]
         stop_flag=stop,
     )
 
