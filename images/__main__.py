@@ -1,4 +1,7 @@
-"""``python -m images``: makes all images, with Docker or of layers, into ``build/images``."""
+"""``python -m images [COMPONENT ...]``: makes images, with Docker or of layers.
+
+Without components, all of them. Their archives are put into ``build/images``.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ def main() -> None:
     workshop = _workshop()
     if workshop is None and not docker.answers():
         sys.exit("no Docker answers: start it, or set WALTZ_IMAGE_TOOL and its bases")
+    images = [each for each in IMAGES if each.component in (sys.argv[1:] or each.component)]
     if workshop is None:
-        archives = docker.build(IMAGES, _FOLDER, _arguments)
+        archives = docker.build(images, _FOLDER, _arguments)
     else:
-        archives = workshop.build(IMAGES)
+        archives = workshop.build(images)
     begun = time.monotonic()
-    for image, archive in zip(IMAGES, archives, strict=True):
+    for image, archive in zip(images, archives, strict=True):
         size = archive.stat().st_size >> 20
         print(f"{image.tag:26} {archive}  {size} MB, after {time.monotonic() - begun:.0f} s")
 

@@ -40,17 +40,18 @@ class Workshop:
     java_base: Path
     folder: Path
 
-    def build(self, image: Image) -> Path:
-        """Make one image."""
+    def build(self, images: Iterable[Image]) -> Iterator[Path]:
+        """Make images, one after the other."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
-            if image.extra:
+            code, home = _code(Path(scratch)), _zookeeper(Path(scratch))
+            for image in images:
                 base = self.java_base if image.java else self.python_base
-                layers = [base, self._dependencies(image.extra)]
-                added = {self._code(Path(scratch)): "/app"}
-                added |= {file: place for place, file in image.files.items()}
-                return self._join(image, layers, added)
-            home = _zookeeper(Path(scratch))
-            return self._join(image, [self.java_base], {home: "/opt/zookeeper"})
+                if image.extra:
+                    files = {file: place for place, file in image.files.items()}
+                    layers = [base, self._dependencies(image.extra)]
+                    yield self._join(image, layers, {code: "/app"} | files)
+                else:
+                    yield self._join(image, [base], {home: "/opt/zookeeper"})
 
     def _join(self, image: Image, layers: list[Path], added: dict[Path, str]) -> Path:
         archive = self.folder / f"waltz-{image.component}.tar"

@@ -55,7 +55,7 @@ IMAGES = (
     _python("server"),
     _python("storage"),
     _python("operator"),
-    Image("zookeeper", "", ("/opt/zookeeper/start",)),
+    Image("zookeeper", "", ("/opt/zookeeper/start",), java=True),
     Image(
         "spark",
         "spark",
