@@ -36,214 +36,162 @@ COMMITTED_LISTS_SINCE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRequest:
-    """First request on a connection: is this a node of the same cluster? The ids are all -1."""
+class _Message:
+    """What every message begins with; the answer repeats the sequence number."""
 
     session_id: int
     seq_num: int
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRequest(_Message):
+    """First request on a connection: is this a node of the same cluster? The ids are all -1."""
+
     key: uuid.UUID
     num_partitions: int
 
 
 @dataclass(frozen=True, slots=True)
-class LastSessionInfoRequest:
+class LastSessionInfoRequest(_Message):
     """Ask for the persisted session; raises the fence to ``session_id``."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class LastSessionInfoResponse:
+class LastSessionInfoResponse(_Message):
     """The persisted session and its marks."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     last_session_id: int
     low_water_mark: int
     local_low_water_mark: int
 
 
 @dataclass(frozen=True, slots=True)
-class SetLowWaterMarkRequest:
+class SetLowWaterMarkRequest(_Message):
     """Persist ``session_id`` as the current session, begun at ``low_water_mark``."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     low_water_mark: int
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TruncateRequest:
+class TruncateRequest(_Message):
     """Remove everything after ``transaction_id``; answered with the new max id."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     transaction_id: int
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AppendRequest:
+class AppendRequest(_Message):
     """Append ``records``, whose ids must go on where the log ends."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     records: RecordBatch
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessResponse:
+class SuccessResponse(_Message):
     """Done, and durable."""
-
-    session_id: int
-    seq_num: int
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class FailureResponse:
+class FailureResponse(_Message):
     """Not done, and why."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     failure: RpcFailure
 
 
 @dataclass(frozen=True, slots=True)
-class RecordHeaderRequest:
+class RecordHeaderRequest(_Message):
     """Ask for one record without its data."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordHeaderResponse:
+class RecordHeaderResponse(_Message):
     """The header, None if there is no such transaction."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     header: RecordHeader | None
 
 
 @dataclass(frozen=True, slots=True)
-class RecordRequest:
+class RecordRequest(_Message):
     """Ask for one record."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordResponse:
+class RecordResponse(_Message):
     """A batch of one, None if there is no such transaction."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     record: RecordBatch | None
 
 
 @dataclass(frozen=True, slots=True)
-class MaxTransactionIdRequest:
+class MaxTransactionIdRequest(_Message):
     """Ask for the last id in the log, committed or not."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class MaxTransactionIdResponse:
+class MaxTransactionIdResponse(_Message):
     """The last id in the log, -1 if it is empty."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordHeaderListRequest:
+class RecordHeaderListRequest(_Message):
     """Ask for up to ``max_records`` headers from ``first_id`` on."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     first_id: int
     max_records: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordHeaderListResponse:
+class RecordHeaderListResponse(_Message):
     """Consecutive headers; the list stops at the first absent id."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     headers: tuple[RecordHeader, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordListRequest:
+class RecordListRequest(_Message):
     """Ask for up to ``max_records`` records from ``first_id`` on."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     first_id: int
     max_records: int
 
 
 @dataclass(frozen=True, slots=True)
-class RecordListResponse:
+class RecordListResponse(_Message):
     """Consecutive records; the list stops at the first absent id."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     records: RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedRecordListRequest:
+class BoundedRecordListRequest(_Message):
     """Ask for records from ``first_id`` on, within both bounds, but at least one."""
 
-    session_id: int
-    seq_num: int
-    partition: int
     first_id: int
     max_records: int
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedRecordListRequest:
+class CommittedRecordListRequest(_Message):
     """The same for readers that are no servers: up to ``last_id``, which they know is committed.
 
     It never raises the fence, and is refused unless the persisted session is ``session_id``.
     """
 
-    session_id: int
-    seq_num: int
-    partition: int
     first_id: int
     last_id: int
     max_records: int
