@@ -12,7 +12,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.metadata import Refused, StoreError, create_cluster, delete_cluster
+from waltz.metadata import ChangeRefused, StoreError, create_cluster, delete_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
@@ -54,7 +54,7 @@ _TRANSIENT = (
     MalformedMetadata,
     NoCluster,
     NotThatCluster,
-    Refused,
+    ChangeRefused,
     RemoteFailure,
     StoreError,
     TimeoutError,

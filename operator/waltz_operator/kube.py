@@ -75,7 +75,11 @@ class ApiServer:
         query = [("labelSelector", selector)]
         path = path_of(kind, namespace)
         status, found = await self._call("GET", path, query=query, allowed=(404,))
-        return [] if status == 404 else found["items"]
+        if status == 404:
+            return []
+        # What is in a list does not say what it is.
+        named = {"apiVersion": API_VERSIONS[kind], "kind": kind}
+        return [named | item for item in found["items"]]
 
     async def create(self, body: Mapping[str, Any]) -> None:
         """See Kube."""

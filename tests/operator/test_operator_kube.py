@@ -60,10 +60,12 @@ def test_paths() -> None:
     assert path_of("WaltzCluster", "a") == "/apis/waltz.dev/v1alpha1/namespaces/a/waltzclusters"
 
 
-async def test_lists_are_selected_by_the_server(kube: ApiServer, recorder: Recorder) -> None:
+async def test_lists_are_selected_by_the_server_and_what_is_in_them_says_what_it_is(
+    kube: ApiServer, recorder: Recorder
+) -> None:
     recorder.answer = {"items": [{"metadata": {"name": "x"}}]}
     found = await kube.find("Pod", "logs", {"a": "1", "b": "2"})
-    assert found == [{"metadata": {"name": "x"}}]
+    assert found == [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}]
     assert recorder.asked[0][:3] == ("GET", _PODS, {"labelSelector": "a=1,b=2"})
 
 
