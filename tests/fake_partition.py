@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz.protocol.client_server import (
     AppendBatchRequest,
     AppendBatchResponse,
@@ -238,12 +238,12 @@ class FakePartition:
         outcomes = []
         for single, conflict in zip(singles, conflicts, strict=True):
             if conflict is not None:
-                outcomes.append(Outcome(Fate.REFUSED, conflict))
+                outcomes.append(BatchedOutcome(Fate.REFUSED, conflict))
             elif lose and any(outcome.fate is Fate.COMMITTED for outcome in outcomes):
-                outcomes.append(Outcome(Fate.ABSENT))
+                outcomes.append(BatchedOutcome(Fate.ABSENT))
             else:
                 self.log.commit(single)
-                outcomes.append(Outcome(Fate.COMMITTED, self.log.mark))
+                outcomes.append(BatchedOutcome(Fate.COMMITTED, self.log.mark))
         self._send(connection, AppendBatchResponse(first, tuple(outcomes)))
 
     def _read(self, connection: Hashable, message: Any) -> None:

@@ -77,7 +77,15 @@ class Reader:
 
     def type(self, command: str) -> None:
         """Type a command that is on no page; it may print anything."""
-        self._do(Typed(command, (ANYTHING,)))
+        for each in typed(Block(CONSOLE, None, f"$ {command}\n{ANYTHING}\n", None, "")):
+            self._do(each)
+
+    def until(self, command: str) -> None:
+        """Type a command again and again until it ends with status 0."""
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while (ended := self._ended(self._here(command)))[0] != 0:
+            assert time.monotonic() < deadline, f"$ {command}\n{ended}"
+            time.sleep(_POLL_SECONDS)
 
     def _do(self, typed: Typed) -> int:
         """Type a command, which must print what is shown; returns how many were run: 0 or 1."""
@@ -134,18 +142,25 @@ class Reader:
         assert process.wait(_LONGEST_SECONDS) == 0
 
     def _run(self, command: str, wanted: int) -> str:
-        """Return what a command prints; ``waltz`` without a shell's help runs in this process."""
-        if command.startswith("waltz ") and not _SHELL.intersection(command):
-            with contextlib.chdir(self._directory):
-                arguments = shlex.split(command, comments=True)[1:]
-                result = CliRunner().invoke(app, arguments, env=self._environment)
-            status, out, errors = result.exit_code, result.stdout, result.stderr
-        else:
-            status, out, errors = self._in_shell(command)
+        """Return what a command prints, which must end with a status."""
+        status, out, errors = self._ended(command)
         said = f"$ {command}\n{out}{errors}"
         assert status == wanted, said
         assert "Traceback" not in errors, said
         return out + errors
+
+    def _ended(self, command: str) -> tuple[int, str, str]:
+        """Run a command to its end; return its status, what it prints, and its errors.
+
+        ``waltz`` without a shell's help runs in this process. Who is asked whether to go on says
+        yes.
+        """
+        if not command.startswith("waltz ") or _SHELL.intersection(command):
+            return self._in_shell(command)
+        with contextlib.chdir(self._directory):
+            arguments = shlex.split(command, comments=True)[1:]
+            result = CliRunner().invoke(app, arguments, "y\n", env=self._environment)
+        return result.exit_code, result.stdout, result.stderr
 
     def _in_shell(self, command: str) -> tuple[int, str, str]:
         done = subprocess.run(

@@ -26,7 +26,7 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState, Switch
-from waltz.protocol.batches import BatchedAppend, Fate, Outcome
+from waltz.protocol.batches import BatchedAppend, BatchedOutcome, Fate
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 
@@ -107,8 +107,8 @@ def batched_append(random: Random) -> BatchedAppend:
     return BatchedAppend(*locks, int32(random), content, checksum(content))
 
 
-def outcome(random: Random) -> Outcome:
-    return Outcome(random.choice(list(Fate)), int64(random))
+def outcome(random: Random) -> BatchedOutcome:
+    return BatchedOutcome(random.choice(list(Fate)), int64(random))
 
 
 def failure(random: Random) -> RpcFailure:
@@ -146,7 +146,7 @@ _BY_TYPE: dict[Any, Make] = {
     tuple[RecordHeader, ...]: _some(header),
     tuple[PartitionState, ...]: _some(state),
     tuple[BatchedAppend, ...]: _some(batched_append),
-    tuple[Outcome, ...]: _some(outcome),
+    tuple[BatchedOutcome, ...]: _some(outcome),
     RecordHeader | None: lambda random: maybe(random, header),
     RecordBatch: batch,
     RecordBatch | None: lambda random: maybe(random, lambda r: RecordBatch.of([record(r)])),

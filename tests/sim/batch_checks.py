@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tests.sim.operation import Batch, Op
 from tests.sim.promises import Promise, Violation
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz_server.lock_table import LockTable
 
 
@@ -35,7 +35,7 @@ class BatchChecks:
         batch.sessions_before = self._faults()[1]
         self._sent.append(batch)
 
-    def told(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+    def told(self, batch: Batch, outcomes: Sequence[BatchedOutcome]) -> None:
         """A server says what became of a batch."""
         if len(outcomes) != len(batch.ops):
             raise Violation(
@@ -122,7 +122,7 @@ class BatchChecks:
         return not checked.isdisjoint(taken)
 
 
-def _check_outcome(op: Op, outcome: Outcome, place: int | None) -> None:
+def _check_outcome(op: Op, outcome: BatchedOutcome, place: int | None) -> None:
     expected = {Fate.COMMITTED: outcome.transaction_id, Fate.UNKNOWN: place}.get(outcome.fate)
     if place != expected:
         raise Violation(
@@ -131,5 +131,5 @@ def _check_outcome(op: Op, outcome: Outcome, place: int | None) -> None:
         )
 
 
-def _brief(outcomes: Sequence[Outcome]) -> str:
+def _brief(outcomes: Sequence[BatchedOutcome]) -> str:
     return ", ".join(f"{each.fate.name} {each.transaction_id}" for each in outcomes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz.protocol.batches import Outcome
+from waltz.protocol.batches import BatchedOutcome
 
 Lock = int
 
@@ -43,7 +43,7 @@ class Batch:
     generation: int = -1
     sessions_before: int = -1
     """How many store sessions had opened when it was sent."""
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[BatchedOutcome, ...] = ()
 
     @property
     def name(self) -> str:

@@ -51,8 +51,8 @@ BATCH_BUGS = (
     Planted(
         "a batch is said to be in one place",
         Package.SERVER,
-        "self._settle(append, Outcome(Fate.COMMITTED, first_id + position))\n",
-        "self._settle(append, Outcome(Fate.COMMITTED, first_id))\n",
+        "self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id + position))\n",
+        "self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id))\n",
         "All its appends are told the first one's transaction id.",
     ),
     Planted(

@@ -31,7 +31,7 @@ from tests.scripted_storages import append
 from waltz.metadata.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import Append, Peer, ReadsTick
 
@@ -199,7 +199,7 @@ def _told(client: _Client, message: Any) -> str:
             raise AssertionError(message)
 
 
-def _fate(name: str, outcome: Outcome) -> str:
+def _fate(name: str, outcome: BatchedOutcome) -> str:
     match outcome.fate:
         case Fate.COMMITTED:
             return f"{name} is {outcome.transaction_id}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from waltz.metadata.admin import (
-    Refused,
+    ChangeRefused,
     ReplicaChange,
     StorageMaps,
     add_storage_node,
@@ -95,7 +95,7 @@ def test_change_replicas_changes_only_what_is_named() -> None:
 )
 def test_change_replicas_refuses(expected: set[str], wanted: set[str], why: str) -> None:
     before = maps({"a:1": 0, "b:1": 1}, {"a:1": (0,), "b:1": (0,)})
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(ChangeRefused, match=why):
         change_replicas(before, [ReplicaChange(0, frozenset(expected), frozenset(wanted))])
 
 
@@ -135,5 +135,5 @@ REFUSALS: list[tuple[Callable[[], StorageMaps], str]] = [
 
 @pytest.mark.parametrize(("operation", "reason"), REFUSALS, ids=[r for _, r in REFUSALS])
 def test_refusal(operation: Callable[[], StorageMaps], reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(ChangeRefused, match=reason):
         operation()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.memory_zookeeper import MemoryZooKeeper
-from waltz.metadata.admin import Refused, assign_everything
+from waltz.metadata.admin import ChangeRefused, assign_everything
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.formats import (
@@ -192,7 +192,7 @@ async def test_storage_operations(zookeeper: MemoryZooKeeper) -> None:
     await cluster.unassign_partitions("a:1", [0])
     assignments = (await cluster.replica_assignments()).value
     assert assignments.partitions == {"a:1": (2,), "b:1": (0, 1)}
-    with pytest.raises(Refused):
+    with pytest.raises(ChangeRefused):
         await cluster.remove_storage_node("a:1")
     await cluster.assign_partitions("b:1", [2])
     await cluster.unassign_partitions("a:1", [2])

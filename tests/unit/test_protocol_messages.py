@@ -33,7 +33,7 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState
-from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS, BatchedAppend, Fate, Outcome
+from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS, BatchedAppend, BatchedOutcome, Fate
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
@@ -73,7 +73,7 @@ _INT_LISTS = st.lists(_INTS, max_size=5).map(tuple)
 _APPENDS = st.tuples(_INT_LISTS, _INT_LISTS, _INT_LISTS, _INTS, st.binary(max_size=40)).map(
     lambda parts: BatchedAppend(*parts, checksum(parts[-1]))
 )
-_OUTCOMES = st.builds(Outcome, st.sampled_from(Fate), _LONGS)
+_OUTCOMES = st.builds(BatchedOutcome, st.sampled_from(Fate), _LONGS)
 _STATES = st.builds(
     PartitionState,
     _INTS,
@@ -104,7 +104,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     ),
     admin.Switch: st.sampled_from(admin.Switch),
     tuple[BatchedAppend, ...]: st.lists(_APPENDS, min_size=1, max_size=3).map(tuple),
-    tuple[Outcome, ...]: st.lists(_OUTCOMES, max_size=3).map(tuple),
+    tuple[BatchedOutcome, ...]: st.lists(_OUTCOMES, max_size=3).map(tuple),
     tuple[PartitionState, ...]: st.lists(_STATES, max_size=3).map(tuple),
     Mapping[str, bool]: st.dictionaries(_TEXTS, st.booleans(), max_size=4),
     Mapping[int, bool]: st.dictionaries(_INTS, st.booleans(), max_size=4),
@@ -250,7 +250,7 @@ def test_requests_are_bounded_in_appends_and_locks() -> None:
 
 
 def test_what_a_byte_cannot_say_is_refused() -> None:
-    outcome = client_server.AppendBatchResponse(_ID, (Outcome(Fate.UNKNOWN),))
+    outcome = client_server.AppendBatchResponse(_ID, (BatchedOutcome(Fate.UNKNOWN),))
     body = bytearray(client_server.encode(outcome, 5)[HEAD_BYTES:])
     body[-9] = 4
     with pytest.raises(MalformedMessage, match="fate"):
@@ -310,7 +310,12 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
             _ID, 11, (BatchedAppend((1, -2), (), (3,), 5, b"data", checksum(b"data")),)
         ),
         client_server.AppendBatchResponse(
-            _ID, (Outcome(Fate.COMMITTED, 12), Outcome(Fate.REFUSED, 11), Outcome(Fate.UNKNOWN))
+            _ID,
+            (
+                BatchedOutcome(Fate.COMMITTED, 12),
+                BatchedOutcome(Fate.REFUSED, 11),
+                BatchedOutcome(Fate.UNKNOWN),
+            ),
         ),
     ),
     STORAGE: (

@@ -9,19 +9,19 @@ from tests.scripted_storages import World, append, record
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import Append, Peer
 
-ABSENT, UNKNOWN = Outcome(Fate.ABSENT), Outcome(Fate.UNKNOWN)
+ABSENT, UNKNOWN = BatchedOutcome(Fate.ABSENT), BatchedOutcome(Fate.UNKNOWN)
 
 
-def committed(transaction_id: int) -> Outcome:
-    return Outcome(Fate.COMMITTED, transaction_id)
+def committed(transaction_id: int) -> BatchedOutcome:
+    return BatchedOutcome(Fate.COMMITTED, transaction_id)
 
 
-def refused(transaction_id: int) -> Outcome:
-    return Outcome(Fate.REFUSED, transaction_id)
+def refused(transaction_id: int) -> BatchedOutcome:
+    return BatchedOutcome(Fate.REFUSED, transaction_id)
 
 
 def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
@@ -36,7 +36,7 @@ def put_batch(world: World, peer: Peer, *appends: Append, generation: int = 1) -
     world.settle()
 
 
-def answers(world: World, peer: Peer) -> list[tuple[Outcome, ...]]:
+def answers(world: World, peer: Peer) -> list[tuple[BatchedOutcome, ...]]:
     return [m.outcomes for m in said(world, peer) if isinstance(m, cs.AppendBatchResponse)]
 
 

@@ -15,7 +15,7 @@ from tests.partition_world import NAMES, mount, opened, put, said
 from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz_server.append_batches import AppendBatch
 from waltz_server.effects import Append, NextTry, Peer, Rested
 
@@ -62,7 +62,7 @@ class History:
         self.world = opened()
         self.peers = {client: Peer(5) for client in CLIENTS}
         self.mount()
-        self.answers: dict[int, list[tuple[Outcome, ...]]] = {}
+        self.answers: dict[int, list[tuple[BatchedOutcome, ...]]] = {}
 
     def mount(self) -> None:
         for client, peer in self.peers.items():
@@ -192,7 +192,7 @@ def _check_outcomes(
     history: History,
     takers: list[tuple[Asked, Append]],
     asked: Asked,
-    outcomes: tuple[Outcome, ...],
+    outcomes: tuple[BatchedOutcome, ...],
     where: dict[str, int],
 ) -> None:
     ids = []

@@ -22,11 +22,11 @@ from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admi
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.config import StorageConfig, load
-from waltz_storage.connections import Cluster
+from waltz_storage.connections import ClusterIdentity
 from waltz_storage.errors import DirectoryRefused
 from waltz_storage.node import StorageNode
 
-CLUSTER = Cluster(uuid.UUID(int=9), 3)
+CLUSTER = ClusterIdentity(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)
 OLD_STORAGE, OLD_ADMIN = STORAGE.limited_to(0), ADMIN.limited_to(0)
 """What Waltz 0.13.2 offers."""

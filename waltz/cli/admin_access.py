@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from waltz.cli.running import Failed
-from waltz.metadata.admin import Refused, StorageMaps
+from waltz.metadata.admin import ChangeRefused, StorageMaps
 from waltz.metadata.cluster import Cluster
 from waltz.net import TlsConfig
 from waltz.operations import StorageAdmin
@@ -21,12 +21,14 @@ async def open_admin(
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
-    Raises Refused if ZooKeeper does not know it, DialFailed, RemoteFailure, TimeoutError.
+    Raises ChangeRefused if ZooKeeper does not know it, DialFailed, RemoteFailure, TimeoutError.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:
         known = ", ".join(sorted(maps.connections.admin_ports)) or "none"
-        raise Refused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
+        raise ChangeRefused(
+            f"Storage {storage} is not in the cluster. Storages there are: {known}."
+        )
     async with asyncio.timeout(ANSWER_SECONDS):
         return await StorageAdmin.open(storage, port, tls, await cluster.store_params())
 

@@ -12,7 +12,14 @@ from waltz.cli import cluster_rows, load_rows
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.load import Plan, Work, produce, validate, write_witness
-from waltz.cli.options import AnyPartitions, examples, parsed, partitions_of
+from waltz.cli.load_options import Clients, Interval, Transactions, Used
+from waltz.cli.options import (
+    AnyPartitions,
+    Silence,
+    examples,
+    parsed,
+    partitions_of,
+)
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
@@ -21,20 +28,6 @@ from waltz.protocol import NO_TRANSACTION
 from waltz.ranges import parse_partitions
 
 app = typer.Typer(no_args_is_help=True, help="Use the log as a client does, and check it.")
-
-Transactions = Annotated[
-    int, typer.Option("--transactions", "-n", min=1, help="How many, of each client.")
-]
-Interval = Annotated[
-    float, typer.Option("--interval", "-i", min=0, help="Milliseconds between appends, on average.")
-]
-Used = Annotated[
-    str, typer.Option("--partitions", "-p", metavar="RANGES", help="Partitions, such as 0-6,7.")
-]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
-]
 
 
 @app.command(
@@ -48,10 +41,10 @@ Timeout = Annotated[
 def validate_command(
     context: typer.Context,
     transactions: Transactions = 100,
-    clients: Annotated[int, typer.Option(min=1, help="How many clients append at once.")] = 3,
+    clients: Clients = 3,
     interval: Interval = 10.0,
     partitions: Used = "0",
-    timeout: Timeout = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append from several clients under one lock, and check order and locks by reading it all.
@@ -125,7 +118,7 @@ def produce_command(
     cls=ClusterCommand,
     epilog=examples(
         "waltz client consume -n 1000 --partitions 0-3",
-        "waltz client consume -n 1000 --from-start --timeout 300",
+        "waltz client consume -n 1000 --partitions 0-3 --from-start",
     ),
 )
 def consume_command(
@@ -137,7 +130,7 @@ def consume_command(
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Not what comes from now on, but all there is.")
     ] = False,
-    timeout: Timeout = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Read what waltz client produce appends, and check order and locks.

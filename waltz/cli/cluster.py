@@ -28,7 +28,7 @@ Timeout = Annotated[
 @app.command(
     "create",
     cls=ClusterCommand,
-    epilog=examples("waltz cluster create orders --partitions 8 -z zk1:2181 -r /waltz/orders"),
+    epilog=examples("waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders"),
 )
 def create_command(
     context: typer.Context,
@@ -56,7 +56,7 @@ def create_command(
 @app.command(
     "delete",
     cls=ClusterCommand,
-    epilog=examples("waltz cluster delete orders -z zk1:2181 -r /waltz/orders"),
+    epilog=examples("waltz cluster delete orders -z zk-1:2181 -r /waltz/orders"),
 )
 def delete_command(
     context: typer.Context,
@@ -117,7 +117,7 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     cls=ClusterCommand,
     epilog=examples(
         "waltz cluster show",
-        "waltz cluster show -z zk1:2181 -r /waltz/orders",
+        "waltz cluster show -z zk-1:2181 -r /waltz/orders",
         "waltz cluster show -o json | jq '.partitions[0].server'",
     ),
 )

@@ -50,8 +50,8 @@ Name = Annotated[
 @app.command(
     epilog=examples(
         "waltz local up",
+        "waltz local up --detach",
         "waltz local up --dir /tmp/w --partitions 8 --storages 3 --servers 2 --detach",
-        "waltz log append 0 hello",
     )
 )
 def up(

@@ -17,7 +17,14 @@ from waltz.cli.client_access import (
     without_silence,
 )
 from waltz.cli.cluster_options import ClusterCommand, target
-from waltz.cli.options import AnyPartitions, Partition, examples, parsed, partitions_of
+from waltz.cli.options import (
+    AnyPartitions,
+    Partition,
+    Silence,
+    examples,
+    parsed,
+    partitions_of,
+)
 from waltz.cli.output import Format, Output, show, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
@@ -30,10 +37,6 @@ app.add_typer(log_export.app)
 app.add_typer(log_import.app)
 
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
-Timeout = Annotated[
-    float,
-    typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
-]
 WriteLocks = Annotated[
     list[str] | None,
     typer.Option(
@@ -77,7 +80,7 @@ def append_command(
     in_flight: Annotated[
         int, typer.Option(min=1, help="Lines under way at once; only with 1 they keep their order.")
     ] = 1,
-    timeout: Timeout = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and print their ids once they are on the disks of a quorum.
@@ -130,7 +133,7 @@ def tail_command(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
     ] = False,
-    timeout: Timeout = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print the last transactions, one a line; as JSON, each line is an object."""
@@ -166,7 +169,7 @@ def read_command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
     ] = False,
-    timeout: Timeout = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Print transactions, one a line; as JSON, each line is an object."""

@@ -13,7 +13,12 @@ from waltz.cli.archive import BadArchive, Form, exported_up_to
 from waltz.cli.archive_files import check_form, find_pieces, write_piece
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client, without_silence
 from waltz.cli.cluster_options import ClusterCommand, target
-from waltz.cli.options import AnyPartitions, examples, partitions_of
+from waltz.cli.options import (
+    AnyPartitions,
+    Silence,
+    examples,
+    partitions_of,
+)
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import Advance, progress
 from waltz.cli.running import run
@@ -40,7 +45,7 @@ class _Export:
     cls=ClusterCommand,
     epilog=examples(
         "waltz log export /backup/orders",
-        "waltz log export /backup/orders 0-3 --format parquet",
+        "waltz log export /backup/parquet 0-3 --format parquet",
     ),
 )
 def export_command(
@@ -55,9 +60,7 @@ def export_command(
     rows_per_file: Annotated[
         int, typer.Option("--rows-per-file", min=1, help="The most transactions of one file.")
     ] = 50_000,
-    timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds of silence to bear.")
-    ] = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Write the transactions of a log into files, up to its present end.

@@ -25,6 +25,10 @@ AnyPartitions = Annotated[
 Storage = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The storage, by the port that servers use.")
 ]
+Silence = Annotated[
+    float,
+    typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
+]
 
 
 class OnOff(StrEnum):

@@ -15,7 +15,12 @@ from waltz.cli import load_rows
 from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.load import Plan, Work, Write, produce, read_all, writing, writing_locked
-from waltz.cli.options import examples, parsed
+from waltz.cli.load_options import Clients, Interval, Transactions, Used
+from waltz.cli.options import (
+    Silence,
+    examples,
+    parsed,
+)
 from waltz.cli.output import Format, Output, show
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
@@ -30,9 +35,6 @@ _FILLING_IN_FLIGHT = 100
 _LOCK_NAME = "perf-lock"
 
 Size = Annotated[int, typer.Option("--size", "-s", min=0, help="Bytes of data of each.")]
-Used = Annotated[
-    str, typer.Option("--partitions", "-p", metavar="RANGES", help="Partitions, such as 0-6,7.")
-]
 
 
 @app.command(
@@ -46,16 +48,11 @@ Used = Annotated[
 )
 def producers_command(
     context: typer.Context,
-    transactions: Annotated[
-        int, typer.Option("--transactions", "-n", min=1, help="How many, of each client.")
-    ] = 1000,
-    clients: Annotated[int, typer.Option(min=1, help="How many clients append at once.")] = 1,
+    transactions: Transactions = 1000,
+    clients: Clients = 1,
     in_flight: Annotated[int, typer.Option(min=1, help="Appends of a client at once.")] = 1,
     size: Size = 512,
-    interval: Annotated[
-        float,
-        typer.Option("--interval", "-i", min=0, help="Milliseconds between appends, on average."),
-    ] = 0.0,
+    interval: Interval = 0.0,
     locks: Annotated[
         int, typer.Option("--locks", "-l", min=0, help="Each takes one of so many locks; 0: none.")
     ] = 0,
@@ -94,9 +91,7 @@ def consumers_command(
         bool, typer.Option("--existing", help="Read the last that are there; append nothing.")
     ] = False,
     partitions: Used = "0",
-    timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds of silence to bear.")
-    ] = ANSWER_SECONDS,
+    timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, then show how many a second are read back with their data."""

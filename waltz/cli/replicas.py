@@ -59,8 +59,8 @@ Patience = Annotated[
     "move",
     cls=ClusterCommand,
     epilog=examples(
-        "waltz storage move storage-0:55280 storage-3:55280 4 --dry-run",
-        "waltz storage move storage-0:55280 storage-3:55280 4",
+        "waltz storage move storage-2:55280 storage-3:55280 4 --dry-run",
+        "waltz storage move storage-2:55280 storage-3:55280 4",
     ),
 )
 def move_command(

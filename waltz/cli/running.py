@@ -25,7 +25,7 @@ from waltz.local import (
     UnknownProcess,
     ZooKeeperNotStarted,
 )
-from waltz.metadata.admin import Refused
+from waltz.metadata.admin import ChangeRefused
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.kazoo_store import KazooStore
@@ -64,7 +64,7 @@ _EXPECTED = (
     OrderFailed,
     PlanError,
     ProcessFailed,
-    Refused,
+    ChangeRefused,
     RemoteFailure,
     ServerUnreachable,
     StoreError,

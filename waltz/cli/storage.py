@@ -20,12 +20,15 @@ from waltz.cli.rows import Shown
 from waltz.cli.running import opened, run
 from waltz.cli.storage_rows import Holdings
 from waltz.metadata import admin as changes
-from waltz.metadata.admin import Refused, StorageMaps
+from waltz.metadata.admin import ChangeRefused, StorageMaps
 from waltz.metadata.cluster import Cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 from waltz.operations import check_ports
 
-app = typer.Typer(no_args_is_help=True, help="Say which storages there are and what they hold.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Say what storages hold; add and remove them; give, move, compare replicas.",
+)
 app.add_typer(storage_partitions.app)
 app.add_typer(storage_unassign.app)
 app.add_typer(storage_replicas.app)
@@ -53,7 +56,7 @@ def list_command(
             maps = await found.storage_maps()
             names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
             if unknown := sorted(set(storages or ()) - set(names)):
-                raise Refused(
+                raise ChangeRefused(
                     f"Storage {unknown[0]} is not in the cluster. Storages there are: "
                     f"{', '.join(names) or 'none'}."
                 )
@@ -73,7 +76,8 @@ def add_command(
     context: typer.Context,
     storage: Storage,
     admin_port: Annotated[
-        int, typer.Option("--admin-port", "-a", min=1, max=65535, help="Its other port.")
+        int,
+        typer.Option("--admin-port", "-a", min=1, max=65535, help="Its port for administration."),
     ],
     group: Annotated[
         int,
@@ -148,5 +152,5 @@ async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsC
             return Holdings(await admin.states())
     except TimeoutError:
         return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
-    except (DialFailed, ConnectionLost, RemoteFailure, Refused) as problem:
+    except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused) as problem:
         return Holdings(problem=str(problem))

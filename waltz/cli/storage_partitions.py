@@ -42,7 +42,7 @@ _AGAIN = "The same command goes on"
     "assign",
     cls=ClusterCommand,
     epilog=examples(
-        "waltz storage assign storage-3:55280 0-6,7,10-16",
+        "waltz storage assign storage-3:55280 0-6,7",
         "waltz storage assign storage-3:55280 4 --only storage",
     ),
 )
@@ -256,7 +256,7 @@ async def _sync_all(
                     wanted = maps.assignments.partitions.get(storage, ())
                     async with given_time(storage, patience_seconds, _SYNC_GOES_ON):
                         steps[storage] = await sync_storage(admin, wanted, dry_run=dry_run)
-            except (DialFailed, ConnectionLost, RemoteFailure, changes.Refused) as problem:
+            except (DialFailed, ConnectionLost, RemoteFailure, changes.ChangeRefused) as problem:
                 failures.append(f"storage {storage}: {problem}")
             except Failed as problem:
                 failures.append(str(problem))

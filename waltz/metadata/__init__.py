@@ -6,7 +6,7 @@ Pure modules decide: ``codec``, ``modified_utf8``, ``formats``, ``paths``, ``pol
 deleting it), ``membership`` (who owns which partitions).
 """
 
-from waltz.metadata.admin import Refused, StorageMaps
+from waltz.metadata.admin import ChangeRefused, StorageMaps
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.formats import (
@@ -24,6 +24,7 @@ from waltz.metadata.store import MetadataStore, StoreError, StoreUnavailable, Ve
 __all__ = [
     "NEW_PARTITION",
     "UNRESOLVED",
+    "ChangeRefused",
     "ClientMembership",
     "Cluster",
     "ConnectFailed",
@@ -32,7 +33,6 @@ __all__ = [
     "MetadataStore",
     "NoCluster",
     "PartitionMetadata",
-    "Refused",
     "ReplicaAssignments",
     "ReplicaState",
     "ServerMembership",

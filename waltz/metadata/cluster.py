@@ -167,36 +167,36 @@ class Cluster:
         )
 
     async def add_storage_node(self, storage: str, group: int, admin_port: int) -> None:
-        """See admin.add_storage_node. Raises admin.Refused."""
+        """See admin.add_storage_node. Raises admin.ChangeRefused."""
         await self._change_maps(
             lambda maps, _: admin.add_storage_node(maps, storage, group, admin_port)
         )
 
     async def remove_storage_node(self, storage: str) -> None:
-        """See admin.remove_storage_node. Raises admin.Refused."""
+        """See admin.remove_storage_node. Raises admin.ChangeRefused."""
         await self._change_maps(
             lambda maps, _: admin.remove_storage_node(maps, storage), assignments_first=True
         )
 
     async def assign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
-        """See admin.assign_partitions. Raises admin.Refused."""
+        """See admin.assign_partitions. Raises admin.ChangeRefused."""
         wanted = tuple(partitions)
         await self._change_maps(
             lambda maps, count: admin.assign_partitions(maps, storage, wanted, count)
         )
 
     async def unassign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
-        """See admin.unassign_partitions. Raises admin.Refused."""
+        """See admin.unassign_partitions. Raises admin.ChangeRefused."""
         wanted = tuple(partitions)
         await self._change_maps(lambda maps, _: admin.unassign_partitions(maps, storage, wanted))
 
     async def change_replicas(self, changes: Iterable[ReplicaChange]) -> None:
-        """See admin.change_replicas; one write for all of them. Raises admin.Refused."""
+        """See admin.change_replicas; one write for all of them. Raises admin.ChangeRefused."""
         wanted = tuple(changes)
         await self._change_maps(lambda maps, _: admin.change_replicas(maps, wanted))
 
     async def auto_assign(self, group: int) -> None:
-        """See admin.auto_assign. Raises admin.Refused."""
+        """See admin.auto_assign. Raises admin.ChangeRefused."""
         await self._change_maps(lambda maps, count: admin.auto_assign(maps, group, count))
 
     async def _change_maps(

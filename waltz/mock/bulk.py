@@ -19,7 +19,7 @@ from waltz.client import (
 )
 from waltz.client.batches import BatchOutcome
 from waltz.client.bulk import appends_of, check_range
-from waltz.mock.faults import Fate
+from waltz.mock.faults import Delivery
 from waltz.mock.log import Entry, Request
 from waltz.mock.partition import MockPartition
 from waltz.mock.shared import SharedLogs
@@ -134,14 +134,14 @@ class MockBulk:
                 Request.of(req_id, draft, content, against)
                 for req_id, draft, content in zip(sent, drafts, data, strict=True)
             ]
-            fate, outcomes = self._cluster.take_batch(requests, state.draws)
-            match fate:
-                case Fate.ARRIVES | Fate.CONFLICT:
+            delivery, outcomes = self._cluster.take_batch(requests, state.draws)
+            match delivery:
+                case Delivery.ARRIVES | Delivery.CONFLICT:
                     await asyncio.sleep(state.draws.delay(self._cluster.faults))
                     return outcomes
-                case Fate.UNCERTAIN_ABSENT | Fate.UNCERTAIN_COMMITTED:
+                case Delivery.UNCERTAIN_ABSENT | Delivery.UNCERTAIN_COMMITTED:
                     raise _uncertain(sent, "the mock cluster was told so")
-                case Fate.LOST:
+                case Delivery.LOST:
                     pass
 
     def _range(self, partition: int, first_id: int, most: int) -> tuple[int, list[Entry]]:

@@ -28,7 +28,7 @@ from waltz.client.submitting import Build, submit
 from waltz.client.values import DataT, DraftFields, StreamBounds, stream_bounds
 from waltz.metrics import Registry
 from waltz.mock.bulk import MockBulk
-from waltz.mock.faults import Fate
+from waltz.mock.faults import Delivery
 from waltz.mock.log import Request
 from waltz.mock.partition import MockPartition
 from waltz.mock.shared import SharedLogs
@@ -333,17 +333,17 @@ class MockClient(Generic[DataT]):
             sent.append(req_id)
             against = cluster.fed(partition) if mark is None else mark
             request = Request.of(req_id, draft, data, against)
-            fate, transaction_id = cluster.take(request, state.draws)
-            match fate:
-                case Fate.ARRIVES | Fate.CONFLICT:
+            delivery, transaction_id = cluster.take(request, state.draws)
+            match delivery:
+                case Delivery.ARRIVES | Delivery.CONFLICT:
                     await self._seen(partition, transaction_id, req_id)
                     await asyncio.sleep(state.draws.delay(cluster.faults))
-                    if fate is Fate.CONFLICT:
+                    if delivery is Delivery.CONFLICT:
                         raise LockFailed(partition, transaction_id)
                     return transaction_id
-                case Fate.UNCERTAIN_ABSENT | Fate.UNCERTAIN_COMMITTED:
+                case Delivery.UNCERTAIN_ABSENT | Delivery.UNCERTAIN_COMMITTED:
                     raise AppendUncertain(partition, req_id, "the mock cluster was told so")
-                case Fate.LOST:
+                case Delivery.LOST:
                     pass
 
     async def _seen(self, partition: int, transaction_id: int, req_id: ReqId) -> None:

@@ -36,7 +36,7 @@ class Faults:
             raise ValueError(f"rates of {rates}: they must be at least 0 and together at most 1")
 
 
-class Fate(Enum):
+class Delivery(Enum):
     """What becomes of one append on its way."""
 
     ARRIVES = "as it should"
@@ -56,13 +56,13 @@ class Draws:
         """Return how many seconds a message takes."""
         return self._random.uniform(*faults.delay_seconds)
 
-    def fate(self, faults: Faults, *, checked: bool) -> Fate:
+    def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
         """Return what becomes of the next append; ``checked``: it has locks to be checked."""
         drawn, half = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
-            return Fate.LOST
+            return Delivery.LOST
         if drawn < faults.lost + faults.uncertain:
-            return Fate.UNCERTAIN_COMMITTED if half else Fate.UNCERTAIN_ABSENT
+            return Delivery.UNCERTAIN_COMMITTED if half else Delivery.UNCERTAIN_ABSENT
         if checked and drawn < faults.lost + faults.uncertain + faults.conflict:
-            return Fate.CONFLICT
-        return Fate.ARRIVES
+            return Delivery.CONFLICT
+        return Delivery.ARRIVES

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from waltz.client import Appended, PartitionUnknown, Refused, Transaction
 from waltz.client.batches import BatchOutcome
-from waltz.mock.faults import Draws, Fate, Faults
+from waltz.mock.faults import Delivery, Draws, Faults
 from waltz.mock.log import Entry, MockLog, Request
 from waltz.protocol.records import NO_TRANSACTION
 
@@ -35,7 +35,7 @@ class SharedLogs:
         self._clients = 0
         self._lock = threading.RLock()
         self._logs = [MockLog() for _ in range(partitions)]
-        self._ordered: list[deque[Fate]] = [deque() for _ in range(partitions)]
+        self._ordered: list[deque[Delivery]] = [deque() for _ in range(partitions)]
         self._ordered_conflicts = [0] * partitions
         self._suspended: dict[int, int] = {}
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -47,8 +47,8 @@ class SharedLogs:
         """
         self._check(partition)
         with self._lock:
-            fate = Fate.UNCERTAIN_COMMITTED if committed else Fate.UNCERTAIN_ABSENT
-            self._ordered[partition].append(fate)
+            delivery = Delivery.UNCERTAIN_COMMITTED if committed else Delivery.UNCERTAIN_ABSENT
+            self._ordered[partition].append(delivery)
 
     def fail_next_lock(self, partition: int) -> None:
         """Have the next append with write or read locks raise LockFailed."""
@@ -103,7 +103,7 @@ class SharedLogs:
         """Return a client's chances."""
         return Draws(self._seed, client_id, partition)
 
-    def take(self, request: Request, draws: Draws) -> tuple[Fate, int]:
+    def take(self, request: Request, draws: Draws) -> tuple[Delivery, int]:
         """Decide about an append, and take it if that is its fate.
 
         Returns its fate and its id; for CONFLICT the id that must have been seen.
@@ -111,23 +111,23 @@ class SharedLogs:
         partition = request.req_id.partition
         with self._lock:
             log = self._logs[partition]
-            fate = self._fate(
+            delivery = self._delivery(
                 partition, draws, checked=bool(request.write_locks + request.read_locks)
             )
-            if fate is Fate.CONFLICT:
-                return fate, log.mark
-            if fate in (Fate.LOST, Fate.UNCERTAIN_ABSENT):
-                return fate, NO_TRANSACTION
+            if delivery is Delivery.CONFLICT:
+                return delivery, log.mark
+            if delivery in (Delivery.LOST, Delivery.UNCERTAIN_ABSENT):
+                return delivery, NO_TRANSACTION
             conflict = log.conflict(request)
             if conflict != NO_TRANSACTION:
-                return Fate.CONFLICT, conflict
+                return Delivery.CONFLICT, conflict
             transaction_id = log.append(request)
             self.changed()
-            return fate, transaction_id
+            return delivery, transaction_id
 
     def take_batch(
         self, requests: Sequence[Request], draws: Draws
-    ) -> tuple[Fate, list[BatchOutcome]]:
+    ) -> tuple[Delivery, list[BatchOutcome]]:
         """Decide about a batch at one instant, and take what is granted if that is its fate.
 
         Returns the fate of the batch and the outcome of each append, none if it did not arrive. For
@@ -137,11 +137,11 @@ class SharedLogs:
         checked = [r for r in requests if r.write_locks or r.read_locks]
         with self._lock:
             log = self._logs[partition]
-            fate = self._fate(partition, draws, checked=bool(checked))
-            if fate in (Fate.LOST, Fate.UNCERTAIN_ABSENT):
-                return fate, []
+            delivery = self._delivery(partition, draws, checked=bool(checked))
+            if delivery in (Delivery.LOST, Delivery.UNCERTAIN_ABSENT):
+                return delivery, []
             conflicts = {r.req_id: log.conflict(r) for r in requests}
-            if fate is Fate.CONFLICT:
+            if delivery is Delivery.CONFLICT:
                 conflicts[checked[0].req_id] = log.mark
             refused = {r: c for r, c in conflicts.items() if c != NO_TRANSACTION}
             outcomes: list[BatchOutcome] = [
@@ -149,7 +149,7 @@ class SharedLogs:
                 for r in requests
             ]
             self.changed()
-            return fate, outcomes
+            return delivery, outcomes
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when ``condition()`` is true; it is asked whenever something has changed."""
@@ -175,11 +175,11 @@ class SharedLogs:
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(event.set)
 
-    def _fate(self, partition: int, draws: Draws, *, checked: bool) -> Fate:
-        drawn = draws.fate(self.faults, checked=checked)
+    def _delivery(self, partition: int, draws: Draws, *, checked: bool) -> Delivery:
+        drawn = draws.delivery(self.faults, checked=checked)
         if checked and self._ordered_conflicts[partition]:
             self._ordered_conflicts[partition] -= 1
-            return Fate.CONFLICT
+            return Delivery.CONFLICT
         if self._ordered[partition]:
             return self._ordered[partition].popleft()
         return drawn

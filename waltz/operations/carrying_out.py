@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from waltz.metadata.admin import Refused
+from waltz.metadata.admin import ChangeRefused
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
@@ -39,7 +39,7 @@ _TRANSIENT = (
     ConnectionLost,
     CopyFailed,
     DialFailed,
-    Refused,
+    ChangeRefused,
     RemoteFailure,
     StoreError,
     TimeoutError,
@@ -132,7 +132,7 @@ class ReplicaOperator:
         maps, params = await self._cluster.storage_maps(), await self._cluster.store_params()
         port = maps.connections.admin_ports.get(storage)
         if port is None:
-            raise Refused(f"Storage {storage} is not in the cluster.")
+            raise ChangeRefused(f"Storage {storage} is not in the cluster.")
         return await StorageAdmin.open(storage, port, self._tls, params)
 
 

@@ -42,7 +42,7 @@ class Fate(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchedOutcome:
     """An append's fate.
 
     ``transaction_id`` is its own id if it was committed, that of the transaction which took the
@@ -83,18 +83,18 @@ class Appends:
 
 
 class Outcomes:
-    """An int count, then that many `Outcome`."""
+    """An int count, then that many `BatchedOutcome`."""
 
-    def write(self, out: list[bytes], value: tuple[Outcome, ...]) -> None:
+    def write(self, out: list[bytes], value: tuple[BatchedOutcome, ...]) -> None:
         """Append count and items."""
         INT.write(out, len(value))
         out += (_OUTCOME.pack(outcome.fate, outcome.transaction_id) for outcome in value)
 
-    def read(self, reader: Reader) -> tuple[Outcome, ...]:
+    def read(self, reader: Reader) -> tuple[BatchedOutcome, ...]:
         """Read count and items; raises MalformedMessage."""
         raw = [reader.fixed(_OUTCOME) for _ in range(reader.count(_OUTCOME.size))]
         try:
-            return tuple(Outcome(Fate(fate), transaction_id) for fate, transaction_id in raw)
+            return tuple(BatchedOutcome(Fate(fate), transaction_id) for fate, transaction_id in raw)
         except ValueError as error:
             raise MalformedMessage(f"unknown fate of an append: {error}") from None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from waltz.protocol.batches import BatchedAppend, Outcome
+from waltz.protocol.batches import BatchedAppend, BatchedOutcome
 from waltz.protocol.records import RecordBatch, RecordHeader, ReqId
 
 
@@ -272,4 +272,4 @@ class AppendBatchResponse:
     """What became of each append of a batch, in its order."""
 
     req_id: ReqId
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[BatchedOutcome, ...]

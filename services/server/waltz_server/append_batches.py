@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import Fate, Outcome
+from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz_server.effects import Append, PartitionEffect, Peer, Send
 
 
@@ -26,7 +26,7 @@ class AppendBatch:
 @dataclass(slots=True)
 class _Ledger:
     batch: AppendBatch
-    outcomes: list[Outcome | None]
+    outcomes: list[BatchedOutcome | None]
     missing: int
 
 
@@ -48,26 +48,26 @@ class AppendBatches:
         """A lock was taken by ``taken_by``; returns whether the append is of a batch."""
         if append not in self._ledgers:
             return False
-        self._settle(append, Outcome(Fate.REFUSED, taken_by))
+        self._settle(append, BatchedOutcome(Fate.REFUSED, taken_by))
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
         """These are in the log from ``first_id`` on, whether they are of batches or not."""
         if self._ledgers:
             for position, append in enumerate(appends):
-                self._settle(append, Outcome(Fate.COMMITTED, first_id + position))
+                self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id + position))
 
     def ended(self, appends: Iterable[Append], fate: Fate) -> None:
         """These were not committed as far as is known, whether they are of batches or not."""
         if self._ledgers:
             for append in appends:
-                self._settle(append, Outcome(fate))
+                self._settle(append, BatchedOutcome(fate))
 
     def close(self) -> None:
         """The partition is no longer here: the log will tell what becomes of what is open."""
         self.ended(list(self._ledgers), Fate.UNKNOWN)
 
-    def _settle(self, append: Append, outcome: Outcome) -> None:
+    def _settle(self, append: Append, outcome: BatchedOutcome) -> None:
         entry = self._ledgers.pop(append, None)
         if entry is None:
             return
@@ -81,9 +81,9 @@ class AppendBatches:
 
 def absent(peer: Peer, req_id: ReqId, count: int) -> Send:
     """Return the answer to a batch that is not taken: nothing of it will ever be in the log."""
-    return batch_answer(peer, req_id, (Outcome(Fate.ABSENT),) * count)
+    return batch_answer(peer, req_id, (BatchedOutcome(Fate.ABSENT),) * count)
 
 
-def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[Outcome, ...]) -> Send:
+def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[BatchedOutcome, ...]) -> Send:
     """Return the answer to a batch."""
     return Send(peer, cs.encode(cs.AppendBatchResponse(req_id, outcomes), peer.version))

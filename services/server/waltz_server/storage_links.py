@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 10.0
 _DIAL_RETRY_SECONDS = (0.05, 1.0)
 
 
-class LinkUser(Protocol):
+class StorageUser(Protocol):
     """What a partition's shell is told about the storages it watches."""
 
     def storage_up(self, storage: str) -> None:
@@ -55,7 +55,7 @@ class _Link:
         self, storage: str, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec
     ) -> None:
         self.storage = storage
-        self.users: set[LinkUser] = set()
+        self.users: set[StorageUser] = set()
         self._tls = tls
         self._identity = identity
         self._spec = spec
@@ -73,7 +73,7 @@ class _Link:
     def up(self) -> bool:
         return self._rpc is not None and not self._rpc.closed
 
-    def ask(self, user: LinkUser, request: st.Request) -> None:
+    def ask(self, user: StorageUser, request: st.Request) -> None:
         rpc = self._rpc
         if rpc is None or rpc.closed:
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
@@ -175,7 +175,7 @@ class StorageLinks:
         self._links: dict[str, _Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def watch(self, user: LinkUser, storages: frozenset[str]) -> None:
+    def watch(self, user: StorageUser, storages: frozenset[str]) -> None:
         """Have ``user`` told about exactly ``storages`` from now on."""
         for name, link in list(self._links.items()):
             if user in link.users and name not in storages:
@@ -192,7 +192,7 @@ class StorageLinks:
                 if link_or_none.up:
                     user.storage_up(name)
 
-    def ask(self, user: LinkUser, storage: str, request: st.Request) -> None:
+    def ask(self, user: StorageUser, storage: str, request: st.Request) -> None:
         """Send ``request``; ``user.answered`` follows in any case."""
         link = self._links.get(storage)
         if link is None:

@@ -38,7 +38,7 @@ _WEIGHTS: dict[type, int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterIdentity:
     """Which cluster's node this is."""
 
     key: uuid.UUID
@@ -116,7 +116,9 @@ class _Intake(Generic[T]):
 class ServerConnection:
     """A connection on the storage port; implements `waltz.net.FrameHandler`."""
 
-    def __init__(self, cluster: Cluster, submit: Callable[[Sequence[Arrival]], None]) -> None:
+    def __init__(
+        self, cluster: ClusterIdentity, submit: Callable[[Sequence[Arrival]], None]
+    ) -> None:
         self._cluster = cluster
         self._intake: _Intake[Arrival] = _Intake(submit)
 
@@ -172,7 +174,9 @@ class ServerConnection:
 class AdminConnection:
     """A connection on the admin port; implements `waltz.net.FrameHandler`."""
 
-    def __init__(self, cluster: Cluster, desk: AdminDesk, metrics: Callable[[], str]) -> None:
+    def __init__(
+        self, cluster: ClusterIdentity, desk: AdminDesk, metrics: Callable[[], str]
+    ) -> None:
         self._cluster = cluster
         self._desk = desk
         self._metrics = metrics

@@ -23,7 +23,7 @@ from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz_storage.admin_desk import AdminDesk
 from waltz_storage.catalogue import CATALOGUE
 from waltz_storage.config import StorageConfig
-from waltz_storage.connections import AdminConnection, Cluster, ServerConnection
+from waltz_storage.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.disk import RealDisk
 from waltz_storage.engine_thread import EngineThread, Mailbox
@@ -58,7 +58,7 @@ class StorageNode:
         self._engine: EngineThread | None = None
         self._registry: StorageRegistry | None = None
 
-    async def start(self, cluster: Cluster) -> None:
+    async def start(self, cluster: ClusterIdentity) -> None:
         """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
         config = self.config
         options = LogOptions(
@@ -124,17 +124,17 @@ class StorageNode:
             await asyncio.to_thread(self._engine.stop)
 
 
-async def learn_cluster(config: StorageConfig) -> Cluster:
+async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
     """Ask ZooKeeper which cluster this is; raises what the metadata raises without one."""
     store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
     try:
         params = await ClusterMetadata(store, config.cluster_root).store_params()
     finally:
         await store.close()
-    return Cluster(params.key, params.num_partitions)
+    return ClusterIdentity(params.key, params.num_partitions)
 
 
-def _open(config: StorageConfig, cluster: Cluster, options: LogOptions) -> StorageDirectory:
+def _open(config: StorageConfig, cluster: ClusterIdentity, options: LogOptions) -> StorageDirectory:
     disk = RealDisk(config.directory)
     return StorageDirectory(disk, cluster.key, cluster.num_partitions, options)
 

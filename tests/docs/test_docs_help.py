@@ -1,0 +1,240 @@
+"""Every example of every verb's ``--help`` is typed, on clusters where it makes sense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.docs.hosts import DATA, PORTS, STORAGES, hosts
+from tests.docs.reader import Reader
+from waltz.cli.app import app
+from waltz.local.ports import choose_ports
+
+LOCAL = """
+waltz local up --detach
+waltz local status
+waltz local status -o json
+waltz log append 0 hello
+waltz local kill storage/1
+waltz local start storage/1
+waltz local down
+waltz local up --dir /tmp/w --partitions 8 --storages 3 --servers 2 --detach
+waltz local down --dir /tmp/w
+"""
+
+MADE = """
+waltz config explain server
+waltz config explain storage /etc/waltz/storage.yml
+waltz config explain client client.yml -o json | jq '.settings[] | {name, value}'
+waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders
++ export WALTZ_ZOOKEEPER=zk-1:2181 WALTZ_ROOT=/waltz/orders WALTZ_TLS=off
++ waltz storage add storage-0:55280 --admin-port 55281 --group 0
++ waltz storage add storage-1:55280 --admin-port 55281 --group 1
++ waltz storage add storage-2:55280 --admin-port 55281 --group 2
++ waltz-storage /etc/waltz/storage.yml &  # on storage-0
++ waltz-storage /etc/waltz/storage.yml &  # on storage-1
++ waltz-storage /etc/waltz/storage.yml &  # on storage-2
++ waltz-storage /etc/waltz/storage.yml &  # on storage-3
+waltz storage auto-assign 0 --dry-run
++ waltz storage auto-assign 0
++ waltz storage auto-assign 1
++ waltz storage auto-assign 2
++ waltz-server server.yml &  # on server-0
+waltz storage add storage-3:55280 --admin-port 55281 --group 2
++ WAIT
+"""
+
+SHOWN = """
+waltz cluster key
+waltz cluster key -o json
+waltz cluster show
+waltz cluster show -z zk-1:2181 -r /waltz/orders
+waltz cluster show -o json | jq '.partitions[0].server'
+waltz cluster verify
+waltz cluster verify --partition 3 --timeout 5
+waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'
+waltz cluster check-connectivity
+waltz cluster check-connectivity -t 3
+waltz server list
+waltz server list -o json
+waltz server prefer server-0:55180 0-6,7
+waltz server unprefer server-0:55180 0-6,7
+waltz storage list
+waltz storage validate
+waltz storage validate -o json
+waltz top --once -o json | jq '.partitions[].replicas[].lag'
+"""
+
+USED = """
+waltz log append 0 hello
+waltz log append 0 'withdraw 5' --lock account:17 --mark 41
+seq 1000 | waltz log append 0 --in-flight 100
+waltz log tail 0
+waltz log read 0 17
+waltz log read 0 17-42 -o json
+waltz log read 0 0-
+waltz log read 0 17 --raw > picture.png
+waltz log high-water-mark
+waltz log high-water-mark 0 -o json
+waltz client high-water-mark
+waltz client high-water-mark 0-3 -o yaml
+waltz client validate
+waltz client validate --clients 5 --transactions 200 --interval 10 --partitions 0-3
+waltz client produce -n 1000 --interval 5 --partitions 0-3
+waltz client consume -n 1000 --partitions 0-3 --from-start
+waltz perf producers
+waltz perf producers --clients 8 --in-flight 5 -n 5000 --size 512 --partitions 0-3
+waltz perf producers --locks 100 -o json
+waltz perf consumers
+waltz perf consumers -n 100000 --size 512 --partitions 0-3
+waltz perf consumers -n 100000 --existing
+waltz log export /backup/orders
+waltz log export /backup/parquet 0-3 --format parquet
++ waltz log read 1 0- -o json > events.jsonl
+waltz log import events.jsonl --to 0 --dry-run
+waltz log import /backup/orders --partitions 3 --to 0
++ rm /backup/orders.import-*
+waltz log import /backup/orders
+"""
+
+FILES = """
++ pkill -TERM waltz-storage  # on storage-0
+waltz disk verify /var/lib/waltz
+waltz disk verify /var/lib/waltz/3 -o json
+waltz disk verify /var/lib/waltz/3/0000000000000000000.seg -t 17
+waltz disk stat /var/lib/waltz
+waltz disk stat /var/lib/waltz/3/0000000000000000000.seg -o json
+waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --metadata
+waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -t 17-19
+waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --data text -o json
+waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -d waltz:JsonSerializer
+waltz disk control /var/lib/waltz
+waltz disk control /var/lib/waltz/waltz-storage.ctl --partition 0-6 --assigned
++ cp -r /var/lib/waltz /copy
+waltz disk export /copy > log.jsonl
+waltz disk export /copy --partition 0-3 | gzip > log.jsonl.gz
+waltz disk export /copy/3/0000000000000000000.seg > segment.jsonl
++ waltz-storage /etc/waltz/storage.yml &  # on storage-0
++ WAIT
+"""
+
+CHANGED = """
+waltz storage assign storage-3:55280 0-6,7
++ WAIT
+waltz storage list storage-3:55280 -o json
+waltz storage sync --dry-run
+waltz storage sync storage-3:55280
+waltz storage max-transaction-id storage-3:55280 4
+waltz storage switch storage-3:55280 0-6 --write off
+waltz storage switch storage-3:55280 0-6 --read on --write on
+waltz storage availability storage-3:55280 0-6 off
+waltz storage availability storage-3:55280 0-6 on
++ WAIT
+waltz storage recover storage-3:55280 4
+waltz storage recover storage-3:55280 4 --source storage-1:55280
+waltz storage availability storage-3:55280 4 off
+waltz storage recover-partition storage-1:55280 storage-3:55280 4
+waltz storage availability storage-3:55280 4 on
++ WAIT
+waltz storage unassign storage-3:55280 4
+waltz storage assign storage-3:55280 4 --only storage
++ waltz storage assign storage-3:55280 4
++ WAIT
+waltz storage unassign storage-3:55280 4 --only zookeeper
++ waltz storage assign storage-3:55280 4
++ WAIT
+waltz storage unassign storage-3:55280 0-6 --delete-files --yes
++ waltz storage unassign storage-3:55280 7
++ WAIT
+waltz storage move storage-2:55280 storage-3:55280 4 --dry-run
+waltz storage move storage-2:55280 storage-3:55280 4
++ WAIT
+waltz storage compare
+waltz storage compare 0-3 -o json
+waltz storage retire-group 2 --dry-run
+waltz storage retire-group 2 --delete-files
+waltz storage remove storage-3:55280
++ pkill -TERM waltz-server  # on server-0
+waltz cluster delete orders -z zk-1:2181 -r /waltz/orders
+"""
+
+STORIES = (LOCAL, MADE, SHOWN, USED, FILES, CHANGED)
+
+NOT_TYPED = {
+    "waltz local up": "goes on until Ctrl-C",
+    "waltz top": "goes on until Ctrl-C",
+    "waltz top --interval 5": "goes on until Ctrl-C",
+    "waltz log tail 0-3 -n 0 --follow -o json | jq .data": "goes on until Ctrl-C",
+    "waltz client consume -n 1000 --partitions 0-3": "waits for what somebody produces later",
+}
+
+FILES_OF_SETTINGS = {
+    "etc/storage.yml": "storage.port: 55280\nstorage.admin.port: 55281\n"
+    "storage.directory: /var/lib/waltz\n",
+    "server.yml": "server.port: 55180\n",
+    "client.yml": "",
+}
+OF_ALL = (
+    "zookeeper.connectString: zk-1:2181\nzookeeper.sessionTimeout: 10000\n"
+    "cluster.root: /waltz/orders\n"
+)
+FEWER = {"-n 5000": "-n 50", "-n 100000": "-n 1000"}
+"""What takes less time is as good an example."""
+
+
+def lines(story: str) -> list[str]:
+    return story.strip().splitlines()
+
+
+def examples(command: Any) -> Iterator[str]:
+    for child in getattr(command, "commands", {}).values():
+        yield from examples(child)
+    yield from (command.epilog or "").split("\n\n")[1:]
+
+
+def read(reader: Reader, *stories: str) -> None:
+    for line in (line for story in stories for line in lines(story)):
+        if line == "+ WAIT":
+            reader.until("waltz cluster verify")
+        else:
+            reader.type(re.sub(r" \| jq .*", "", line.removeprefix("+ ")))
+
+
+def test_every_example_is_typed_below_or_has_a_reason() -> None:
+    typed = {line for story in STORIES for line in lines(story)}
+    shown = set(examples(typer.main.get_command(app)))
+    assert len(shown) > 90
+    assert shown - typed == NOT_TYPED.keys()
+    assert {line for line in typed if not line.startswith("+ ")} <= shown
+
+
+def test_examples_of_local_clusters_work(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, {"/tmp/w": str(tmp_path / "w")}, {})
+    try:
+        read(reader, LOCAL)
+    finally:
+        for name in ("waltz-local", "w"):
+            if (tmp_path / name / "cluster.json").exists():
+                reader.type(f"waltz local down --dir {name}")
+
+
+@pytest.mark.timeout(300)
+def test_examples_work(tmp_path: Path, zookeeper: str) -> None:
+    machines = hosts(tmp_path, zookeeper, choose_ports(PORTS))
+    for number in range(STORAGES):
+        (tmp_path / f"storage-{number}").mkdir()
+    (tmp_path / "etc").mkdir()
+    for name, settings in FILES_OF_SETTINGS.items():
+        (tmp_path / name).write_text((OF_ALL + settings).replace("zk-1:2181", zookeeper))
+    names = {**machines.names, **FEWER, "/backup": str(tmp_path / "backup")}
+    names[DATA] = str(machines.hosts["storage-0"].data)
+    reader = Reader(tmp_path, names, machines.hosts)
+    try:
+        read(reader, MADE, SHOWN, USED, FILES, CHANGED)
+    finally:
+        reader.leave()
