@@ -50,6 +50,7 @@ crds: .venv
 
 docs: .venv
 	.venv/bin/python -m docs.reference
+	.venv/bin/python -m charts.made
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 	@echo "site/index.html; with search: python -m http.server --directory site"
 

@@ -1,0 +1,101 @@
+"""Draws the panels as Grafana's JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from charts.panels import ROWS, Panel
+
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH = 24
+
+
+def dashboard() -> str:
+    """Return the dashboard as Grafana imports it."""
+    panels: list[dict[str, Any]] = []
+    top = 0
+    for title, row in ROWS:
+        panels.append(_place({"type": "row", "title": title, "collapsed": False}, 0, top, 24, 1))
+        top += 1
+        left = height = 0
+        for panel in row:
+            if left + panel.width > _WIDTH:
+                left, top = 0, top + height
+            height = 4 if panel.now else 8
+            panels.append(_place(_drawn(panel), left, top, panel.width, height))
+            left += panel.width
+        top += height
+    for number, each in enumerate(panels, start=1):
+        each["id"] = number
+    return json.dumps(_page(panels), indent=1) + "\n"
+
+
+def _page(panels: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "title": "Waltz",
+        "uid": "waltz",
+        "tags": ["waltz"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                _choice("namespace", "label_values(waltz_storage_healthy, namespace)"),
+                _choice(
+                    "waltz_cluster",
+                    'label_values(waltz_storage_healthy{namespace=~"$namespace"}, waltz_cluster)',
+                ),
+            ]
+        },
+        "panels": panels,
+    }
+
+
+def _choice(name: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": name.removeprefix("waltz_"),
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "includeAll": True,
+        # Also where Prometheus scrapes without these labels.
+        "allValue": ".*",
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _place(panel: dict[str, Any], left: int, top: int, width: int, height: int) -> dict[str, Any]:
+    return panel | {"gridPos": {"x": left, "y": top, "w": width, "h": height}}
+
+
+def _drawn(panel: Panel) -> dict[str, Any]:
+    field: dict[str, Any] = {"unit": panel.unit, "min": 0}
+    if panel.alarm is not None:
+        well, ill = ("red", "green") if panel.low_is_bad else ("green", "red")
+        steps = [{"color": well, "value": None}, {"color": ill, "value": panel.alarm}]
+        field["thresholds"] = {"mode": "absolute", "steps": steps}
+    drawn: dict[str, Any] = {
+        "type": "stat" if panel.now else "timeseries",
+        "title": panel.title,
+        "datasource": _SOURCE,
+        "fieldConfig": {"defaults": field, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": _SOURCE,
+                "expr": line.query,
+                "legendFormat": line.name,
+                "instant": panel.now,
+            }
+            for number, line in enumerate(panel.lines)
+        ],
+    }
+    if panel.about:
+        drawn["description"] = panel.about
+    return drawn

@@ -1,0 +1,303 @@
+"""What the Grafana dashboard shows: every panel is one question. Pure.
+
+``$namespace`` and ``$waltz_cluster`` are chosen at the top of the page; the second is a label that
+the chart's ServiceMonitor adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CLUSTER = 'namespace=~"$namespace", waltz_cluster=~"$waltz_cluster"'
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A query, and what it is called; ``{{x}}`` in a name is the value of a label."""
+
+    query: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture: lines over time, or, if ``now``, one number with the colours that it may have.
+
+    ``alarm`` is from which number on it is red; ``low_is_bad`` turns that around.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    unit: str = "short"
+    width: int = 8
+    now: bool = False
+    alarm: float | None = None
+    low_is_bad: bool = False
+    about: str = ""
+
+
+def _rate(counter: str, by: str = "") -> str:
+    summed = f"sum by ({by})" if by else "sum"
+    return f"{summed} (rate({counter}{{{_CLUSTER}}}[$__rate_interval]))"
+
+
+def _quantile(q: float, histogram: str) -> str:
+    return f"histogram_quantile({q}, {_rate(f'{histogram}_bucket', 'le')})"
+
+
+def _quantiles(histogram: str) -> tuple[Line, ...]:
+    return tuple(
+        Line(_quantile(q, histogram), name)
+        for q, name in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"))
+    )
+
+
+_NOT_SERVED = (
+    f"count(group by (namespace, waltz_cluster, partition) "
+    f"(waltz_storage_partition_session_id{{{_CLUSTER}}}) "
+    f"unless group by (namespace, waltz_cluster, partition) "
+    f"(waltz_server_partition_open{{{_CLUSTER}}} == 1)) or vector(0)"
+)
+
+ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
+    (
+        "Is it well?",
+        (
+            Panel(
+                "Partitions that take no appends",
+                (Line(_NOT_SERVED),),
+                width=4,
+                now=True,
+                alarm=1,
+            ),
+            Panel(
+                "Unhealthy processes",
+                (
+                    Line(
+                        f"count((waltz_server_healthy{{{_CLUSTER}}} == 0) or "
+                        f"(waltz_storage_healthy{{{_CLUSTER}}} == 0)) or vector(0)"
+                    ),
+                ),
+                width=4,
+                now=True,
+                alarm=1,
+            ),
+            Panel(
+                "Storages",
+                (Line(f"count(waltz_storage_healthy{{{_CLUSTER}}})"),),
+                width=4,
+                now=True,
+            ),
+            Panel(
+                "Servers", (Line(f"count(waltz_server_healthy{{{_CLUSTER}}})"),), width=4, now=True
+            ),
+            Panel(
+                "Least free disk",
+                (
+                    Line(
+                        f"min(waltz_storage_disk_free_bytes{{{_CLUSTER}}} "
+                        f"/ waltz_storage_disk_size_bytes{{{_CLUSTER}}})"
+                    ),
+                ),
+                unit="percentunit",
+                width=4,
+                now=True,
+                alarm=0.2,
+                low_is_bad=True,
+            ),
+            Panel(
+                "First certificate ends in",
+                (
+                    Line(
+                        f"min(waltz_server_tls_certificate_left_seconds{{{_CLUSTER}}} or "
+                        f"waltz_storage_tls_certificate_left_seconds{{{_CLUSTER}}})"
+                    ),
+                ),
+                unit="s",
+                width=4,
+                now=True,
+                alarm=14 * 86_400,
+                low_is_bad=True,
+            ),
+        ),
+    ),
+    (
+        "Appends",
+        (
+            Panel(
+                "Appends a second",
+                (
+                    Line(_rate("waltz_server_partition_committed_appends_total"), "committed"),
+                    Line(
+                        _rate("waltz_server_partition_refused_appends_total"), "refused by a lock"
+                    ),
+                ),
+                unit="ops",
+            ),
+            Panel(
+                "How long they take",
+                _quantiles("waltz_server_partition_append_seconds"),
+                unit="s",
+                about="From an append's arrival at its server to its outcome.",
+            ),
+            Panel(
+                "Appends without outcome",
+                (
+                    Line(f"sum(waltz_server_partition_open_appends{{{_CLUSTER}}})", "open"),
+                    Line(
+                        f"sum(waltz_server_partition_queued_appends{{{_CLUSTER}}})", "not yet sent"
+                    ),
+                ),
+                about="Grows when there is no quorum, or more load than disks can flush.",
+            ),
+            Panel(
+                "Busiest partitions",
+                (
+                    Line(
+                        f"topk(10, {_rate('waltz_server_partition_appends_total', 'partition')})",
+                        "{{partition}}",
+                    ),
+                ),
+                unit="ops",
+            ),
+            Panel(
+                "Partitions of each server",
+                (Line(f"sum by (pod) (waltz_server_partitions{{{_CLUSTER}}})", "{{pod}}"),),
+            ),
+            Panel(
+                "Times that partitions were dealt to servers",
+                (
+                    Line(
+                        "sum(max by (namespace, waltz_cluster, partition) "
+                        f"(waltz_server_partition_generation{{{_CLUSTER}}}))",
+                        "generations",
+                    ),
+                ),
+                about="A step for each server that comes or goes.",
+            ),
+        ),
+    ),
+    (
+        "Reading",
+        (
+            Panel(
+                "Clients that follow the log",
+                tuple(
+                    Line(
+                        "sum(waltz_server_partition_feeds_added_total"
+                        f'{{{_CLUSTER}, distance="{at}"}} '
+                        "- waltz_server_partition_feeds_removed_total"
+                        f'{{{_CLUSTER}, distance="{at}"}})',
+                        at,
+                    )
+                    for at in ("near", "far")
+                ),
+                width=12,
+                about="By partition: near the log's end, or far behind it.",
+            ),
+            Panel(
+                "What caches did not have",
+                (
+                    Line(_rate("waltz_server_feed_cache_misses_total"), "feeds"),
+                    Line(_rate("waltz_server_data_cache_misses_total"), "data"),
+                ),
+                unit="ops",
+                width=12,
+            ),
+        ),
+    ),
+    (
+        "Storages",
+        (
+            Panel(
+                "Flushes a second",
+                (Line(_rate("waltz_storage_flushes_total", "pod"), "{{pod}}"),),
+                unit="ops",
+            ),
+            Panel(
+                "Transactions in a flush",
+                (
+                    Line(
+                        f"{_rate('waltz_storage_partition_transactions_total', 'pod')} "
+                        f"/ {_rate('waltz_storage_flushes_total', 'pod')}",
+                        "{{pod}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "How long they take to flush",
+                _quantiles("waltz_storage_partition_append_seconds"),
+                unit="s",
+            ),
+            Panel(
+                "Transactions behind the furthest replica",
+                (
+                    Line(
+                        "max by (pod) (max by (namespace, waltz_cluster, partition) "
+                        f"(waltz_storage_partition_max_transaction_id{{{_CLUSTER}}}) "
+                        "- on (namespace, waltz_cluster, partition) group_right () "
+                        f"waltz_storage_partition_max_transaction_id{{{_CLUSTER}}})",
+                        "{{pod}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Requests that wait",
+                (
+                    Line(
+                        f"sum by (pod) (waltz_storage_partition_queued_requests{{{_CLUSTER}}})",
+                        "{{pod}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Free disk",
+                (Line(f"waltz_storage_disk_free_bytes{{{_CLUSTER}}}", "{{pod}}"),),
+                unit="bytes",
+            ),
+            Panel(
+                "Recoveries and reads a second",
+                (Line(_rate("waltz_storage_partition_requests_total", "request"), "{{request}}"),),
+                unit="ops",
+                width=12,
+            ),
+            Panel(
+                "Partitions that storages cannot serve",
+                (Line(f"waltz_storage_refused_partitions{{{_CLUSTER}}}", "{{pod}}"),),
+                width=12,
+            ),
+        ),
+    ),
+    (
+        "Operator",
+        (
+            Panel(
+                "Operators that lead",
+                (Line("sum(waltz_operator_leads) or vector(0)"),),
+                width=4,
+                now=True,
+                alarm=1,
+                low_is_bad=True,
+            ),
+            Panel("Clusters", (Line("max(waltz_operator_clusters)"),), width=4, now=True),
+            Panel(
+                "Steps a minute",
+                (
+                    Line("sum(rate(waltz_operator_steps_total[5m])) * 60", "done"),
+                    Line("sum(rate(waltz_operator_failed_steps_total[5m])) * 60", "failed"),
+                ),
+            ),
+            Panel(
+                "How long a look takes",
+                (
+                    Line(
+                        "sum(rate(waltz_operator_look_seconds_total[5m])) "
+                        "/ sum(rate(waltz_operator_looks_total[5m]))",
+                        "mean",
+                    ),
+                ),
+                unit="s",
+            ),
+        ),
+    ),
+)

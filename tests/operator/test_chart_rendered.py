@@ -1,0 +1,174 @@
+"""What Helm makes of the chart: nothing too much, and nothing where it does not belong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.made import CHART
+
+Object = dict[str, Any]
+Render = Callable[..., list[Object]]
+
+_EVERYTHING = (
+    "serviceMonitor.enabled=true",
+    "alerts.enabled=true",
+    "dashboard.enabled=true",
+    "exampleCluster.enabled=true",
+)
+_CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    found = shutil.which("helm")
+    if found is None:
+        pytest.skip("helm is not there: what it makes of the chart is left out")
+    return found
+
+
+def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
+    arguments = [part for value in values for part in ("--set", value)]
+    command = [helm, "template", "mine", str(CHART), "-n", "here", "--kube-version", "1.33.0"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def render(helm: str) -> Render:
+    """Returns the objects that Helm makes of the chart with these values."""
+
+    def rendered(*values: str) -> list[Object]:
+        told = template(helm, *values)
+        assert told.returncode == 0, told.stderr
+        return [each for each in yaml.safe_load_all(told.stdout) if each]
+
+    return rendered
+
+
+def of_kind(objects: list[Object], kind: str) -> list[Object]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def hooks(each: Object) -> str:
+    return str(each["metadata"].get("annotations", {}).get("helm.sh/hook", ""))
+
+
+def test_helm_finds_no_fault(helm: str) -> None:
+    command = [helm, "lint", "--strict", "--kube-version", "1.33.0", str(CHART)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout
+
+
+def test_only_what_must_be_is_installed(render: Render) -> None:
+    kinds = {each["kind"] for each in render() if not hooks(each)}
+    assert kinds == {
+        "ServiceAccount",
+        "CustomResourceDefinition",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "Deployment",
+    }
+
+
+def test_an_operator_of_one_namespace_has_no_right_elsewhere(render: Render) -> None:
+    objects = render("watchNamespace=there", "crds.install=false", *_EVERYTHING)
+    assert [each for each in objects if each["kind"] in _CLUSTER_WIDE] == []
+    assert {each["metadata"]["namespace"] for each in objects} == {"here", "there"}
+    (role,) = (
+        each
+        for each in of_kind(objects, "Role")
+        if each["metadata"]["namespace"] == "there" and not hooks(each)
+    )
+    assert role["rules"] == yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    monitors = {each["metadata"]["name"]: each for each in of_kind(objects, "ServiceMonitor")}
+    assert monitors["mine-clusters"]["spec"]["namespaceSelector"] == {"matchNames": ["there"]}
+
+
+def test_definitions_stay_and_are_those_of_the_models(render: Render) -> None:
+    made = of_kind(render(), "CustomResourceDefinition")
+    assert len(made) == 2
+    for each in made:
+        name = each["metadata"]["name"]
+        kept = yaml.safe_load((CHART / "files" / "crds" / f"{name}.yaml").read_text())
+        assert each["spec"] == kept["spec"]
+        assert each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_every_pod_can_do_no_more_than_it_must(render: Render) -> None:
+    pods = []
+    for each in render(*_EVERYTHING):
+        spec = each.get("spec", {})
+        pods += [spec] if each["kind"] == "Pod" else []
+        pods += [spec["template"]["spec"]] if "template" in spec else []
+    assert len(pods) == 3
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["enableServiceLinks"] is False
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_what_runs_after_an_uninstall_is_there_only_then(render: Render) -> None:
+    after = [each for each in render() if hooks(each) == "post-delete"]
+    kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"]
+    assert sorted(each["kind"] for each in after) == sorted(kinds)
+    (job,) = of_kind(after, "Job")
+    assert job["spec"]["activeDeadlineSeconds"] <= 60
+    (role,) = of_kind(after, "ClusterRole")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "patch"}
+    assert [each for each in render("releaseOnUninstall=false") if "delete" in hooks(each)] == []
+
+
+def test_alerts_and_dashboard_go_through_unchanged(render: Render) -> None:
+    objects = render(*_EVERYTHING)
+    (rule,) = of_kind(objects, "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    (dashboard,) = of_kind(objects, "ConfigMap")
+    assert (
+        dashboard["data"]["waltz.json"] == (CHART / "files" / "dashboard.json").read_text().strip()
+    )
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_example_is_made_of_what_there_is(render: Render) -> None:
+    objects = render(*_EVERYTHING, "exampleCluster.name=first", "exampleCluster.servers=3")
+    (cluster,) = of_kind(objects, "WaltzCluster")
+    pools = [each["metadata"]["name"] for each in of_kind(objects, "StoragePool")]
+    assert cluster["spec"]["pools"] == pools == ["first-a", "first-b", "first-c"]
+    assert cluster["spec"]["servers"] == {"replicas": 3}
+    for each in (cluster, *of_kind(objects, "StoragePool")):
+        assert hooks(each) == "post-install,post-upgrade"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replica=3", "replica"),
+        ("watchNamespace=a.b", "watchNamespace"),
+        ("exampleCluster.zookeeperMembers=2", "zookeeperMembers"),
+        ("exampleCluster.volumeSize=10GB", "volumeSize"),
+        ("serviceMonitor.interval=30", "interval"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(helm: str, value: str, said: str) -> None:
+    told = template(helm, value)
+    assert told.returncode != 0
+    assert said in told.stderr
+
+
+def test_the_notes_say_what_to_do_next() -> None:
+    notes = (Path(CHART) / "templates" / "NOTES.txt").read_text()
+    for command in ("kubectl get waltzclusters,storagepools", "helm test", "kubectl explain"):
+        assert command in notes
