@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 
-_PACKAGES = ("pyspark", "pyarrow", "numpy", "fastavro")
+_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "fastavro")
 
 
 def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
