@@ -22,7 +22,7 @@ def test_defaults() -> None:
     assert options.partitions is None
     assert options.start == Positions(Edge.EARLIEST)
     assert options.end == Positions(Edge.LATEST)
-    assert options.rows_per_task == 100_000
+    assert options.rows_per_task == 500_000
 
 
 def test_names_are_compared_without_regard_to_case() -> None:

@@ -156,7 +156,7 @@ _KEYS = (
     Key("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
     Key("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
     Key("endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"),
-    Key("rowsPerTask", positive, 100_000, "the most transactions that one task reads"),
+    Key("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
     Key("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
     Key("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
     Key("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),

@@ -41,6 +41,8 @@ class Replicas:
         self._cluster = Cluster(store, root)
         self._tls = tls
         self._open: dict[str, RpcConnection] = {}
+        self._sessions: dict[int, PartitionMetadata] = {}
+        """Of each partition, its metadata when it was last looked at."""
 
     @classmethod
     async def connect(
@@ -51,16 +53,19 @@ class Replicas:
         return cls(store, root, tls)
 
     async def records(self, wanted: WantedRecords) -> RecordBatch | None:
-        """Return records from the first on, at least one, checked; None if no replica gives any."""
-        metadata = (await self._cluster.partition_metadata(wanted.partition)).value
+        """Return records from the first on, at least one, checked; None if no replica gives any.
+
+        Of what an earlier look at the metadata told, nothing is believed but where to ask: it is
+        the look after the answer that says whether the answer counts.
+        """
+        metadata = self._sessions.get(wanted.partition) or await self._look(wanted.partition)
         for storage in _in_turn(metadata, wanted):
             found = await self._ask(storage, metadata.session_id, wanted)
             if found is None:
                 continue
-            now = (await self._cluster.partition_metadata(wanted.partition)).value
-            if now.session_id != metadata.session_id:
-                return None
-            return found
+            now = await self._look(wanted.partition)
+            return found if now.session_id == metadata.session_id else None
+        await self._look(wanted.partition)
         return None
 
     async def close(self) -> None:
@@ -69,6 +74,11 @@ class Replicas:
             connection.close()
         self._open.clear()
         await self._store.close()
+
+    async def _look(self, partition: int) -> PartitionMetadata:
+        metadata = (await self._cluster.partition_metadata(partition)).value
+        self._sessions[partition] = metadata
+        return metadata
 
     async def _ask(
         self, storage: str, session_id: int, wanted: WantedRecords
