@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Annotated
 
@@ -174,16 +174,10 @@ def availability_command(
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
 
-    async def switch() -> None:
-        async with opened(where) as found:
-            maps = await found.storage_maps()
-            async with await open_admin(found, maps, storage, where.tls) as admin:
-                check_held(storage, wanted, await admin.partitions())
-                if not dry_run:
-                    async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
-                        await admin.set_available(wanted, available=state is OnOff.ON)
+    async def switch(admin: StorageAdmin) -> None:
+        await admin.set_available(wanted, available=state is OnOff.ON)
 
-    run(switch(), seconds=None)
+    run(_switched(where, storage, wanted, None if dry_run else switch), seconds=None)
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}")
 
@@ -214,22 +208,32 @@ def switch_command(
     if not given:
         raise typer.BadParameter("say which: --read on|off, --write on|off, or both")
 
-    async def switch() -> None:
-        async with opened(where) as found:
-            maps = await found.storage_maps()
-            async with await open_admin(found, maps, storage, where.tls) as admin:
-                check_held(storage, wanted, await admin.partitions())
-                if not dry_run:
-                    async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
-                        await _switch(admin, storage, wanted, given)
+    async def switch(admin: StorageAdmin) -> None:
+        await _switch_each(admin, storage, wanted, given)
 
-    run(switch(), seconds=None)
+    run(_switched(where, storage, wanted, None if dry_run else switch), seconds=None)
     done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
 
 
-async def _switch(
+async def _switched(
+    where: Target,
+    storage: str,
+    partitions: tuple[int, ...],
+    switch: Callable[[StorageAdmin], Awaitable[None]] | None,
+) -> None:
+    """Do ``switch`` at a storage that holds the partitions; None: only see that it does."""
+    async with opened(where) as found:
+        maps = await found.storage_maps()
+        async with await open_admin(found, maps, storage, where.tls) as admin:
+            check_held(storage, partitions, await admin.partitions())
+            if switch is not None:
+                async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
+                    await switch(admin)
+
+
+async def _switch_each(
     admin: StorageAdmin, storage: str, partitions: tuple[int, ...], orders: Mapping[Switch, bool]
 ) -> None:
     try:

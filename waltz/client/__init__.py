@@ -10,12 +10,12 @@ What decides is pure, one partition at a time:
 * `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
 
 What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
-`appender`, `asker`, `stream` (with `inline`, its data), `bulk` (ranges and batches), `submitting`,
-`standing` and `client`, the API itself, opened by `connecting`. `deadlines` bounds waiting.
-`settings` reads configuration files.
+`appender`, `asker`, `stream` (with `inline`, its data, and `batched`), `bulk` (ranges and batches),
+`submitting`, `standing` and `client`, the API itself, opened by `connecting`. `deadlines` bounds
+waiting. `settings` reads configuration files.
 """
 
-from waltz.client.api import LogClient, LogStream
+from waltz.client.api import LogBulk, LogClient, LogStream
 from waltz.client.batches import Absent, Appended, Refused
 from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.client import Client
@@ -67,6 +67,7 @@ __all__ = [
     "HeaderRange",
     "JsonSerializer",
     "LockFailed",
+    "LogBulk",
     "LogClient",
     "LogStream",
     "PartitionUnknown",

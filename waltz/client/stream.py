@@ -10,9 +10,10 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Self
+from typing import Any
 
 from waltz.client.asker import Asker
+from waltz.client.batched import BatchedStream
 from waltz.client.codec import FeedRecord, FeedRun, parse
 from waltz.client.directory import Directory
 from waltz.client.errors import ClientAhead, ClientClosed, DataCorrupt
@@ -61,7 +62,7 @@ class _Read:
     answer: Answer | None = None
 
 
-class Stream(Generic[DataT_co]):
+class Stream(BatchedStream[DataT_co]):
     """Transactions of one or several partitions: each once, in order within its partition.
 
     Iterate it once, with ``async for`` or `batches`; leaving the loop, or `aclose`, ends it.
@@ -90,17 +91,6 @@ class Stream(Generic[DataT_co]):
         self._wake = asyncio.Event()
         self._begun = False
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:
-        async for batch in self.batches():
-            for transaction in batch:
-                yield transaction
 
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         """Yield transactions as they come, up to `BATCH` at a time. Never an empty list.

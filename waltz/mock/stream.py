@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Generic, Self
+from typing import Any
 
 from waltz.client import ClientAhead, ClientClosed, Transaction
+from waltz.client.batched import BatchedStream
 from waltz.client.stream import BATCH
 from waltz.client.values import DataT_co
 from waltz.mock.faults import Draws
 from waltz.mock.shared import SharedLogs
 
 
-class MockStream(Generic[DataT_co]):
+class MockStream(BatchedStream[DataT_co]):
     """Transactions of one or several partitions, as `waltz.Stream` gives them.
 
     ``make_data`` makes of the bytes what is shown as the data.
@@ -36,17 +37,6 @@ class MockStream(Generic[DataT_co]):
         self._handed = handed
         self._begun = False
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def __aiter__(self) -> AsyncIterator[Transaction[DataT_co]]:
-        async for batch in self.batches():
-            for transaction in batch:
-                yield transaction
 
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
         """See `waltz.Stream.batches`."""

@@ -110,14 +110,10 @@ def _one_server(found: Found, partition: int) -> Iterator[str]:
 
 
 def _server_agrees(found: Found, partition: int) -> Iterator[str]:
+    yield from _no_answers(found, partition)
     owners = found.owners(partition)
-    if not owners:
-        yield "no server is to have it"
     for server in owners:
-        answers = _answers(found, server)
-        if answers.problem is not None:
-            yield answers.problem
-        elif partition not in answers.partitions:
+        if partition not in _answers(found, server).partitions:
             yield f"server {server} is to have it and does not"
     for server, answers in found.servers.items():
         if server not in owners and partition in answers.partitions:
@@ -125,15 +121,11 @@ def _server_agrees(found: Found, partition: int) -> Iterator[str]:
 
 
 def _storages_reached(found: Found, partition: int) -> Iterator[str]:
-    owners = found.owners(partition)
-    if not owners:
-        yield "no server is to have it"
-    for server in owners:
-        answers = _answers(found, server)
-        if answers.problem is not None:
-            yield answers.problem
+    yield from _no_answers(found, partition)
+    for server in found.owners(partition):
+        reached = _answers(found, server).storages
         for storage in found.replicas.storages_of(partition):
-            if not answers.storages.get(storage, False):
+            if not reached.get(storage, False):
                 yield f"server {server} does not reach storage {storage}"
 
 
@@ -201,15 +193,20 @@ def _other_session(found: Found, partition: int, storage: str, session_id: int) 
 
 
 def _server_healthy(found: Found, partition: int) -> Iterator[str]:
+    yield from _no_answers(found, partition)
+    for server in found.owners(partition):
+        if not _answers(found, server).health.get(partition, False):
+            yield f"server {server} could not open a store session"
+
+
+def _no_answers(found: Found, partition: int) -> Iterator[str]:
+    """Yield why there are no answers of the servers that are to have a partition, if so."""
     owners = found.owners(partition)
     if not owners:
         yield "no server is to have it"
     for server in owners:
-        answers = _answers(found, server)
-        if answers.problem is not None:
-            yield answers.problem
-        elif not answers.health.get(partition, False):
-            yield f"server {server} could not open a store session"
+        if (problem := _answers(found, server).problem) is not None:
+            yield problem
 
 
 _RULES: Mapping[Check, Callable[[Found, int], Iterator[str]]] = {
