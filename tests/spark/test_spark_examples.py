@@ -39,16 +39,19 @@ def example(name: str) -> Callable[..., None]:
     return main
 
 
-def logged(spark: Any, cluster_file: str) -> int:
+def logged(spark: Any, cluster_file: str, partitions: str) -> int:
     reader = spark.read.format("waltz").option("cluster", cluster_file)
-    count: int = reader.option("partitions", "0-2").load().count()
+    count: int = reader.option("partitions", partitions).load().count()
     return count
 
 
-def test_a_file_into_the_log_twice(spark: Any, cluster_file: str, out: str) -> None:
+def test_flights_are_put_there_once(
+    spark: Any, cluster_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
-        example("from_parquet")(cluster_file, out, str(ROWS))
-        assert logged(spark, cluster_file) == ROWS
+        example("flights")(cluster_file, str(ROWS))
+        assert logged(spark, cluster_file, "0-1") == ROWS
+    assert capsys.readouterr().out == "3,000 flights are in the log\n" * 2
 
 
 def test_the_log_into_files(spark: Any, cluster_file: str, out: str) -> None:
@@ -77,3 +80,11 @@ def test_no_money_is_lost(
 ) -> None:
     example("ledger")(cluster_file)
     assert "800 in all accounts together" in capsys.readouterr().out
+
+
+def test_a_file_into_the_log_twice(spark: Any, cluster_file: str, out: str) -> None:
+    for _ in range(2):
+        example("from_parquet")(cluster_file, out)
+        assert (
+            logged(spark, cluster_file, "2") == spark.read.parquet(f"{out}/planes.parquet").count()
+        )

@@ -1,8 +1,8 @@
 """The log goes into Parquet files, and SQL looks at it.
 
-    python examples/spark/02_to_parquet.py [waltz-local/cluster.json [spark-out]]
+    python examples/spark/01_to_parquet.py [waltz-local/cluster.json [spark-out]]
 
-Needs what 01_from_parquet.py has put there.
+Needs what 00_flights.py has put there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
     """Write one directory of files for each airport."""
     spark = waltz.spark.session("to Parquet")
     reader = spark.read.format("waltz").schema(COLUMNS).option("cluster", cluster)
-    log = reader.option("partitions", "0-2").option("decode", "json").load()
+    log = reader.option("partitions", "0-1").option("decode", "json").load()
     files = str(Path(out) / "flights")
     log.write.mode("overwrite").partitionBy("origin").parquet(files)
 

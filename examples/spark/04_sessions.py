@@ -1,6 +1,6 @@
 """Sessions: an aircraft's days of work, out of a stream with state. Draws a picture.
 
-    python examples/spark/05_sessions.py [waltz-local/cluster.json [spark-out]]
+    python examples/spark/04_sessions.py [waltz-local/cluster.json [spark-out]]
 
 Flights of an aircraft less than eight hours apart belong to one session. Spark keeps the open ones
 as its state; a session is written when the watermark has passed it.
@@ -23,7 +23,7 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
     """Follow the log as far as it goes now, then draw how many flights a session has."""
     spark = waltz.spark.session("sessions")
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
-    flights = reader.option("partitions", "0-2").option("decode", "json").load()
+    flights = reader.option("partitions", "0-1").option("decode", "json").load()
     sessions = (
         flights.withColumn("at", sf.to_timestamp("time_hour"))
         .where("tailnum IS NOT NULL AND at IS NOT NULL")

@@ -1,6 +1,6 @@
 """A ledger: transfers under locks go into the log, and Spark finds that no money was lost.
 
-    python examples/spark/04_ledger.py [waltz-local/cluster.json]
+    python examples/spark/03_ledger.py [waltz-local/cluster.json]
 
 Two tellers transfer money between the same accounts at the same time. Each transfer is decided by
 the balances as the log has them, under locks on both accounts, so that none is overdrawn.

@@ -1,6 +1,6 @@
 """A stream keeps a table up to date: for each aircraft, its latest flight.
 
-    python examples/spark/03_upsert.py [waltz-local/cluster.json [spark-out]]
+    python examples/spark/02_upsert.py [waltz-local/cluster.json [spark-out]]
 
 Every micro-batch writes a new version of the table beside the one before, and then names it as the
 current one, so a reader never sees half of it. Killed and started again, it goes on where it was:
@@ -55,7 +55,7 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
     spark = waltz.spark.session("upsert")
     table = Table(Path(out) / "latest")
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
-    reader = reader.option("partitions", "0-2").option("decode", "json")
+    reader = reader.option("partitions", "0-1").option("decode", "json")
     stream = reader.option("maxRowsPerTrigger", 10_000).load().where("tailnum IS NOT NULL")
     writer = stream.writeStream.foreachBatch(table.upsert)
     writer = writer.option("checkpointLocation", str(Path(out) / "latest-checkpoint"))

