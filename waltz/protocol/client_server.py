@@ -53,7 +53,6 @@ from waltz.protocol.client_numbers import (
     TRANSACTION_DATA_REQUEST_TYPE,
 )
 from waltz.protocol.fields import (
-    BATCH,
     BOOLEAN,
     BYTES,
     HEADERS,
@@ -62,6 +61,7 @@ from waltz.protocol.fields import (
     LONG,
     REQ_ID,
     TEXT,
+    UNSEEN_BATCH,
     MalformedMessage,
     Mapping,
     Reader,
@@ -238,7 +238,7 @@ _TABLE = MessageTable(
         Layout(
             RecordsResponse,
             24,
-            (*_ERROR_AND_MARK, Field("records", BATCH)),
+            (*_ERROR_AND_MARK, Field("records", UNSEEN_BATCH)),
             since=RANGES_SINCE,
         ),
         Layout(

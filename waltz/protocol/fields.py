@@ -11,7 +11,13 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from waltz.protocol.records import MalformedBatch, RecordBatch, RecordHeader, ReqId
+from waltz.protocol.records import (
+    WIRE_OVERHEAD_BYTES,
+    MalformedBatch,
+    RecordBatch,
+    RecordHeader,
+    ReqId,
+)
 
 _BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
@@ -223,6 +229,18 @@ class Batch:
         return batch
 
 
+class UnseenBatch(Batch):
+    """The same, to the end of the message, for receivers that look at each record anyway.
+
+    Whether the records are well-formed is not known before `RecordBatch.mismatch` says so.
+    """
+
+    def read(self, reader: Reader) -> RecordBatch:
+        """Take all that is left."""
+        n = reader.count(WIRE_OVERHEAD_BYTES)
+        return RecordBatch(n, reader.take(len(reader.body) - reader.position))
+
+
 class Headers:
     """An int count, then that many record headers."""
 
@@ -284,4 +302,5 @@ UUID = Uuid()
 REQ_ID = RequestId()
 HEADER = Header()
 BATCH = Batch()
+UNSEEN_BATCH = UnseenBatch()
 HEADERS = Headers()

@@ -25,7 +25,7 @@ WIRE_HEAD = struct.Struct(">qiiiiii")
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
-_ID_AND_LENGTH = struct.Struct(">q20xI")
+_BETWEEN_DATA = struct.Struct(">Iq20xI")
 
 WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
@@ -103,8 +103,9 @@ class Record:
 class RecordBatch:
     """``count`` records in wire form, back to back: the unit that the hot path moves.
 
-    Invariant: ``wire`` holds exactly ``count`` well-formed records. Their ids are the sender's
-    claim; whether they are consecutive is for the receiver to check.
+    Invariant: ``wire`` holds exactly ``count`` well-formed records, unless it was decoded as an
+    `UnseenBatch`; `mismatch` tells. Their ids are the sender's claim; whether they are consecutive
+    is for the receiver to check.
     """
 
     count: int
@@ -159,18 +160,25 @@ class RecordBatch:
     def mismatch(self, first_id: int) -> int | None:
         """Return the id of the first record that is not in its place, or not as it was sent.
 
-        The records' ids must go on from ``first_id``, and their data match their checksums. None
-        if all is well.
+        The records' ids must go on from ``first_id``, their data match their checksums, and nothing
+        follow them. None if all is well, also with what came as an `UnseenBatch`.
         """
-        wire, position = self.wire, 0
-        for expected in range(first_id, first_id + self.count):
-            transaction_id, length = _ID_AND_LENGTH.unpack_from(wire, position)
-            start = position + WIRE_HEAD.size
-            position = start + length + _CHECKSUM.size
-            crc = int.from_bytes(wire[start + length : position], "big")
-            if transaction_id != expected or crc32(wire[start : start + length]) != crc:
-                return expected
-        return None
+        # Read at once: the checksum after a record's data, and the next one's id and length. So
+        # that it is the same for all, there is room before the first and after the last.
+        padded = bytes(_CHECKSUM.size) + self.wire + bytes(WIRE_HEAD.size)
+        unpack, expected = _BETWEEN_DATA.unpack_from, first_id
+        _, transaction_id, length = unpack(padded)
+        start = _BETWEEN_DATA.size
+        try:
+            for expected in range(first_id, first_id + self.count):
+                end = start + length
+                crc, next_id, next_length = unpack(padded, end)
+                if transaction_id != expected or crc32(padded[start:end]) != crc:
+                    return expected
+                transaction_id, length, start = next_id, next_length, end + _BETWEEN_DATA.size
+        except struct.error:
+            return expected
+        return None if start == len(padded) else expected
 
     def __len__(self) -> int:
         return self.count
