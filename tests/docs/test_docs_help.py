@@ -183,7 +183,12 @@ OF_ALL = (
     "zookeeper.connectString: zk-1:2181\nzookeeper.sessionTimeout: 10000\n"
     "cluster.root: /waltz/orders\n"
 )
-FEWER = {"-n 5000": "-n 50", "-n 100000": "-n 1000"}
+FEWER = {
+    "-n 5000": "-n 50",
+    "-n 100000": "-n 1000",
+    "-n 1000 --": "-n 100 --",
+    "--transactions 200": "--transactions 20",
+}
 """What takes less time is as good an example."""
 
 

@@ -22,6 +22,7 @@ from waltz.config import ConfigError
 from waltz.http import serve_http
 from waltz.metrics import Registry
 from waltz_storage import config
+from waltz_storage.catalogue import CATALOGUE
 from waltz_storage.control_format import EntryCorrupted, decode_entry, fresh_entry
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.errors import PartitionDamaged
@@ -139,7 +140,7 @@ def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:
 
 async def test_bad_http_requests_are_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
     registry = Registry(lambda: 0.0)
-    async with serve_http("test", "127.0.0.1", 0, registry, lambda: (True, {})) as port:
+    async with serve_http("test", "127.0.0.1", 0, registry, CATALOGUE, lambda: (True, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /ping HTTP/1.1\r\nHost: \x01\r\n\r\n")
         async with asyncio.timeout(5):
