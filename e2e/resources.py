@@ -35,7 +35,8 @@ def pool(name: str, **spec: Any) -> dict[str, Any]:
 
 def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
     """Return a WaltzCluster of one partition and one server, if nothing else is said."""
-    small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": {"managed": {}}}
+    zookeeper = {"managed": {"members": 1}}
+    small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": zookeeper}
     return {
         "apiVersion": "waltz.dev/v1alpha1",
         "kind": "WaltzCluster",
@@ -45,15 +46,23 @@ def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
 
 
 def client_pod(
-    name: str, cluster_name: str, namespace: str, command: list[str], *, tls: bool = True
+    name: str,
+    cluster_name: str,
+    namespace: str,
+    command: list[str],
+    *,
+    tls: bool = True,
+    zookeeper: str = "",
+    root: str = "/waltz",
 ) -> dict[str, Any]:
-    """Return a pod that is a client of a cluster with a managed ZooKeeper.
+    """Return a pod that is a client of a cluster; without ``zookeeper``, of one that has its own.
 
     Its environment tells the command line ``waltz``, and programs, where the cluster is; ``/work``
     is a folder to write into, ``/programs`` has what the ConfigMap ``programs`` has.
     """
-    zookeeper = f"{cluster_name}-zookeeper.{namespace}.svc:2181"
-    environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper, "ROOT": "/waltz"}
+    zookeeper = zookeeper or f"{cluster_name}-zookeeper.{namespace}.svc:2181"
+    environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper}
+    environment |= {"ROOT": root, "WALTZ_ROOT": root}
     volumes: list[dict[str, Any]] = [
         {"name": "work", "emptyDir": {}},
         {"name": "programs", "configMap": {"name": "programs", "optional": True}},

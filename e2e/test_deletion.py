@@ -56,7 +56,7 @@ def test_volumes_are_kept_and_a_new_cluster_takes_them_over(namespace: Kubectl) 
 
 
 def test_volumes_are_deleted_if_that_was_asked_for(namespace: Kubectl) -> None:
-    zookeeper = {"managed": {"onDeletion": "Delete"}}
+    zookeeper = {"managed": {"members": 1, "onDeletion": "Delete"}}
     namespace.apply(
         resources.pool("p", volumes=_DELETE), resources.cluster("small", ["p"], zookeeper=zookeeper)
     )

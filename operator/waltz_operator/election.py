@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10
 RENEW_SECONDS = 2.0
+WATCH_SECONDS = 1.0
+"""How often a candidate looks whether the Lease is still renewed."""
+
 PATIENCE_SECONDS = 7.0
 """A leader that could not renew for so long is none any more."""
 
@@ -68,7 +71,7 @@ class Election:
         """Return once this candidate is the leader."""
         self.leads = await self._try()
         while not self.leads:
-            await asyncio.sleep(self._renew_seconds)
+            await asyncio.sleep(min(self._renew_seconds, WATCH_SECONDS))
             self.leads = await self._try()
         log.info("%s leads now", self._identity)
 
