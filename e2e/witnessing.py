@@ -28,11 +28,15 @@ class Witness:
 
     kubectl: Kubectl
 
-    def begin(self, cluster: str) -> None:
+    def begin(
+        self, cluster: str, *, tls: bool = True, zookeeper: str = "", root: str = "/waltz"
+    ) -> None:
         """Start it; returns when it has appended to every partition and read it."""
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
-        pod = resources.client_pod(_POD, cluster, namespace, command)
+        pod = resources.client_pod(
+            _POD, cluster, namespace, command, tls=tls, zookeeper=zookeeper, root=root
+        )
         pod["spec"]["containers"][0]["readinessProbe"] = {
             "exec": {"command": ["test", "-e", "/work/going"]},
             "periodSeconds": 1,

@@ -40,7 +40,7 @@ def make_authority(name: str) -> KeyPair:
     return _as_pem(certificate, key)
 
 
-def issue(authority: KeyPair, name: str) -> KeyPair:
+def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> KeyPair:
     """Return a certificate for ``name``, good for servers and for clients, signed by it."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, password=None)
@@ -48,7 +48,7 @@ def issue(authority: KeyPair, name: str) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        _builder(_name(name), issuer.subject, key.public_key(), _CERTIFICATE_DAYS)
+        _builder(_name(name), issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)

@@ -1,0 +1,126 @@
+"""The chart: upgraded definitions, an operator of one namespace, and life after an uninstall."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e import installing, resources
+from e2e.kubectl import CommandFailed, Kubectl, run
+from e2e.operators import Operator
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_READY_SECONDS = 150.0
+_UNINSTALLED_SECONDS = 60.0
+_GONE_SECONDS = 60.0
+_APART = Kubectl("apart")
+_ELSEWHERE = Kubectl("elsewhere")
+_ACCOUNT = "system:serviceaccount:apart:apart"
+_TINY = {"managed": {"members": 1}}
+
+
+def helm(*arguments: str, seconds: float = 120.0) -> str:
+    return run("helm", *arguments, seconds=seconds)
+
+
+def test_helm_test_finds_that_the_operator_answers(operator: Operator) -> None:
+    told = helm("test", installing.RELEASE, "-n", operator.kubectl.namespace)
+    assert "Succeeded" in told
+
+
+def test_an_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Path) -> None:
+    older = tmp_path / "waltz"
+    shutil.copytree(resources.CHART, older)
+    name = "storagepools.waltz.dev"
+    file = older / "files" / "crds" / f"{name}.yaml"
+    definition = yaml.safe_load(file.read_text())
+    definition["spec"]["names"]["shortNames"] = ["older"]
+    file.write_text(yaml.safe_dump(definition))
+    arguments = ("-n", operator.kubectl.namespace, "--reuse-values")
+
+    def short_names() -> str:
+        return run("kubectl", "get", "crd", name, "-o", "jsonpath={.spec.names.shortNames}")
+
+    helm("upgrade", installing.RELEASE, str(older), *arguments)
+    assert short_names() == '["older"]'
+    helm("upgrade", installing.RELEASE, str(resources.CHART), *arguments)
+    assert short_names() == '["sp"]'
+
+
+@pytest.fixture(scope="module")
+def alone(operator: Operator) -> Iterator[None]:
+    """The operator of all namespaces rests: two must not look after one cluster."""
+
+    def scale(replicas: int) -> None:
+        operator.kubectl("scale", f"deployment/{installing.RELEASE}", f"--replicas={replicas}")
+
+    scale(0)
+    until(lambda: not operator.pods(), 60, "the operator's pods are gone")
+    yield
+    scale(2)
+    until(lambda: any(map(operator.leads, operator.pods())), 60, "an operator leads again")
+
+
+@pytest.fixture(scope="module")
+def apart(alone: None) -> Iterator[Kubectl]:
+    """A namespace with an operator of its own, and another one which is not that one's business."""
+    for each in (_APART, _ELSEWHERE):
+        each.create_namespace()
+        each.apply(resources.pool("p"), resources.cluster("small", ["p"], zookeeper=_TINY))
+    values = "watchNamespace=apart,crds.install=false,replicas=1"
+    helm("install", "apart", str(resources.CHART), "-n", "apart", "--set", values)
+    yield _APART
+    helm("uninstall", "apart", "-n", "apart", "--ignore-not-found")
+    for each in (_APART, _ELSEWHERE):
+        each.delete_namespace()
+
+
+def test_an_operator_of_one_namespace_brings_up_a_cluster(apart: Kubectl) -> None:
+    apart.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
+    told = apart("logs", "deployment/apart")
+    assert "orbidden" not in told
+
+
+@pytest.mark.parametrize(
+    "what", ["secrets", "pods", "statefulsets.apps", "waltzclusters.waltz.dev"]
+)
+def test_it_has_rights_in_that_namespace_only(apart: Kubectl, what: str) -> None:
+    def may(namespace: Kubectl) -> bool:
+        try:
+            told = namespace("auth", "can-i", "list", what, f"--as={_ACCOUNT}")
+        except CommandFailed:
+            return False
+        return told.strip() == "yes"
+
+    assert may(apart)
+    assert not may(_ELSEWHERE)
+
+
+def test_it_leaves_other_namespaces_alone(apart: Kubectl) -> None:
+    cluster = _ELSEWHERE.get("waltzcluster", "small")
+    assert cluster is not None
+    assert "finalizers" not in cluster["metadata"]
+    assert "status" not in cluster
+    assert _ELSEWHERE.find("pod") == []
+
+
+def test_the_log_goes_on_when_the_operator_is_uninstalled(apart: Kubectl) -> None:
+    witness = Witness(apart)
+    witness.begin("small")
+    helm("uninstall", "apart", "-n", "apart", seconds=_UNINSTALLED_SECONDS)
+    for kind, name in (("waltzcluster", "small"), ("storagepool", "p")):
+        found = apart.get(kind, name)
+        assert found is not None
+        assert "finalizers" not in found["metadata"]
+    witness.await_progress(30)
+    witness.end()
+
+
+def test_a_namespace_can_be_deleted_after_the_operator(apart: Kubectl) -> None:
+    apart.delete_namespace(_GONE_SECONDS)
+    apart.create_namespace()

@@ -1,0 +1,61 @@
+"""A managed ZooKeeper of three members: any one of them may go, even with all that it knew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from e2e.kubectl import Kubectl
+from e2e.waiting import until
+from e2e.witnessing import Witness
+
+_BACK_SECONDS = 90.0
+_MEMBERS = 3
+
+
+def pod(log: Kubectl, number: int) -> dict[str, Any] | None:
+    return log.get("pod", f"log-zookeeper-{number}")
+
+
+def is_back(log: Kubectl, number: int, old: str) -> bool:
+    found = pod(log, number)
+    if found is None or found["metadata"]["uid"] == old:
+        return False
+    conditions = found["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def replace(log: Kubectl, number: int, *, with_volume: bool) -> None:
+    """Delete a member, and wait for the one that takes its place."""
+    found = pod(log, number)
+    assert found is not None
+    if with_volume:
+        # It goes only when its pod has gone.
+        log.delete("pvc", f"data-log-zookeeper-{number}", wait=False)
+    log.delete("pod", f"log-zookeeper-{number}", wait=False)
+    until(
+        lambda: is_back(log, number, found["metadata"]["uid"]),
+        _BACK_SECONDS,
+        f"member {number} is back",
+        show=log.describe,
+    )
+
+
+def test_there_are_three_and_a_budget_for_one(log: Kubectl) -> None:
+    assert all(pod(log, number) for number in range(_MEMBERS))
+    budget = log.get("poddisruptionbudget", "log-zookeeper")
+    assert budget is not None
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("number", range(_MEMBERS))
+def test_any_member_may_go(log: Kubectl, witness: Witness, number: int) -> None:
+    replace(log, number, with_volume=False)
+
+
+def test_a_member_that_lost_all_learns_it_from_the_others(log: Kubectl, witness: Witness) -> None:
+    replace(log, 0, with_volume=True)
+    # That it knows everything again is seen when the two others go, one after the other.
+    replace(log, 1, with_volume=False)
+    replace(log, 2, with_volume=False)
