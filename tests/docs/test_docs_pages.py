@@ -24,6 +24,7 @@ _VARYING = re.compile(r"\d+|…")
 _JOINED = re.compile(r'"\s*\n\s*f?"')
 _SHORTEST_MESSAGE = 9
 _VERB = re.compile(r"(?:^\$ |`|&& )waltz ([a-z]+)(?: ([a-z][a-z-]*))?", re.MULTILINE)
+_VERB_IN_CODE = re.compile(r"\bwaltz ([a-z]+) ([a-z][a-z-]+)")
 
 
 def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
@@ -54,12 +55,26 @@ def test_verbs_that_pages_name_exist() -> None:
                 assert verb in verbs, f"{page.name}: waltz {noun} {verb}"
 
 
+def test_verbs_that_the_code_names_exist() -> None:
+    group: Any = typer.main.get_command(app)
+    named = _VERB_IN_CODE.findall(_code("waltz", "services", "operator"))
+    nouns = {noun: found.commands for noun, found in group.commands.items() if noun != "top"}
+    known = [(noun, verb) for noun, verb in named if noun in nouns]
+    assert len(known) > 100
+    assert [(noun, verb) for noun, verb in known if verb not in nouns[noun]] == []
+
+
 def test_messages_that_the_faults_show_are_said_by_the_code() -> None:
-    files = (*(ROOT / "waltz").rglob("*.py"), *(ROOT / "services").rglob("*.py"))
-    code = "".join(_JOINED.sub("", file.read_text()) for file in files)
+    code = _code("waltz", "services")
     shown = _CODE.findall((HERE / "faults.md").read_text())
     messages = [text for text in shown if not text.startswith(_NOT_A_MESSAGE)]
     said = {part.strip(" :,;") for text in messages for part in _VARYING.split(text)}
     long = {part for part in said if len(part) >= _SHORTEST_MESSAGE}
     assert len(long) > 15
     assert {part for part in long if part not in code} == set()
+
+
+def _code(*folders: str) -> str:
+    """Return all code in these folders, with texts of several lines joined."""
+    files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+    return "".join(_JOINED.sub("", file.read_text()) for file in files)
