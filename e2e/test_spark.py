@@ -1,0 +1,111 @@
+"""Spark on Kubernetes reads the shared cluster's log by the commands of docs/spark.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e import resources
+from e2e.kubectl import Kubectl
+from e2e.waiting import until
+from tests.docs.console import blocks
+
+PAGE = resources.HERE / "docs" / "spark.md"
+FILL = """
+import asyncio, json, os, ssl
+from pathlib import Path
+import waltz
+
+async def fill():
+    place = Path(os.environ["TLS"])
+    tls = waltz.TlsConfig(
+        ca=place / "ca.crt", certificate=place / "tls.crt", key=place / "tls.key",
+        server_name=os.environ["TLS_NAME"],
+    )
+    counts = {}
+    async with waltz.connect(os.environ["ZOOKEEPER"], root=os.environ["ROOT"], tls=tls) as client:
+        for partition in range(client.num_partitions):
+            drafts = [waltz.Draft(bytes(100))] * (300 + partition)
+            await client.bulk.append(partition, drafts)
+            counts[partition] = await client.high_water_mark(partition) + 1
+    print(json.dumps(counts))
+
+asyncio.run(fill())
+"""
+
+
+@pytest.fixture(scope="module")
+def counts(log: Kubectl) -> Iterator[dict[str, int]]:
+    """How many transactions each partition has; nobody else appends meanwhile."""
+    pod = resources.client_pod("fill", "log", log.namespace, ["python3", "-c", FILL])
+    log.apply(pod)
+    phase = until(lambda: ended(log, "fill"), 120, "the logs are filled", show=log.describe)
+    told = log("logs", "fill")
+    log.delete("pod", "fill")
+    assert phase == "Succeeded", told
+    yield json.loads(told.strip().splitlines()[-1])
+    log("delete", "--ignore-not-found", "-f", str(SPARK / "job.yaml"), "-f", str(ACCOUNT))
+    log("delete", "configmap", "report", "--ignore-not-found")
+    log("delete", "pod", "-l", "spark-role", "--ignore-not-found")
+
+
+SPARK = resources.HERE / "examples" / "kubernetes" / "spark"
+ACCOUNT = SPARK / "account.yaml"
+
+
+def ended(kubectl: Kubectl, pod: str) -> str | None:
+    found = kubectl.get("pod", pod)
+    phase = None if found is None else found["status"]["phase"]
+    return phase if phase in ("Succeeded", "Failed") else None
+
+
+def shown(begins: str) -> str:
+    """Return the commands of the page's block that begins so."""
+    [block] = [b for b in blocks(PAGE) if b.language == "sh" and b.text.startswith(begins)]
+    return block.text
+
+
+def type_in(commands: str) -> str:
+    """Run a page's commands, and return what they print."""
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", commands],
+        cwd=resources.HERE,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def report_in(printed: str) -> dict[str, Any]:
+    """Return the report, which is the last line that the driver printed."""
+    lines = [line for line in printed.splitlines() if line.startswith('{"transactions"')]
+    assert lines, printed[-3000:]
+    report: dict[str, Any] = json.loads(lines[-1])
+    return report
+
+
+def test_a_job_whose_pod_is_the_driver(log: Kubectl, counts: dict[str, int]) -> None:
+    report = report_in(type_in(shown("kubectl create configmap")))
+    assert report["transactions"] == counts
+    # Those that have read are executors, pods of their own.
+    assert report["pods"]
+    assert all("-exec-" in pod for pod in report["pods"])
+
+
+def test_spark_submit_makes_the_driver_too(log: Kubectl, counts: dict[str, int]) -> None:
+    report = report_in(type_in(shown("spark-submit")))
+    assert report["transactions"] == counts
+    assert all("-exec-" in pod for pod in report["pods"])
+    [driver] = log.find("pod", "spark-role=driver")
+    assert driver["status"]["phase"] == "Succeeded"
