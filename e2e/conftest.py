@@ -16,6 +16,7 @@ from e2e.witnessing import Witness
 
 _TEST_SECONDS = 420
 _READY_SECONDS = 300.0
+_END_SECONDS = 180.0
 
 LOGS = Kubectl("logs")
 """Where the shared cluster, called ``log``, is."""
@@ -60,6 +61,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
     yield FirstStart(LOGS, time.monotonic() - begun)
     if not _keeps():
         LOGS.delete_namespace()
+        installing.await_ends(_END_SECONDS)
         installing.uninstall()
 
 

@@ -7,6 +7,7 @@ import shlex
 
 from e2e import resources
 from e2e.kubectl import Kubectl, run
+from e2e.waiting import until
 
 OPERATOR = Kubectl("waltz-system")
 RELEASE = "waltz"
@@ -29,6 +30,17 @@ def install(**values: str) -> None:
     for name, value in values.items():
         arguments += ["--set", f"{name}={value}"]
     run("helm", "upgrade", "--install", RELEASE, str(resources.CHART), *arguments)
+
+
+def await_ends(seconds: float) -> None:
+    """Return when no namespace is on its way out: nobody would finish that without the operator."""
+
+    def all_gone() -> bool:
+        return "Terminating" not in run("kubectl", "get", "namespaces")
+
+    until(
+        all_gone, seconds, "namespaces are gone", show=lambda: run("kubectl", "get", "namespaces")
+    )
 
 
 def uninstall() -> None:

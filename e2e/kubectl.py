@@ -91,9 +91,9 @@ class Kubectl:
         """Make the namespace."""
         run("kubectl", "create", "namespace", self.namespace)
 
-    def delete_namespace(self, seconds: float = 180.0) -> None:
-        """Delete the namespace with all that is in it, and wait until it is gone."""
-        arguments = ("namespace", self.namespace, "--ignore-not-found")
+    def delete_namespace(self, seconds: float = 180.0, *, wait: bool = True) -> None:
+        """Delete the namespace with all that is in it; without ``wait``, it goes by and by."""
+        arguments = ("namespace", self.namespace, "--ignore-not-found", f"--wait={wait}".lower())
         run("kubectl", "delete", *arguments, seconds=seconds)
 
     def describe(self) -> str:

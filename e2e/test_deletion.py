@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +19,10 @@ _DELETE = {"data": {"size": "1Gi"}, "onDeletion": "Delete"}
 
 @pytest.fixture
 def namespace(operator: Operator) -> Iterator[Kubectl]:
-    made = Kubectl("ending")
+    made = Kubectl(f"ending-{uuid.uuid4().hex[:6]}")
     made.create_namespace()
     yield made
-    made.delete_namespace()
+    made.delete_namespace(wait=False)
 
 
 def claims(namespace: Kubectl) -> set[str]:
@@ -72,7 +73,7 @@ def test_a_cluster_can_be_deleted_without_its_zookeeper(namespace: Kubectl) -> N
     namespace.apply(
         resources.pool("p", volumes=_DELETE), resources.cluster("small", ["p"], zookeeper=nobody)
     )
-    namespace.await_condition("waltzcluster/small", "Reconciled=False", _READY_SECONDS)
+    namespace.await_condition("waltzcluster/small", "Ready=False", _READY_SECONDS)
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_gone("waltzcluster", "small", _GONE_SECONDS)
     namespace.delete("storagepool", "p")

@@ -21,7 +21,7 @@ def namespace() -> Iterator[Kubectl]:
     made = Kubectl("killed")
     made.create_namespace()
     yield made
-    made.delete_namespace()
+    made.delete_namespace(wait=False)
 
 
 @pytest.fixture
