@@ -10,16 +10,45 @@ from dataclasses import dataclass
 import pytest
 
 from e2e import installing, resources
-from e2e.kubectl import Kubectl
+from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
+from e2e.waiting import until
 from e2e.witnessing import Witness
 
 _TEST_SECONDS = 420
 _READY_SECONDS = 300.0
 _END_SECONDS = 180.0
+_TURN_SECONDS = 1800.0
 
 LOGS = Kubectl("logs")
 """Where the shared cluster, called ``log``, is."""
+
+
+_TURN = "waltz-e2e"
+_DEFAULT = Kubectl("default")
+
+
+def pytest_sessionstart() -> None:
+    """Wait until nobody else runs these tests on this cluster: they would disturb each other."""
+
+    def taken() -> bool:
+        try:
+            _DEFAULT("create", "configmap", _TURN, f"--from-literal=by={os.getpid()}")
+        except CommandFailed as failed:
+            if "AlreadyExists" not in str(failed):
+                raise
+            return False
+        return True
+
+    hint = f"somebody runs these tests, or was killed: kubectl delete configmap -n default {_TURN}"
+    until(taken, _TURN_SECONDS, hint)
+
+
+def pytest_sessionfinish() -> None:
+    """Let others have their turn."""
+    by = _DEFAULT("get", "configmap", _TURN, "--ignore-not-found", "-o", "jsonpath={.data.by}")
+    if by == str(os.getpid()):
+        _DEFAULT.delete("configmap", _TURN)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
