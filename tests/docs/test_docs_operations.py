@@ -15,6 +15,8 @@ from waltz.local.ports import choose_ports
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def reader(tmp_path: Path, zookeeper: str) -> Iterator[Reader]:
@@ -29,7 +31,6 @@ def reader(tmp_path: Path, zookeeper: str) -> Iterator[Reader]:
     reader.leave()
 
 
-@pytest.mark.timeout(300)
 def test_the_tasks_of_the_manual_work(reader: Reader) -> None:
     assert reader.follow(DOCS / "operations.md") > 40
 
