@@ -4,9 +4,10 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 MINUTES ?= 10
+KILLS ?= 50
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark images e2e e2e-long e2e-kind lock clean
+.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark spark-kills images e2e e2e-long e2e-kind lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
@@ -19,6 +20,7 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
 	@echo "make bench   throughput and latency of a local cluster"
 	@echo "make bench-spark   Spark reads a local cluster's log"
+	@echo "make spark-kills   KILLS=$(KILLS) tasks, executors and drivers killed while Spark writes: about four minutes"
 	@echo "make images  the images of all processes, with Docker, in build/images"
 	@echo "make e2e     the operator's promises, on the Kubernetes of the current context"
 	@echo "make e2e-long   the same, with many more kills"
@@ -68,6 +70,9 @@ bench: .venv
 
 bench-spark: .venv
 	.venv/bin/python -m bench.spark
+
+spark-kills: .venv
+	SPARK_KILLS=$(KILLS) .venv/bin/python -m pytest tests/spark/test_spark_kills.py --durations=2
 
 images: .venv
 	.venv/bin/python -m images

@@ -47,9 +47,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows."""
-        context = TaskContext.get()
-        assert context is not None
-        task = WriteTask(self._write_id, self._lasting, 0, self._run, context.partitionId())
+        task = WriteTask(self._write_id, self._lasting, 0, self._run, _context().partitionId())
         return _write(self._where, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -79,14 +77,16 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows of one micro-batch."""
-        context = TaskContext.get()
-        assert context is not None
+        return _write(self._where, self.task(), self._columns, iterator)
+
+    def task(self) -> WriteTask:
+        """Return the task that this process is at."""
+        context = _context()
         write_id = self._write_id or context.getLocalProperty(_QUERY_ID)
         epoch = context.getLocalProperty(_BATCH_ID)
         assert write_id is not None
         assert epoch is not None
-        task = WriteTask(write_id, True, int(epoch), self._run, context.partitionId())
-        return _write(self._where, task, self._columns, iterator)
+        return WriteTask(write_id, True, int(epoch), self._run, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: the rows are in the log, and the next epoch ends this one."""
@@ -101,6 +101,12 @@ def refuse_overwriting(overwrite: bool) -> None:
         raise OptionError(
             "a log is only appended to: use mode('append'), or outputMode('append') or 'update'"
         )
+
+
+def _context() -> Any:
+    context = TaskContext.get()
+    assert context is not None
+    return context
 
 
 def _write(

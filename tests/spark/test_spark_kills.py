@@ -1,0 +1,127 @@
+"""The sink's promise while tasks, executors and the driver are killed: each row once.
+
+A stream with a shuffle before the write, on executors of its own, with speculation. ``SPARK_KILLS``
+says how many faults there are in all (`make spark-kills`: 50).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import append, contents, end_of, wait_until
+from tests.spark.faults import DIRECTORY, Faults
+from tests.spark.sabotaged_query import ROWS_PER_BATCH
+from tests.spark.standalone import DRIVER_HOST, environment, spark_cluster
+from tests.spark.zombie import PATIENCE_SECONDS
+from waltz.local import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("SPARK_KILLS", "10"))
+LIFE_SECONDS = 240
+
+
+class Query:
+    """A query that is started again and again; whatever is left of its lives ends with `close`."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path, faults: Faults, master: str) -> None:
+        self.faults = faults
+        self._cluster = cluster
+        self._directory = directory
+        self._master = master
+        self._lives: list[subprocess.Popen[bytes]] = []
+
+    def live(self, source: int, sink: int, *, stable: bool) -> int:
+        """Run the query until it ends or is killed, and return how.
+
+        With ``stable`` ids each life cuts the rows into other tasks.
+        """
+        tasks = 3 + len(self._lives) % 3 if stable else 4
+        places = (self._cluster.layout.description, source, sink, self._directory / "checkpoint")
+        command = [sys.executable, "-m", "tests.spark.sabotaged_query", self._master]
+        command += [*map(str, places), str(tasks), *(["transaction_id AS id"] if stable else [])]
+        variables = environment(**shared(self.faults), SPARK_LOCAL_IP=DRIVER_HOST)
+        with self.log.open("ab") as log:
+            life = subprocess.Popen(
+                command, stdout=log, stderr=log, env=variables, start_new_session=True
+            )
+        self._lives.append(life)
+        return life.wait(LIFE_SECONDS)
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "query.log"
+
+    def close(self) -> None:
+        for life in self._lives:
+            with suppress(ProcessLookupError):
+                os.killpg(life.pid, signal.SIGKILL)
+            life.wait()
+        for zombie in self.faults.directory.glob("zombie-*/pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(zombie.read_text()), signal.SIGKILL)
+
+
+def shared(faults: Faults) -> dict[str, str]:
+    """Return what all processes have in their environment."""
+    return {"PYTHONPATH": str(ROOT), DIRECTORY: str(faults.directory)}
+
+
+@pytest.fixture
+def query(cluster: LocalCluster, tmp_path: Path) -> Iterator[Query]:
+    faults = Faults(tmp_path / "faults")
+    faults.directory.mkdir()
+    with spark_cluster(tmp_path, **shared(faults)) as master:
+        made = Query(cluster, tmp_path, faults, master)
+        yield made
+        made.close()
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("stable", [False, True], ids=["tasks", "ids"])
+def test_each_row_once_whatever_is_killed(
+    cluster: LocalCluster, partitions: Iterator[int], query: Query, stable: bool
+) -> None:
+    """Equal rows are among them, unless they have ids."""
+    source, sink = next(partitions), next(partitions)
+    count = KILLS // 2
+    query.faults.plan(count, seed=int(stable))
+    rows: list[bytes] = []
+    while query.faults.left():
+        more = ROWS_PER_BATCH * (2 + count // 5)
+        rows += [str(n if stable else n % 300).encode() for n in range(len(rows), len(rows) + more)]
+        append(cluster, source, rows[-more:])
+        while status := query.live(source, sink, stable=stable):
+            assert status == -signal.SIGKILL, query.log.read_text()[-5000:]
+    done = query.faults.done()
+    zombies = [outcome_of(query.faults.directory, number) for number in zombies_of(query.faults)]
+    found = contents(cluster, {sink: end_of(cluster, sink)})
+    assert Counter(t.data for t in found) == Counter(rows)
+    assert done.total() == count
+    for told in zombies:
+        # Its successor had appended everything by then.
+        assert told["all"] == told["before"], told
+
+
+def zombies_of(faults: Faults) -> list[int]:
+    return [int(place.name.split("-")[1]) for place in faults.directory.glob("zombie-*")]
+
+
+def outcome_of(directory: Path, number: int) -> dict[str, int]:
+    """Return what a zombie did, which went on after its successor was committed."""
+    place = directory / f"zombie-{number}"
+    outcome = place / "outcome.json"
+    log = place / "log"
+    wait_until(lambda: outcome.exists() or "Traceback" in log.read_text(), PATIENCE_SECONDS)
+    assert outcome.exists(), log.read_text()
+    told: dict[str, int] = json.loads(outcome.read_text())
+    return told

@@ -1,0 +1,52 @@
+"""An attempt at a task that goes on after Spark has given it up. Started by `sabotage`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+import waltz.spark.appending
+from tests.spark.conftest import wait_until
+from tests.spark.faults import Faults
+from tests.spark.sabotage import BATCH_ROWS
+from waltz.spark.appending import Attempt, WriterSession
+from waltz.spark.ledger import Superseded
+
+PATIENCE_SECONDS = 240
+
+
+def main(place: Path) -> None:
+    """Write half of the rows, wait for the successor's commit, go on; note what came of it."""
+    waltz.spark.appending._BATCH_ROWS = BATCH_ROWS
+    where, task, columns = pickle.loads((place / "order").read_bytes())
+    batches = []
+    with pa.OSFile(str(place / "rows")) as file:
+        while file.tell() < file.size():
+            with pa.ipc.open_stream(file) as stream:
+                batches += list(stream)
+    session = WriterSession(where)
+    with Attempt(session, task, columns) as attempt:
+        middle = len(batches) // 2
+        for batch in batches[:middle]:
+            attempt.add(batch)
+        attempt.flush()
+        before = attempt.written.appended
+        wait_until(Faults(place.parent).committed(task.epoch).exists, PATIENCE_SECONDS)
+        refused = False
+        try:
+            for batch in batches[middle:]:
+                attempt.add(batch)
+            attempt.flush()
+        except Superseded:
+            refused = True
+        told = {"before": before, "all": attempt.written.appended, "refused": refused}
+    session.close()
+    (place / "outcome.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
