@@ -35,7 +35,7 @@ def pytest_sessionstart() -> None:
         try:
             _DEFAULT("create", "configmap", _TURN, f"--from-literal=by={os.getpid()}")
         except CommandFailed as failed:
-            if "AlreadyExists" not in str(failed):
+            if "already exists" not in str(failed):
                 raise
             return False
         return True
