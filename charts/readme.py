@@ -34,7 +34,8 @@ before the operator.
 
 **Rights.** With `watchNamespace` the operator has a Role in that namespace instead of a \
 ClusterRole. Definitions are not of a namespace: where you may install only into your own, have \
-somebody else apply `crds/`, and set `crds.install` to `false`.
+somebody else apply `crds/`, and set `crds.install` to `false`. No namespace may have two \
+operators: beside one of all namespaces there is no place for another.
 
 ## Values
 
