@@ -16,6 +16,8 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from waltz.memory import keep_freed_memory
+
 _SOFTWARE_ERROR = 70
 
 
@@ -38,6 +40,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     if not __debug__:
         main.close()
         raise SystemExit("this program checks itself as it runs: start it without python -O")
+    keep_freed_memory()
     try:
         import uvloop
     except ImportError:

@@ -21,6 +21,7 @@ from waltz.client import (
     WaltzError,
     connect,
 )
+from waltz.memory import keep_freed_memory
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
 from waltz.spark.decoding import to_arrow
@@ -242,6 +243,7 @@ class Readers:
         """Return the reader of a cluster, its connections still open from the task before."""
         reader = self._open.get(where)
         if reader is None:
+            keep_freed_memory()
             reader = self._open[where] = LogReader(where)
         return reader
 

@@ -1,0 +1,38 @@
+"""Long messages do not have their memory mapped again and again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+from waltz.memory import keep_freed_memory
+
+keep_freed_memory()
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def messages(number):
+    for _ in range(number):
+        first = b"1" * (1 << 20)
+        second = first + first
+        third = first * 4
+
+messages(4)
+before = faults()
+messages(50)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_memory_of_long_messages_is_mapped_once() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, check=True
+    )
+    # One message's 7 MiB have 1,792 pages.
+    assert int(done.stdout) < 1000
