@@ -69,6 +69,8 @@ def main() -> None:
     set_up_logging(verbose=False)
     # A ZooKeeper that is not there yet is told in a cluster's status, not in every retry.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
+    # It tells of every change that it has seen.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     run_loop(_run(settings(os.environ)))
 
 
