@@ -68,6 +68,15 @@ def known_log(cluster: LocalCluster) -> KnownLog:
     return KnownLog(cluster, {(t.partition, t.id): t for t in contents(cluster, until)})
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_lives() -> Iterator[None]:
+    """Spark's processes live so shortly that Java had better not compile them well."""
+    options = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_SUBMIT_ARGS", options)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     settings = {
@@ -119,6 +128,20 @@ def end_of(cluster: LocalCluster, partition: int) -> int:
             return await client.high_water_mark(partition)
 
     return asyncio.run(work())
+
+
+def written(cluster: LocalCluster, partition: int) -> list[waltz.Transaction]:
+    """Return all of a log, read without Spark."""
+    return contents(cluster, {partition: end_of(cluster, partition)})
+
+
+def save(frame: Any, cluster: LocalCluster, format_name: str = "waltz", **options: object) -> None:
+    """Have Spark append a frame."""
+    writer = frame.write.format(format_name).mode("append")
+    writer = writer.option("cluster", str(cluster.layout.description))
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    writer.save()
 
 
 def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import waltz
-from tests.spark.conftest import COUNTS, KNOWN, KnownLog
+from tests.spark.conftest import COUNTS, KNOWN, KnownLog, append
+from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.planning import Slice
 from waltz.spark.reading import LogEndsBefore, LogReader, Where
@@ -78,6 +80,14 @@ def test_positions(spark: Any, known_log: KnownLog) -> None:
 def test_nothing_to_read(spark: Any, known_log: KnownLog) -> None:
     assert load(spark, known_log, partitions="2").collect() == []
     assert load(spark, known_log, startingPositions="latest").count() == 0
+
+
+def test_one_record(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [b"alone"])
+    reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
+    frame = reader.option("partitions", partition).load()
+    assert [(row.transaction_id, row.data) for row in frame.collect()] == [(0, b"alone")]
 
 
 def test_fewer_rows_than_a_task_has(spark: Any, known_log: KnownLog) -> None:

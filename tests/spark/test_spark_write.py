@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-import waltz
-from tests.spark.conftest import append, contents, end_of
+from tests.spark.conftest import append, save, written
 from waltz.local import LocalCluster
-from waltz.net import TlsConfig
-from waltz.spark.appending import Attempt, WriterSession, WriteTask
-from waltz.spark.ledger import Superseded, WriteIsOver
-from waltz.spark.reading import Where
-from waltz.spark.rows import Columns, partition_of
-
-
-def save(frame: Any, cluster: LocalCluster, **options: object) -> None:
-    writer = frame.write.format("waltz").mode("append")
-    writer = writer.option("cluster", str(cluster.layout.description))
-    for name, value in options.items():
-        writer = writer.option(name, value)
-    writer.save()
-
-
-def written(cluster: LocalCluster, partition: int) -> list[waltz.Transaction]:
-    return contents(cluster, {partition: end_of(cluster, partition)})
+from waltz.spark.rows import partition_of
 
 
 def test_columns_become_transactions(
@@ -187,199 +167,11 @@ def test_rows_that_are_refused(spark: Any, cluster: LocalCluster) -> None:
         save(spark.sql("SELECT 'x' AS data, 200 AS partition"), cluster)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("stable", [False, True])
-def test_tasks_killed_anywhere(
-    spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, stable: bool
-) -> None:
-    """After a shuffle; each of 4 tasks dies up to 3 times, in the middle or after its last row."""
+def test_a_row_of_50_mb(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
     partition = next(partitions)
-    frame = spark.range(3000).selectExpr(
-        f"{partition} AS partition",
-        "CAST(id AS STRING) AS data",
-        *(["id"] if stable else []),
+    frame = spark.sql(
+        f"SELECT {partition} AS partition, repeat('x', {50 << 20}) AS data "
+        f"UNION ALL SELECT {partition}, 'small'"
     )
-    spark.dataSource.register(mortal_source(seed))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
-    try:
-        writer = frame.repartition(4).write.format("mortal").mode("append")
-        writer.option("cluster", str(cluster.layout.description)).save()
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    found = [int(t.data) for t in written(cluster, partition)]
-    assert sorted(found) == list(range(3000))
-
-
-def mortal_source(seed: int) -> type:
-    """Return a source whose tasks' processes die, as often as Spark bears, at points by chance."""
-    import os
-    import random
-
-    from pyspark import TaskContext
-
-    import waltz.spark.appending
-    from waltz.spark.rows import columns_of
-    from waltz.spark.sink import WaltzWriter
-    from waltz.spark.source import WaltzDataSource
-    from waltz.spark.where import locate
-    from waltz.spark.write_options import parse_write_options
-
-    class MortalWriter(WaltzWriter):
-        def write(self, iterator: Any) -> Any:
-            waltz.spark.appending._BATCH_ROWS = 150
-            context = TaskContext.get()
-            chance = random.Random(f"{seed} {context.partitionId()} {context.attemptNumber()}")
-            last = chance.randrange(10) if context.attemptNumber() < 3 else -1
-
-            def dying() -> Any:
-                for number, batch in enumerate(iterator):
-                    if number == last:
-                        os._exit(1)
-                    yield batch
-
-            message = super().write(dying())
-            if last >= 0:
-                os._exit(1)
-            return message
-
-    class MortalSource(WaltzDataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "mortal"
-
-        def writer(self, schema: Any, overwrite: bool) -> Any:
-            options = parse_write_options(self.options)
-            return MortalWriter(locate(options.cluster), options, columns_of(schema))
-
-    return MortalSource
-
-
-class Attempts:
-    """Attempts at one task in this process, which may be left lying in the middle."""
-
-    def __init__(self, cluster: LocalCluster, partition: int, *, stable: bool) -> None:
-        self.where = Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 30)
-        names = ("partition", "data", "id") if stable else ("partition", "data")
-        self.columns = Columns(names)
-        self.task = WriteTask(f"attempts {partition}", True, 0, "run", 0)
-        self.partition = partition
-        self.sessions: list[WriterSession] = []
-
-    def begin(self, **task: Any) -> Attempt:
-        session = WriterSession(self.where)
-        self.sessions.append(session)
-        return Attempt(session, replace(self.task, **task), self.columns).__enter__()
-
-    def batch(self, numbers: Iterable[int]) -> Any:
-        rows = [{"partition": self.partition, "data": str(n), "id": n} for n in numbers]
-        schema = pa.schema([("partition", pa.int32()), ("data", pa.string()), ("id", pa.int64())])
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-    def close(self) -> None:
-        for session in self.sessions:
-            session.close()
-
-
-@pytest.fixture(params=[False, True], ids=["tasks", "ids"])
-def attempts(
-    cluster: LocalCluster, partitions: Iterator[int], request: pytest.FixtureRequest
-) -> Iterator[Attempts]:
-    made = Attempts(cluster, next(partitions), stable=request.param)
-    yield made
-    made.close()
-
-
-def test_a_zombie_and_its_successor_work_together(
-    cluster: LocalCluster, attempts: Attempts
-) -> None:
-    zombie, successor = attempts.begin(), attempts.begin()
-    for attempt, numbers in [
-        (zombie, range(10)),
-        (successor, range(20)),
-        (zombie, range(10, 30)),
-        (successor, range(20, 40)),
-        (zombie, range(30, 50)),
-        (successor, range(40, 50)),
-    ]:
-        attempt.add(attempts.batch(numbers))
-        attempt.flush()
-    found = [int(t.data) for t in written(cluster, attempts.partition)]
-    assert found == list(range(50))
-    assert zombie.written.appended + successor.written.appended == 50
-
-
-def test_a_zombie_of_an_epoch_that_is_over(cluster: LocalCluster, attempts: Attempts) -> None:
-    zombie, successor, next_epoch = attempts.begin(), attempts.begin(), attempts.begin(epoch=1)
-    zombie.add(attempts.batch(range(10)))
-    zombie.flush()
-    for attempt, numbers in ((successor, range(20)), (next_epoch, range(20, 30))):
-        attempt.add(attempts.batch(numbers))
-        attempt.flush()
-    zombie.add(attempts.batch(range(10, 20)))
-    with pytest.raises(Superseded):
-        zombie.flush()
-    found = [int(t.data) for t in written(cluster, attempts.partition)]
-    assert found == list(range(30))
-
-
-def test_a_zombie_of_a_batch_that_is_over(attempts: Attempts) -> None:
-    zombie = attempts.begin(lasting=False)
-    zombie.add(attempts.batch(range(10)))
-    with pytest.raises(WriteIsOver):
-        zombie.flush()
-
-
-def test_others_may_write_in_between(cluster: LocalCluster, attempts: Attempts) -> None:
-    attempt = attempts.begin()
-    for first in (0, 10):
-        attempt.add(attempts.batch(range(first, first + 10)))
-        attempt.flush()
-        append(cluster, attempts.partition, [b"3", b"13"])
-    again = attempts.begin()
-    again.add(attempts.batch(range(30)))
-    again.flush()
-    assert again.written.appended == 10
-    found = Counter(int(t.data) for t in written(cluster, attempts.partition))
-    assert found == Counter(range(30)) + Counter([3, 13, 3, 13])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_any_order_of_attempts(cluster: LocalCluster, attempts: Attempts, seed: int) -> None:
-    """Attempts are left lying and go on later, as chance has it; in the end one of each finishes.
-
-    With ids there are two runs, which cut the rows into tasks in different ways.
-    """
-    chance = random.Random(seed)
-    rows = range(120)
-    cuts: dict[tuple[str, int], list[int]] = {("run", 0): [n % 70 for n in rows]}
-    if attempts.columns.stable:
-        cuts = {("a", task): [n for n in rows if n % 2 == task] for task in range(2)}
-        cuts |= {("b", task): [n for n in rows if n // 60 == task] for task in range(2)}
-    going: list[tuple[Attempt, list[int]]] = []
-
-    def begin(run: str, task: int) -> None:
-        left = list(cuts[run, task])
-        chance.shuffle(left)
-        going.append((attempts.begin(run=run, task=task), left))
-
-    def go_on(attempt: Attempt, left: list[int], count: int) -> None:
-        attempt.add(attempts.batch(left[:count]))
-        attempt.flush()
-        del left[:count]
-
-    for _ in range(2):
-        for cut in cuts:
-            begin(*cut)
-    for _ in range(20):
-        go_on(*chance.choice(going), chance.randint(1, 40))
-    last_run = chance.choice(sorted({run for run, _ in cuts}))
-    for run, task in cuts:
-        if run == last_run:
-            begin(run, task)
-            go_on(*going[-1], len(rows))
-    for attempt, left in going:
-        go_on(attempt, left, len(rows))
-    found = Counter(int(t.data) for t in written(cluster, attempts.partition))
-    expected = rows if attempts.columns.stable else cuts["run", 0]
-    assert found == Counter(expected)
+    save(frame, cluster)
+    assert sorted(len(t.data) for t in written(cluster, partition)) == [5, 50 << 20]

@@ -1,0 +1,74 @@
+"""Data as columns, from a real log, in SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.spark.conftest import append
+from waltz.local import LocalCluster
+
+AVRO = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "long"}]}
+
+
+def load(spark: Any, cluster: LocalCluster, partition: int, **options: object) -> Any:
+    reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
+    reader = reader.option("partitions", partition)
+    if options["decode"] != "utf8":
+        reader = reader.schema("transaction_id BIGINT, n BIGINT")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def test_sql_on_json(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [json.dumps({"n": n}).encode() for n in range(50)] + [b"{"])
+    frame = load(spark, cluster, partition, decode="json")
+    frame.createOrReplaceTempView("numbers")
+    query = "SELECT sum(n), count(n), count(*) FROM numbers WHERE transaction_id > 9"
+    assert tuple(spark.sql(query).first()) == (sum(range(10, 50)), 40, 41)
+
+
+def encoded(kind: str, number: int) -> bytes:
+    made = BytesIO()
+    if kind == "json":
+        made.write(json.dumps({"n": number}).encode())
+    elif kind == "avro":
+        fastavro.schemaless_writer(made, AVRO, {"n": number})
+    else:
+        with pa.ipc.new_stream(made, pa.schema([("n", pa.int64())])) as stream:
+            stream.write_batch(pa.record_batch([pa.array([number])], names=["n"]))
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["json", "avro", "arrow"])
+def test_each_kind_and_what_becomes_of_other_data(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int], kind: str
+) -> None:
+    partition = next(partitions)
+    append(cluster, partition, [encoded(kind, 7), b"\xff", encoded(kind, 8)])
+    options = {"decode": kind} | ({"avroSchema": json.dumps(AVRO)} if kind == "avro" else {})
+
+    def rows(mode: str) -> list[tuple[int, int | None]]:
+        frame = load(spark, cluster, partition, mode=mode, **options)
+        return sorted(tuple(row) for row in frame.collect())
+
+    assert rows("permissive") == [(0, 7), (1, None), (2, 8)]
+    assert rows("drop") == [(0, 7), (2, 8)]
+    with pytest.raises(PySparkException, match=f"transaction 1 of partition {partition} is not"):
+        rows("fail")
+
+
+def test_text(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    partition = next(partitions)
+    append(cluster, partition, ["é".encode(), b"\xff"])
+    frame = load(spark, cluster, partition, decode="utf8")
+    assert [row.data for row in frame.orderBy("transaction_id").collect()] == ["é", None]
