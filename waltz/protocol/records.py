@@ -165,7 +165,7 @@ class RecordBatch:
         """
         # Read at once: the checksum after a record's data, and the next one's id and length. So
         # that it is the same for all, there is room before the first and after the last.
-        padded = bytes(_CHECKSUM.size) + self.wire + bytes(WIRE_HEAD.size)
+        padded = b"".join((bytes(_CHECKSUM.size), self.wire, bytes(WIRE_HEAD.size)))
         unpack, expected = _BETWEEN_DATA.unpack_from, first_id
         _, transaction_id, length = unpack(padded)
         start = _BETWEEN_DATA.size

@@ -1,0 +1,81 @@
+"""A yardstick: the same following as `bench.spark.following`, of a Kafka topic. Starts a JVM.
+
+Needs PySpark alone, in the version of its Kafka connector, and a running Kafka:
+
+    python bench/spark/kafka_following.py --jars A.jar,B.jar --bootstrap HOST:PORT --topic T \
+        --producer 'COMMAND that produces at a steady rate'
+
+A record's time is its producer's, as Kafka keeps it, in ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+_WARM_UP = 1 / 3
+"""The part of the time, at the beginning, of which the latencies are left out."""
+
+
+def main() -> None:
+    """Follow until the producer has ended; print one JSON line."""
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory(prefix="bench-kafka-") as scratch:
+        spark = _session(arguments.jars, scratch)
+        batches: list[tuple[float, list[float]]] = []
+
+        def taken(batch: Any, _: int) -> None:
+            column = batch.selectExpr("CAST(timestamp AS DOUBLE) AS at").toArrow().column("at")
+            batches.append((time.time(), column.to_pylist()))
+
+        reader = spark.readStream.format("kafka").option("subscribe", arguments.topic)
+        frame = reader.option("kafka.bootstrap.servers", arguments.bootstrap).load()
+        writer = frame.writeStream.foreachBatch(taken)
+        query = writer.option("checkpointLocation", f"{scratch}/checkpoint").start()
+        began = time.time()
+        subprocess.run(shlex.split(arguments.producer), stdout=subprocess.DEVNULL, check=True)
+        warm = began + (time.time() - began) * _WARM_UP
+        query.processAllAvailable()
+        query.stop()
+        spark.stop()
+    latencies = [now - at for now, times in batches for at in times if at > warm]
+    cuts = statistics.quantiles(latencies, n=100)
+    found = {"p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000, "records": len(latencies)}
+    print(json.dumps(found))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="follow a Kafka topic")
+    for name in ("jars", "bootstrap", "topic", "producer"):
+        parser.add_argument(f"--{name}", required=True)
+    return parser.parse_args()
+
+
+def _session(jars: str, scratch: str) -> SparkSession:
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": scratch,
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("bench-kafka")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+if __name__ == "__main__":
+    main()
