@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 _CODE = re.compile(r"`(waltz [a-z][^`\n]+)`")
 _VERB_ALONE = re.compile(r"waltz [a-z]+(?: [a-z][a-z-]*)?")
-_TARGET = re.compile(r"`make ([a-z-]+)[^`]*`|^\$ make ([a-z-]+)", re.MULTILINE)
+_TARGET = re.compile(r"`make ([a-z0-9-]+)[^`]*`|^\$ make ([a-z0-9-]+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", OWN)
