@@ -52,7 +52,8 @@ class Table:
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
     """Follow the log as far as it goes now."""
-    spark = waltz.spark.session("upsert")
+    # A small log: two tasks are enough after a shuffle.
+    spark = waltz.spark.session("upsert", settings={"spark.sql.shuffle.partitions": "2"})
     table = Table(Path(out) / "latest")
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
     reader = reader.option("partitions", "0-1").option("decode", "json")

@@ -21,7 +21,8 @@ COLUMNS = "tailnum STRING, carrier STRING, time_hour STRING"
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
     """Follow the log as far as it goes now, then draw how many flights a session has."""
-    spark = waltz.spark.session("sessions")
+    # A small log: two tasks are enough after a shuffle.
+    spark = waltz.spark.session("sessions", settings={"spark.sql.shuffle.partitions": "2"})
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
     flights = reader.option("partitions", "0-1").option("decode", "json").load()
     sessions = (
