@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
-from tests.spark.conftest import NUM_PARTITIONS, append, contents, end_of, wait_until
-from waltz.local import LocalCluster
+from tests.spark.conftest import NUM_PARTITIONS, append, contents, end_of, save, wait_until
+from waltz.local import LocalCluster, Shape
 
 MB = 1 << 20
 
@@ -61,17 +60,6 @@ def test_what_comes_while_it_is_read_is_not_read(
     append(cluster, partition, [b"y"] * 5)
     assert {row.data for row in frame.collect()} <= {b"x", b"y"}
     assert load(spark, cluster, partitions=partition).count() == 10
-
-
-def test_sql_on_json(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
-    partition = next(partitions)
-    append(cluster, partition, [json.dumps({"n": n}).encode() for n in range(50)] + [b"{"])
-    reader = spark.read.format("waltz").schema("transaction_id BIGINT, n BIGINT")
-    reader = reader.option("cluster", str(cluster.layout.description))
-    frame = reader.option("partitions", partition).option("decode", "json").load()
-    frame.createOrReplaceTempView("numbers")
-    query = "SELECT sum(n), count(n), count(*) FROM numbers WHERE transaction_id > 9"
-    assert tuple(spark.sql(query).first()) == (sum(range(10, 50)), 40, 41)
 
 
 def test_a_server_is_killed_in_the_middle(
@@ -126,6 +114,45 @@ def test_no_such_cluster(spark: Any, cluster: LocalCluster) -> None:
     frame = spark.read.format("waltz").option("zookeeper", cluster.zookeeper)
     with pytest.raises(AnalysisException, match="there is no Waltz cluster at /other"):
         frame.option("root", "/other").load().collect()
+
+
+def test_no_server(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+    """Reading and writing end when their time is over, and say what did not come."""
+    partition = next(partitions)
+    append(cluster, partition, [b"x"])
+    rows = spark.sql(f"SELECT {partition} AS partition, 'y' AS data")
+    servers = ("server/0", "server/1")
+    for server in servers:
+        cluster.kill(server)
+    try:
+        with pytest.raises(AnalysisException, match=r"not every log of .* told its end"):
+            load(spark, cluster, partitions=partition, timeoutSeconds=2).collect()
+        with pytest.raises(PySparkException, match=f"high-water mark of partition {partition}"):
+            save(rows, cluster, timeoutSeconds=2)
+    finally:
+        for server in servers:
+            asyncio.run(cluster.start_one(server))
+    save(rows, cluster)
+    assert load(spark, cluster, partitions=partition).count() == 2
+
+
+@pytest.fixture
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster whose connections are encrypted."""
+    directory = tmp_path_factory.mktemp("tls-cluster")
+    running = LocalCluster(directory, Shape(partitions=1, storages=1, servers=1, tls=True))
+    asyncio.run(running.start())
+    yield running
+    asyncio.run(running.stop())
+
+
+def test_encrypted_connections(spark: Any, secured: LocalCluster) -> None:
+    save(spark.sql("SELECT 'x' AS data"), secured)
+    for source in ("servers", "replicas"):
+        assert load(spark, secured, readFrom=source).count() == 1
+    plain = {"tls.enabled": "false", "timeoutSeconds": 2}
+    with pytest.raises(AnalysisException, match="not every log"):
+        load(spark, secured, **plain).count()
 
 
 DRIVER = """
