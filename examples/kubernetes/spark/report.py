@@ -36,7 +36,7 @@ def main(zookeeper: str, server_name: str | None = None) -> None:
     else:
         reader = reader.option("tls.ca", "/tls/ca.crt").option("tls.serverName", server_name)
         reader = reader.option("tls.certificate", "/tls/tls.crt").option("tls.key", "/tls/tls.key")
-    log = reader.option("rowsPerTask", 100).load()
+    log = reader.load()
     sizes = log.selectExpr("partition", "length(data) AS size")
     rows = sizes.mapInArrow(with_pod, "partition INT, size INT, pod STRING").cache()
     totals = rows.groupBy("partition").agg(
