@@ -60,7 +60,7 @@ def days_left(namespace: Kubectl, pod: str, port: int) -> float:
     return float(gauges["waltz-storage.tls-certificate-days-left"]["value"])
 
 
-def test_certificates_of_ones_own_are_used_and_renewed(secured: Kubectl) -> None:
+def test_certificates_of_ones_own_are_used(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     witness = Witness(secured)
     witness.begin("small")
@@ -68,7 +68,14 @@ def test_certificates_of_ones_own_are_used_and_renewed(secured: Kubectl) -> None
     with pytest.raises(CommandFailed):
         secured("exec", "witness", "--", *without)
     assert days_left(secured, "p-storage-0", 6002) < 5.1
+    witness.end()
 
+
+@pytest.mark.long
+def test_renewed_certificates_are_taken_up_without_a_restart(secured: Kubectl) -> None:
+    secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
+    witness = Witness(secured)
+    witness.begin("small")
     restarts = sum_of_restarts(secured)
     secured.apply(secret(issue(AUTHORITY, _NAME, days=50)))
     until(

@@ -49,6 +49,7 @@ def test_there_are_three_and_a_budget_for_one(log: Kubectl) -> None:
     assert budget["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(_MEMBERS))
 def test_any_member_may_go(log: Kubectl, witness: Witness, number: int) -> None:
     replace(log, number, with_volume=False)
