@@ -7,6 +7,11 @@ The driver takes `steps`, performs them, and reports each with `introduced`, `me
 `copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it
 stays unresolved and the partition waits.
 
+A low-water mark on a replica's disk is known to be committed only if the metadata names its session
+for that replica. A session that resolved a mark and died before it opened may have left it on one
+disk, while what it rested on, copies on others, was cut by a session that went on without that one:
+so the closing mark, which only a session writes that opens, is never exceeded.
+
 A replica that fails is reported as `left`, and is absent from then on. A vote counts for what is
 durable on a disk that belongs to the set: while the mark is unresolved, what a replica told before
 it left speaks neither for a position nor against one. That can only delay the decision: without its
@@ -93,6 +98,8 @@ class _Replica:
     low_water_mark: int
     position: int | None = None
     """Max transaction id, None until it is known; published once it is."""
+    floor: int = -1
+    """Its disk takes no mark before its log ends here again: it was cut below its own mark."""
     busy: bool = False
     trimmed: bool = False
     """Whether it was told to cut its log to the resolved mark."""
@@ -149,31 +156,30 @@ class Recovery:
         assert replica not in self._left, "only another recovery may take it back in"
         entry = self._entries.get(replica)
         standing, case = Standing.CLEAN, Case.CLOSED
-        first: Step = Measure()
+        cut_at: int | None = None
         if entry is None and not self._entries:
             standing, case = Standing.VOTER, Case.NEW_PARTITION
         elif entry is None:
-            standing, case = Standing.NEW, Case.NEW_REPLICA
-            first = Truncate(low_water_mark)
+            standing, case, cut_at = Standing.NEW, Case.NEW_REPLICA, low_water_mark
         elif last_session < entry.session_id:
             standing, case = Standing.UNKNOWN, Case.OLDER
-            first = Truncate(low_water_mark)
+            cut_at = _lower(low_water_mark, entry.closing_mark)
         elif entry.session_id == NEVER:
             # It may hold records of an earlier assignment: what lies above its own low-water mark
             # may have diverged, whenever it connects.
             case = Case.NEVER_TOOK_PART
-            first = Truncate(low_water_mark)
+            cut_at = _lower(low_water_mark, entry.closing_mark)
         elif entry.closing_mark == UNRESOLVED:
             standing, case = Standing.VOTER, Case.VOTER
-        elif last_session > entry.session_id:
-            # A session that died before it wrote the metadata knew its log to be right up to the
-            # local mark, and what it has copied since, up to the mark itself, is committed.
-            first = Truncate(max(entry.closing_mark, low_water_mark))
         else:
-            first = Truncate(entry.closing_mark)
-        new = _Replica(standing, case, low_water_mark, first=first)
+            cut_at = entry.closing_mark
+        new = _Replica(standing, case, low_water_mark, first=Measure())
+        if cut_at is not None:
+            new.first = Truncate(cut_at)
+            new.floor = low_water_mark if cut_at < low_water_mark else -1
         self._replicas[replica] = new
-        self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
+        if entry is not None and NEVER != entry.session_id >= last_session:
+            self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
         """``replica`` holds transactions up to ``max_id``."""
@@ -303,7 +309,7 @@ class Recovery:
         if r.first is not None:
             return r.first
         assert r.position is not None
-        if self.mark is not None and not r.marked:
+        if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
                 r.trimmed = True
                 return Truncate(self.mark)
@@ -360,7 +366,7 @@ class Recovery:
                 return
             supports += len(list(group))
             if supports >= self._last_quorum:
-                # Whoever set a low-water mark knew it to be committed.
+                # A low-water mark that the metadata vouches for is committed.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
                     self._counted_on = {name for _, name in counted}
@@ -384,3 +390,8 @@ class Recovery:
         if entry.closing_mark == UNRESOLVED:
             return ReplicaState(entry.session_id, mark)
         return entry
+
+
+def _lower(low_water_mark: int, closing_mark: int) -> int:
+    """Return up to where both marks vouch for a log."""
+    return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

@@ -1,0 +1,71 @@
+"""A mark on a replica's disk that the metadata does not vouch for: its log is not trusted to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from waltz.metadata.formats import UNRESOLVED, ReplicaState
+from waltz_server.recovery import NEVER, Copy, Mark, Recovery, Step, Truncate
+
+_OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
+
+
+@pytest.mark.parametrize(
+    ("suspect", "its_session", "cut_at"),
+    [
+        (ReplicaState(5, 10), 5, 10),
+        (ReplicaState(5, 10), 6, 10),
+        (ReplicaState(NEVER, 10), 6, 10),
+        (ReplicaState(7, 10), 6, 10),
+        (ReplicaState(NEVER, 30), 6, 20),
+        (ReplicaState(8, UNRESOLVED), 6, 20),
+    ],
+)
+def test_a_log_is_trusted_as_far_as_disk_and_metadata_agree(
+    suspect: ReplicaState, its_session: int, cut_at: int
+) -> None:
+    recovery = _recovery(suspect)
+    recovery.introduced(_SUSPECT, its_session, 20)
+    assert recovery.steps() == [(_SUSPECT, Truncate(cut_at))]
+
+
+def test_a_replica_cut_below_its_mark_is_filled_before_it_takes_another() -> None:
+    """A storage refuses a mark while its log ends below the one that it has."""
+    recovery = _recovery(ReplicaState(5, 10))
+    for voter in (_OTHER, _VOTER):
+        recovery.introduced(voter, 8, 12)
+    recovery.introduced(_SUSPECT, 6, 20)
+    recovery.steps()
+    for voter in (_OTHER, _VOTER):
+        recovery.measured(voter, 25)
+    assert recovery.mark == 25
+    recovery.cut(_SUSPECT, 10)
+    steps: list[Step] = []
+    while due := dict(recovery.steps()).get(_SUSPECT):
+        steps.append(due)
+        match due:
+            case Copy(_, first, count):
+                recovery.copied(_SUSPECT, first + count - 1)
+            case Truncate(to):
+                recovery.cut(_SUSPECT, to)
+            case Mark():
+                recovery.marked(_SUSPECT)
+    assert steps == [Copy(_OTHER, 11, 8), Copy(_OTHER, 19, 7), Truncate(25), Mark(25)]
+
+
+def test_a_mark_of_a_session_that_never_opened_holds_nothing_up() -> None:
+    recovery = _recovery(ReplicaState(5, 10))
+    recovery.introduced(_SUSPECT, 6, 20)
+    recovery.introduced(_VOTER, 8, 12)
+    recovery.introduced(_OTHER, 8, 12)
+    recovery.steps()
+    recovery.cut(_SUSPECT, 10)
+    recovery.measured(_VOTER, 15)
+    recovery.measured(_OTHER, 15)
+    assert recovery.mark == 15
+
+
+def _recovery(suspect: ReplicaState) -> Recovery:
+    voter = ReplicaState(8, UNRESOLVED)
+    last = {_OTHER: voter, _VOTER: voter, _SUSPECT: suspect}
+    return Recovery(9, 1, tuple(last), last, 8)
