@@ -27,7 +27,9 @@ WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
 _PAUSE_SECONDS = 2.0
 
 
-def make_registry(lookout: Lookout, reconciler: Reconciler) -> kopf.OperatorRegistry:
+def make_registry(
+    lookout: Lookout, reconciler: Reconciler, watched_namespace: str
+) -> kopf.OperatorRegistry:
     """Return what kopf is to call."""
     registry = kopf.OperatorRegistry()
 
@@ -39,6 +41,8 @@ def make_registry(lookout: Lookout, reconciler: Reconciler) -> kopf.OperatorRegi
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.watching.server_timeout = 300
+        # Whoever looks after one namespace may not see which others and which kinds there are.
+        settings.scanning.disabled = bool(watched_namespace)
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
     async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:

@@ -129,7 +129,7 @@ async def _run_kopf(
 ) -> None:
     # Its own leader election would freeze two equals; the Lease has decided already.
     await kopf.operator(
-        registry=make_registry(lookout, reconciler),
+        registry=make_registry(lookout, reconciler, wanted.watched_namespace),
         standalone=True,
         clusterwide=not wanted.watched_namespace,
         namespaces=[wanted.watched_namespace] if wanted.watched_namespace else [],
