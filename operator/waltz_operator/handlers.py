@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
 
 import kopf
 
-from waltz_operator.kube import ApiServer, KubeError
+from waltz_operator.kube import KubeError
 from waltz_operator.looking import Lookout
 from waltz_operator.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
+from waltz_operator.observed import Live
 from waltz_operator.reconciling import Reconciler
 from waltz_operator.resources import GROUP, VERSION
 
@@ -25,6 +27,20 @@ WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
 """Kinds whose changes matter at once; those of others are found when all is looked at again."""
 
 _PAUSE_SECONDS = 2.0
+
+
+class Watching(Protocol):
+    """What can be asked for changes, as `waltz_operator.kube.ApiServer` can."""
+
+    def changes(self, kind: str, namespace: str, labels: Mapping[str, str]) -> AsyncIterator[Live]:
+        """Yield objects that change, until the watch ends. Raises KubeError."""
+
+
+class Hinted(Protocol):
+    """Who is told which cluster to look at, as `Lookout` is."""
+
+    def hint(self, namespace: str, name: str) -> None:
+        """Look at a cluster soon."""
 
 
 def make_registry(
@@ -64,8 +80,14 @@ def make_registry(
     return registry
 
 
-async def watch_owned(kube: ApiServer, kind: str, namespace: str, lookout: Lookout) -> None:
-    """Hint at the cluster of every object of this kind that changes; ends only by cancelling."""
+async def watch_owned(
+    kube: Watching, kind: str, namespace: str, lookout: Hinted, *, pause: float = _PAUSE_SECONDS
+) -> None:
+    """Hint at the cluster of every object of this kind that changes; ends only by cancelling.
+
+    A watch that ends or breaks is begun again after ``pause`` seconds; a new one tells first of all
+    that there is, so that nothing which has changed meanwhile is missed, but what was deleted.
+    """
     while True:
         try:
             async for live in kube.changes(kind, namespace, {MANAGER_LABEL: MANAGER}):
@@ -75,4 +97,4 @@ async def watch_owned(kube: ApiServer, kind: str, namespace: str, lookout: Looko
                     lookout.hint(metadata["namespace"], owner)
         except KubeError as problem:
             log.warning("%s", problem)
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(pause)

@@ -130,9 +130,12 @@ class ApiServer:
             )
             allowed = _WATCH_SECONDS + _TIMEOUT_SECONDS
             response = await self._client.call_api(*request, _request_timeout=allowed)
+            if response.status >= 300:
+                text: bytes = await response.read()  # type: ignore[no-untyped-call]
+                raise KubeError(f"watching {path}: {response.status} {_said(text)}")
             async for line in response.response.content:
                 yield json.loads(line)["object"]
-        except (OSError, TimeoutError, ClientError, ValueError) as broken:
+        except (ApiException, OSError, TimeoutError, ClientError, ValueError) as broken:
             raise KubeError(f"watching {path}: {broken or 'no answer in time'}") from broken
 
     async def _call(

@@ -20,7 +20,7 @@ import kopf
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 
-from waltz.process import run_loop, set_up_logging, stop_signal
+from waltz.process import run_loop, set_up_logging, stop_signal, watched
 from waltz_operator.dying import LastDiary
 from waltz_operator.election import Election
 from waltz_operator.handlers import WATCHED_KINDS, make_registry, watch_owned
@@ -112,8 +112,11 @@ async def _operate(wanted: Settings, kube: ApiServer, folder: Path) -> None:
         if not stop.is_set():
             tasks = [diary.start(), asyncio.ensure_future(_exit_when_lost(election))]
             tasks += [
-                asyncio.ensure_future(watch_owned(kube, kind, wanted.watched_namespace, lookout))
-                for kind in WATCHED_KINDS
+                watched(asyncio.ensure_future(watch))
+                for watch in (
+                    watch_owned(kube, kind, wanted.watched_namespace, lookout)
+                    for kind in WATCHED_KINDS
+                )
             ]
             await _run_kopf(wanted, lookout, reconciler, stop)
             for task in tasks:

@@ -28,7 +28,7 @@ class Recorder:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         form, body = request.headers.get("Content-Type", ""), await request.text()
         self.asked.append((request.method, request.path, dict(request.query), form, body))
-        if request.query.get("watch"):
+        if request.query.get("watch") and self.status == 200:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
         return web.json_response(self.answer, status=self.status)
@@ -121,6 +121,16 @@ async def test_changes_are_yielded_one_by_one(kube: ApiServer, recorder: Recorde
     names = [each["metadata"]["name"] async for each in kube.changes("Pod", "", {"a": "1"})]
     assert names == ["a", "b"]
     assert recorder.asked[0][1] == "/api/v1/pods"
+
+
+@pytest.mark.parametrize("status", [403, 410, 429, 503])
+async def test_a_watch_that_is_refused_is_an_error_of_its_own(
+    kube: ApiServer, recorder: Recorder, status: int
+) -> None:
+    recorder.status = status
+    changes = kube.changes("Deployment", "", {})
+    with pytest.raises(KubeError, match=str(status)):
+        await anext(changes)
 
 
 async def test_health_and_metrics() -> None:

@@ -7,15 +7,19 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from tests.eventually import eventually
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
 from waltz_operator.certificates import days_left, issue, make_authority
+from waltz_operator.handlers import watch_owned
 from waltz_operator.kube import KubeError
 from waltz_operator.looking import Lookout
 from waltz_operator.main import settings
+from waltz_operator.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
+from waltz_operator.observed import Live
 from waltz_operator.resources import WaltzCluster
 from waltz_operator.steps import Guard
 from waltz_operator.telling import EventDiary
@@ -61,6 +65,38 @@ async def test_an_api_server_that_fails_is_asked_again() -> None:
     lookout.hint("x", "log")
     await eventually(lambda: lookout.clusters == 0)
     await lookout.close()
+
+
+class DroppedWatches:
+    """Tells of one object a watch; between the watches that end well, some break."""
+
+    def __init__(self) -> None:
+        self.watches = 0
+
+    async def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Live]:
+        assert (kind, labels) == ("Pod", {MANAGER_LABEL: MANAGER})
+        self.watches += 1
+        if self.watches % 3 == 1:
+            raise KubeError("the watch was refused")
+        yield {"metadata": {"namespace": "x", "labels": {CLUSTER_LABEL: f"log-{self.watches}"}}}
+        yield {"metadata": {"namespace": "x"}}
+        if self.watches % 3 == 2:
+            raise KubeError("the watch broke")
+
+
+async def test_watches_that_end_or_break_are_begun_again() -> None:
+    hinted: list[str] = []
+
+    class Hints:
+        def hint(self, namespace: str, name: str) -> None:
+            hinted.append(name)
+
+    watching = asyncio.create_task(watch_owned(DroppedWatches(), "Pod", "", Hints(), pause=0.0))
+    await eventually(lambda: len(hinted) >= 4)
+    watching.cancel()
+    assert hinted[:4] == ["log-2", "log-3", "log-5", "log-6"]
 
 
 async def test_steps_become_events_and_the_same_failure_is_told_once() -> None:
