@@ -1,8 +1,9 @@
 """What a cluster's and its pools' status say: only what was seen, and of which generation. Pure.
 
 *Ready* is true while every partition has its quorum and a server, and the present generation of the
-spec was carried out. *Healthy* is true while nothing at all is missing. *Reconciled* is false while
-there is something that the operator has yet to do, or cannot do.
+spec was carried out; that of a paused cluster is not. *Healthy* is true while nothing at all is
+missing. *Reconciled* is false while there is something that the operator has yet to do, or cannot
+do.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def cluster_status(desired: Desired, observed: Observed, decided: Plan, now: str
     with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
     message = _message(decided, observed)
     ready = with_quorum == total and reconciled == generation and not decided.problems
-    reason = _reason(decided, ready=ready, serving=with_quorum == total)
+    reason = _reason(desired, decided, ready=ready, serving=with_quorum == total)
     healthy = ready and not decided.waits
     done = not decided.steps and not decided.problems
     statements = (
@@ -98,7 +99,9 @@ def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
     return f"{len(answering)}/{len(wanted)}"
 
 
-def _reason(decided: Plan, *, ready: bool, serving: bool) -> str:
+def _reason(desired: Desired, decided: Plan, *, ready: bool, serving: bool) -> str:
+    if desired.cluster.spec.paused:
+        return "Paused"
     if decided.problems:
         return "NeedsAttention"
     if ready:

@@ -122,6 +122,22 @@ async def test_ready_is_false_without_a_quorum_and_for_a_generation_not_yet_carr
     assert operation.condition("Ready")["observedGeneration"] == 2
 
 
+async def test_what_a_paused_cluster_shall_be_counts_as_not_carried_out() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    cluster = operation.world.cluster
+    assert cluster is not None
+    cluster["metadata"]["generation"] = 2
+    cluster["spec"] |= {"paused": True, "servers": {"replicas": 3}}
+    await operation.look()
+    ready = operation.condition("Ready")
+    assert (ready["status"], ready["reason"], ready["observedGeneration"]) == ("False", "Paused", 1)
+    assert "set spec.paused to false" in str(ready["message"])
+    cluster["spec"]["paused"] = False
+    await operation.until_done()
+    assert operation.condition("Ready")["observedGeneration"] == 2
+
+
 async def test_a_pod_that_ends_again_and_again_is_quoted() -> None:
     operation = Operation(Faults())
     await operation.until_done()
