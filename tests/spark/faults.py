@@ -30,7 +30,7 @@ class Fault(StrEnum):
     """A task stops in the middle, and goes on when another attempt at it was committed."""
 
 
-_OFTEN = (Fault.TASK, Fault.TASK, Fault.EXECUTOR, Fault.ZOMBIE, Fault.TASK)
+_OFTEN = (Fault.TASK, Fault.TASK, Fault.EXECUTOR, Fault.TASK)
 _SELDOM = (Fault.COMMIT, Fault.DRIVER)
 
 DIRECTORY = "WALTZ_TEST_FAULTS"
@@ -48,19 +48,21 @@ class Faults:
         """Return those of the query that this process works for."""
         return cls(Path(os.environ[DIRECTORY]))
 
-    def plan(self, count: int, seed: int) -> None:
-        """Plan ``count`` faults; of the first five, and of every second five, one ends the driver.
+    def plan(self, kills: int, seed: int) -> None:
+        """Plan so many kills, and a zombie for every four of them.
 
-        A driver's life costs as much time as everything else that happens in it.
+        Of the first four, and of every third four after them, one is of the driver: its lives
+        cost as much time as all that happens in them.
         """
         chance = random.Random(seed)
         made: list[Fault] = []
-        for number in range(0, count, 5):
-            five = list(_OFTEN)
-            if number % 10 == 0:
-                five[-1] = _SELDOM[(number // 10 + seed) % 2]
-            made += chance.sample(five, 5)
-        for number, fault in enumerate(made[:count]):
+        for number in range(0, kills, 4):
+            four = list(_OFTEN)
+            if number % 12 == 0:
+                four[0] = _SELDOM[(number // 12 + seed) % 2]
+            some = [*four[: kills - number], Fault.ZOMBIE]
+            made += chance.sample(some, len(some))
+        for number, fault in enumerate(made):
             (self.directory / f"planned-{number:03}-{fault}").touch()
 
     def claim(self, *kinds: Fault) -> tuple[int, Fault] | None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 import waltz.spark
-from tests.spark.faults import Faults
+from tests.spark.faults import DIRECTORY, Faults
 from tests.spark.sabotage import SabotagedSource
 
 ROWS_PER_BATCH = 400
@@ -29,7 +29,8 @@ def main(
     master: str, cluster: str, source: str, sink: str, checkpoint: str, tasks: str, *ids: str
 ) -> None:
     """Follow ``source`` as far as it goes now; ``ids`` are expressions for rows' own ids."""
-    spark = waltz.spark.session("kills", master=master, settings=SETTINGS)
+    of_executors = {f"spark.executorEnv.{DIRECTORY}": os.environ[DIRECTORY]}
+    spark = waltz.spark.session("kills", master=master, settings=SETTINGS | of_executors)
     spark.dataSource.register(SabotagedSource)
     gateway = spark.sparkContext._gateway
     assert gateway is not None

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from tests.spark.conftest import NUM_PARTITIONS, append, contents, end_of, save, wait_until
+from tests.spark.conftest import NUM_PARTITIONS, append, save, wait_until
 from waltz.local import LocalCluster, Shape
 
 MB = 1 << 20
@@ -153,47 +149,3 @@ def test_encrypted_connections(spark: Any, secured: LocalCluster) -> None:
     plain = {"tls.enabled": "false", "timeoutSeconds": 2}
     with pytest.raises(AnalysisException, match="not every log"):
         load(spark, secured, **plain).count()
-
-
-DRIVER = """
-import sys
-import waltz.spark
-
-cluster, source, sink, checkpoint = sys.argv[1:]
-spark = waltz.spark.session("driver", master="local[2]", settings={"spark.ui.enabled": "false"})
-(
-    spark.readStream.format("waltz").option("cluster", cluster).option("partitions", source)
-    .option("maxRowsPerTrigger", 500).load()
-    .selectExpr(f"{sink} AS partition", "data")
-    .repartition(3)
-    .writeStream.format("waltz").option("cluster", cluster)
-    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    .awaitTermination()
-)
-"""
-
-
-@pytest.mark.timeout(300)
-def test_the_driver_is_killed_and_started_again(
-    cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
-) -> None:
-    """From a log to a log, in the middle of a micro-batch; each row once."""
-    source, sink = next(partitions), next(partitions)
-    append(cluster, source, [str(n).encode() for n in range(1500)])
-
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", DRIVER, str(cluster.layout.description)]
-        command += [str(source), str(sink), str(tmp_path / "checkpoint")]
-        with (tmp_path / "driver.log").open("ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-    driver = start()
-    try:
-        wait_until(lambda: end_of(cluster, sink) >= 600, 90)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    driver = start()
-    assert driver.wait(120) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-    found = contents(cluster, {sink: end_of(cluster, sink)})
-    assert sorted(int(t.data) for t in found) == list(range(1500))
