@@ -32,8 +32,7 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
-# Memory of this size is used again and again; what is much longer is given back and mapped anew.
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 4 << 20
 _SAMPLE_ROWS = 256
 _SAMPLE_BYTES = 64 << 10
 
