@@ -66,6 +66,39 @@ def alone(operator: Operator) -> Iterator[None]:
     until(lambda: any(map(operator.leads, operator.pods())), 60, "an operator leads again")
 
 
+@pytest.fixture
+def example(alone: None) -> Iterator[Kubectl]:
+    """A place for the example cluster; nobody brings it up."""
+    made = Kubectl("example")
+    made.create_namespace()
+    yield made
+    helm("uninstall", "example", "-n", made.namespace, "--no-hooks", "--ignore-not-found")
+    made.delete_namespace()
+
+
+def test_the_example_cluster_is_made_once_and_never_made_anew(example: Kubectl) -> None:
+    values = "exampleCluster.enabled=true,crds.install=false,watchNamespace=example,replicas=0"
+    install = ("upgrade", "--install", "example", str(resources.CHART), "-n", example.namespace)
+
+    def made() -> dict[str, str]:
+        found = [*example.find("waltzcluster"), *example.find("storagepool")]
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+    helm(*install, "--set", values)
+    first = made()
+    assert set(first) == {"log", "log-a", "log-b", "log-c"}
+    helm(*install, "--set", values)
+    helm("uninstall", "example", "-n", example.namespace, "--no-hooks")
+    helm(*install, "--set", values)
+    assert made() == first
+
+    example.delete("storagepool", "log-b")
+    helm(*install, "--set", values)
+    again = made()
+    assert again.pop("log-b") != first.pop("log-b")
+    assert again == first
+
+
 @pytest.fixture(scope="module")
 def apart(alone: None) -> Iterator[Kubectl]:
     """A namespace with an operator of its own, and another one which is not that one's business."""
