@@ -71,6 +71,13 @@ def test_every_alert_says_what_is_wrong_and_what_it_means() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
+def test_the_documentation_says_what_to_do_about_every_alert() -> None:
+    page = (CHART.parents[1] / "docs" / "monitoring.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `Waltz")]
+    named = {name for row in rows for name in re.findall(r"`(Waltz\w+)`", row.split("|")[1])}
+    assert named == {rule["alert"] for rule in alerts()}
+
+
 def test_panels_of_the_dashboard_do_not_overlap() -> None:
     panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
     taken: set[tuple[int, int]] = set()
