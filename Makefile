@@ -20,7 +20,7 @@ help:
 	@echo "make fuzz    MINUTES=$(MINUTES) of mutated frames, files and sessions"
 	@echo "make bench   throughput and latency of a local cluster"
 	@echo "make bench-spark   Spark reads a local cluster's log"
-	@echo "make spark-kills   KILLS=$(KILLS) tasks, executors and drivers killed while Spark writes: about four minutes"
+	@echo "make spark-kills   KILLS=$(KILLS) tasks, executors and drivers killed while Spark writes"
 	@echo "make images  the images of all processes, with Docker, in build/images"
 	@echo "make e2e     the operator's promises, on the Kubernetes of the current context"
 	@echo "make e2e-long   the same, with many more kills"
