@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from images import docker
-from images.layers import Workshop
+from images.layers import Workshop, has_this_python
 from images.made import HERE, IMAGES
 
 _FOLDER = HERE / "build" / "images"
@@ -39,6 +39,9 @@ def _workshop() -> Workshop | None:
     if tool is None:
         return None
     python, java = (Path(os.environ[f"WALTZ_IMAGE_{name}_BASE"]) for name in ("PYTHON", "JAVA"))
+    for base in (python, java):
+        if not has_this_python(base):
+            sys.exit(f"{base} has another Python than {sys.executable}: run this with that one")
     return Workshop(tool, python, java, _FOLDER)
 
 

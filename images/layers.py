@@ -88,6 +88,13 @@ class Workshop:
         return layer
 
 
+def has_this_python(base: Path) -> bool:
+    """Whether a root file system has the Python that runs this, whose libraries are put there."""
+    wanted = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    with tarfile.open(base) as archive:
+        return any(member.name.removeprefix("./") == wanted for member in archive)
+
+
 def _code(scratch: Path) -> Path:
     """Return a folder with the distribution itself."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
