@@ -56,6 +56,7 @@ waltz cluster show
 waltz cluster show -z zk-1:2181 -r /waltz/orders
 waltz cluster show -o json | jq '.partitions[0].server'
 waltz cluster verify
+waltz cluster verify --wait 60
 waltz cluster verify --partition 3 --timeout 5
 waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'
 waltz cluster check-connectivity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Annotated
 
@@ -12,13 +13,15 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Yes, confirm, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Shown
-from waltz.cli.running import Failed, opened, run
+from waltz.cli.running import USUAL_SECONDS, Failed, opened, run
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.codec import MalformedMetadata
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.operations import Finding, ask_servers, inspect, read_partitions, verify
 
 app = typer.Typer(no_args_is_help=True, help="Make a cluster, look at it, check it.")
+
+_CHECK_AGAIN_SECONDS = 0.5
 
 Timeout = Annotated[
     float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
@@ -145,6 +148,7 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     cls=ClusterCommand,
     epilog=examples(
         "waltz cluster verify",
+        "waltz cluster verify --wait 60",
         "waltz cluster verify --partition 3 --timeout 5",
         "waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'",
     ),
@@ -155,17 +159,31 @@ def verify_command(
         int | None, typer.Option("--partition", "-p", help="Check this one only.")
     ] = None,
     timeout: Timeout = 10.0,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", "-w", min=0.0, help="Seconds to check again until all is well."),
+    ] = 0.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Check that ZooKeeper, servers and storages agree and that every replica has recovered.
 
-    The exit status is 1 if any check of any partition fails.
+    Partitions that are on their way to another server, or recover, are not well for a moment. The
+    exit status is 1 if a check of a partition fails, after the time to wait if there is one.
     """
     where = target(context)
 
     async def check() -> list[Finding]:
+        deadline = asyncio.get_running_loop().time() + wait
         async with opened(where) as found:
-            state = await inspect(found, where.tls, timeout_seconds=timeout)
+            while True:
+                findings = await check_once(found)
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0 or all(finding.problem is None for finding in findings):
+                    return findings
+                await asyncio.sleep(min(left, _CHECK_AGAIN_SECONDS))
+
+    async def check_once(found: Cluster) -> list[Finding]:
+        state = await inspect(found, where.tls, timeout_seconds=timeout)
         if partition is not None and not 0 <= partition < state.num_partitions:
             raise Failed(
                 f"there is no partition {partition}; the cluster has partitions 0 to "
@@ -173,7 +191,7 @@ def verify_command(
             )
         return verify(state, partition)
 
-    findings = run(check())
+    findings = run(check(), seconds=USUAL_SECONDS + wait)
     show(output, cluster_rows.verified(findings))
     if any(finding.problem is not None for finding in findings):
         raise typer.Exit(1)

@@ -39,7 +39,7 @@ from waltz.protocol import UnsupportedByPeer
 T = TypeVar("T")
 
 _SESSION_TIMEOUT_MS = 30_000
-_USUAL_SECONDS = 60.0
+USUAL_SECONDS = 60.0
 
 
 class Failed(Exception):
@@ -76,7 +76,7 @@ _EXPECTED = (
 )
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float | None = _USUAL_SECONDS) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
     """Return what ``work`` returns; an expected error becomes one line and exit status 1.
 
     So does taking longer than ``seconds``.
