@@ -64,7 +64,8 @@ SESSION_BUGS = (
     Planted(
         "an older replica is not cut",
         Package.SERVER,
-        "standing, case = Standing.UNKNOWN, Case.OLDER\nfirst = Truncate(low_water_mark)\n",
+        "standing, case = Standing.UNKNOWN, Case.OLDER\n"
+        "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
         "standing, case = Standing.UNKNOWN, Case.OLDER\n",
         "What it holds above its own mark may be of another session.",
     ),
@@ -92,14 +93,14 @@ SESSION_BUGS = (
     Planted(
         "a replica that comes back is not cut",
         Package.SERVER,
-        "standing, case = Standing.NEW, Case.NEW_REPLICA\nfirst = Truncate(low_water_mark)\n",
+        "standing, case, cut_at = Standing.NEW, Case.NEW_REPLICA, low_water_mark\n",
         "standing, case = Standing.NEW, Case.NEW_REPLICA\n",
         "What it has of an earlier assignment may have diverged.",
     ),
     Planted(
         "a replica that left is not cut",
         Package.SERVER,
-        "first = Truncate(entry.closing_mark)\n",
+        "cut_at = entry.closing_mark\n",
         "pass\n",
         "What it was sent in the session that it left may never have been committed.",
     ),
@@ -120,7 +121,7 @@ SESSION_BUGS = (
     Planted(
         "a replica that never took part is not cut",
         Package.SERVER,
-        "case = Case.NEVER_TOOK_PART\nfirst = Truncate(low_water_mark)\n",
+        "case = Case.NEVER_TOOK_PART\ncut_at = _lower(low_water_mark, entry.closing_mark)\n",
         "case = Case.NEVER_TOOK_PART\n",
         "What it has of an earlier assignment may have diverged.",
     ),
