@@ -21,7 +21,7 @@ def guests(log: Kubectl) -> Iterator[Kubectl]:
     made = Kubectl("guests")
     made.create_namespace()
     yield made
-    made.delete_namespace()
+    made.delete_namespace(wait=False)
 
 
 def guest(log: Kubectl, name: str, pool: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def secured(operator: Operator) -> Iterator[Kubectl]:
         resources.cluster("plain", ["q"], zookeeper=_TINY, tls={"mode": "None"}),
     )
     yield made
-    made.delete_namespace()
+    made.delete_namespace(wait=False)
 
 
 def secret(own: KeyPair) -> dict[str, Any]:
