@@ -178,7 +178,7 @@ class Recovery:
             new.first = Truncate(cut_at)
             new.floor = low_water_mark if cut_at < low_water_mark else -1
         self._replicas[replica] = new
-        if entry is not None and NEVER != entry.session_id >= last_session:
+        if standing is Standing.VOTER or case is Case.OLDER or _vouched(entry, last_session):
             self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
@@ -366,7 +366,7 @@ class Recovery:
                 return
             supports += len(list(group))
             if supports >= self._last_quorum:
-                # A low-water mark that the metadata vouches for is committed.
+                # A mark that the metadata vouches for is committed, and one of a voter may be.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
                     self._counted_on = {name for _, name in counted}
@@ -390,6 +390,11 @@ class Recovery:
         if entry.closing_mark == UNRESOLVED:
             return ReplicaState(entry.session_id, mark)
         return entry
+
+
+def _vouched(entry: ReplicaState | None, session: int) -> bool:
+    """Return whether the metadata names the session that a disk's mark is of."""
+    return entry is not None and entry.session_id == session != NEVER
 
 
 def _lower(low_water_mark: int, closing_mark: int) -> int:
