@@ -22,6 +22,7 @@ from waltz.metrics import BUCKETS_SECONDS, Count, Durations, Level, Reading
 PARTITION = "partition"
 """The label of what is measured for each partition."""
 
+_SECONDS_A_DAY = 86_400
 _FORMS = ("text/plain", "application/openmetrics-text")
 _BOUNDS = (*(str(bound) for bound in BUCKETS_SECONDS), "+Inf")
 
@@ -83,6 +84,16 @@ class Catalogue:
 def gauge(name: str, source: str, meaning: str, number: Callable[[Any], float] = float) -> Family:
     """Return a metric that goes up and down."""
     return Family(name, Kind.GAUGE, meaning, (Source(source, (), number),))
+
+
+def certificate_left(name: str) -> Family:
+    """Return the metric of how long a process's certificate is still good."""
+    return gauge(
+        name,
+        "tls-certificate-days-left",
+        "how long its certificate is still good, in JSON in days; not there without one",
+        lambda days: days * _SECONDS_A_DAY,
+    )
 
 
 def counter(name: str, source: str, meaning: str) -> Family:

@@ -10,12 +10,11 @@ from waltz.exposition import (
     Info,
     Kind,
     Source,
+    certificate_left,
     counter,
     gauge,
     histogram,
 )
-
-_SECONDS_A_DAY = 86_400
 
 _DISTANCES = (("near", "real-time"), ("far", "catchup"))
 """How far a feed is from the log's end, in our words and in those of the readings."""
@@ -48,12 +47,7 @@ CATALOGUE = Catalogue(
     process=(
         gauge("waltz_server_healthy", "is-healthy", "1 while `/health` answers 200"),
         gauge("waltz_server_partitions", "waltz-server-num-partitions", "how many it has"),
-        gauge(
-            "waltz_server_tls_certificate_left_seconds",
-            "tls-certificate-days-left",
-            "how long its certificate is still good, in JSON in days; not there without one",
-            lambda days: days * _SECONDS_A_DAY,
-        ),
+        certificate_left("waltz_server_tls_certificate_left_seconds"),
         counter(
             "waltz_server_feed_cache_misses_total",
             "feed-cache-miss",

@@ -8,13 +8,12 @@ from waltz.exposition import (
     Info,
     Kind,
     Source,
+    certificate_left,
     counter,
     gauge,
     histogram,
 )
 from waltz_storage.partition import COUNTER_NAMES
-
-_SECONDS_A_DAY = 86_400
 
 CATALOGUE = Catalogue(
     group="waltz-storage",
@@ -30,12 +29,7 @@ CATALOGUE = Catalogue(
         ),
         gauge("waltz_storage_disk_free_bytes", "disk-free-bytes", "what its disk has left"),
         gauge("waltz_storage_disk_size_bytes", "disk-size-bytes", "how large its disk is"),
-        gauge(
-            "waltz_storage_tls_certificate_left_seconds",
-            "tls-certificate-days-left",
-            "how long its certificate is still good, in JSON in days; not there without one",
-            lambda days: days * _SECONDS_A_DAY,
-        ),
+        certificate_left("waltz_storage_tls_certificate_left_seconds"),
         counter(
             "waltz_storage_flushes_total",
             "flushes",
