@@ -30,6 +30,7 @@ _VARIES = (
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"\b\d+\.\d+ s\b"), "N s"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "KEY"),
+    (re.compile(r"\bclient \d{2,}"), "client N"),
     (re.compile(r"─+"), ""),
 )
 """What is another thing in every run, or only drawn."""
