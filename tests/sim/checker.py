@@ -166,6 +166,7 @@ class Checker:
         for transaction_id, data in self.read.items():
             if records[transaction_id].data != data:
                 raise Violation(Promise.SAME, f"{transaction_id} was read with other data")
+        self._check_marks(records)
         self._check_ops(records)
         ops = [self.ops[record.data] for record in records]
         _check_locks(ops)
@@ -198,6 +199,14 @@ class Checker:
     def _must_be_open(self, op: Op) -> None:
         if op.committed_as is not None or op.denied:
             raise Violation(Promise.ONCE, f"{op.name} ended twice")
+
+    def _check_marks(self, records: list[Record]) -> None:
+        for name, replica in self._replicas.items():
+            for transaction_id, req_id in replica.vouched.items():
+                if transaction_id >= len(records) or records[transaction_id].req_id != req_id:
+                    raise Violation(
+                        Promise.SAME, f"a mark on {name} covered another {transaction_id}"
+                    )
 
     def _check_ops(self, records: list[Record]) -> None:
         places: dict[bytes, int] = {}

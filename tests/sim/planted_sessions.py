@@ -57,8 +57,8 @@ SESSION_BUGS = (
     Planted(
         "an emptied replica votes",
         Package.SERVER,
-        "elif last_session < entry.session_id:\n",
-        "elif last_session < entry.session_id and last_session >= 0:\n",
+        "elif session < entry.session_id:\n",
+        "elif session < entry.session_id and session >= 0:\n",
         "An empty replica counts as one that never had anything.",
     ),
     Planted(
@@ -103,6 +103,20 @@ SESSION_BUGS = (
         "cut_at = entry.closing_mark\n",
         "pass\n",
         "What it was sent in the session that it left may never have been committed.",
+    ),
+    Planted(
+        "copies come before the session",
+        Package.SERVER,
+        "entry_mark = cut_at if standing is Standing.CLEAN else None\n",
+        "entry_mark = None\n",
+        "The next session cuts off what a vote has counted.",
+    ),
+    Planted(
+        "copies of a session that never opened are cut off",
+        Package.SERVER,
+        "elif session > _last_opened(entries):\n",
+        "elif session > _last_opened(entries) + 1000:\n",
+        "The next session takes them for what the replica had before.",
     ),
     Planted(
         "clean before it has recovered",

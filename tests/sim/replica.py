@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.sim.promises import Promise, Violation
+from waltz.protocol import ReqId
 from waltz.protocol import storage as st
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.log import PartitionLog
@@ -23,6 +24,8 @@ class Replica:
         """Up to where the checker has compared the log with that of others."""
         self.bound = -1
         """The log cannot go further: what was cut, and what came after it."""
+        self.vouched: dict[int, ReqId] = {}
+        """The last transactions that it held below the marks that were put on its disk."""
         self._acknowledged = -1
         self._forgotten = -1
         """What it had acknowledged when its disk was lost, until it takes part again."""
@@ -52,6 +55,13 @@ class Replica:
         if request.records.count:
             self._acknowledged = request.records.first_id() + request.records.count - 1
 
+    def marked(self, mark: int) -> None:
+        """A mark is on its disk: its log up to there is trusted from now on."""
+        log = self.log
+        if log is not None and (last := min(mark, log.max_id)) >= 0:
+            (record,) = log.read(last, 1, 1 << 30)
+            self.vouched[last] = record.req_id
+
     def may_have_held(self, transaction_id: int) -> bool:
         """Whether it can have acknowledged a transaction rightly: it may be down, or emptied."""
         log = self.log
@@ -67,6 +77,7 @@ class Replica:
         """The disk is another one now, or as it was long ago."""
         self._forgotten = max(self._forgotten, self._acknowledged)
         self._acknowledged = -1
+        self.vouched.clear()
         self.verified = -1
         self.bound = bound
 

@@ -205,6 +205,8 @@ class StorageNode:
             self.replicas[request.partition].appended(request)
         elif isinstance(request, st.TruncateRequest):
             self.replicas[request.partition].cut(answer.transaction_id)
+        elif isinstance(request, st.SetLowWaterMarkRequest):
+            self.replicas[request.partition].marked(request.low_water_mark)
         channel.send(self, answer)
 
     def _check_version(self, request: st.Request) -> None:

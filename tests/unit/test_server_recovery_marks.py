@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from waltz.metadata.formats import UNRESOLVED, ReplicaState
-from waltz_server.recovery import NEVER, Copy, Mark, Recovery, Step, Truncate
+from waltz_server.recovery import Copy, Mark, Recovery, Step, Truncate
+from waltz_server.recovery_cases import NEVER
 
 _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
 

@@ -2,7 +2,9 @@
 
 Replicas arrive one by one; between arrivals everything that can be done is done. Each replica's
 calls, positions and outcome, and the metadata after each arrival, must be those of the vectors.
-Two cases record defects of the reference; there the safe behaviour is asserted instead.
+Two cases record defects of the reference; there the safe behaviour is asserted instead. One call
+more than the reference's is made on purpose: a replica that left earlier is given the new session
+before it is given copies that count.
 """
 
 from __future__ import annotations
@@ -97,6 +99,18 @@ def _mark(value: int | str) -> int:
     return UNRESOLVED if value == "UNRESOLVED" else int(value)
 
 
+def _without_entry(calls: list[list[Any]]) -> list[list[Any]]:
+    """Return the calls without the session's entry at the mark of the cut, if another follows."""
+    match calls:
+        case [["truncate", _, end] as cut, ["setLowWaterMark", mark], *rest] if any(
+            call[0] == "setLowWaterMark" for call in rest
+        ):
+            assert end <= mark == cut[1]
+            return [cut, *rest]
+        case _:
+            return calls
+
+
 def _cases(vectors: Path) -> list[dict[str, Any]]:
     cases: list[dict[str, Any]] = json.loads((vectors / "recovery.json").read_text())
     return cases
@@ -116,7 +130,8 @@ def test_scripted_recoveries(vectors: Path) -> None:
                     assert (run.last[name], run.recovery.mark) == (max_id, mark), where
             assert run.states() == expected["metadata"]["replica_session_closingMark"], where
         for end in case["end"]:
-            assert run.calls[end["replica"]] == end["calls"], (case["case"], end["replica"])
+            calls = _without_entry(run.calls[end["replica"]])
+            assert calls == end["calls"], (case["case"], end["replica"])
 
 
 def test_a_wiped_replica_supports_nothing(vectors: Path) -> None:

@@ -7,10 +7,8 @@ The driver takes `steps`, performs them, and reports each with `introduced`, `me
 `copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it
 stays unresolved and the partition waits.
 
-A low-water mark on a replica's disk is known to be committed only if the metadata names its session
-for that replica. A session that resolved a mark and died before it opened may have left it on one
-disk, while what it rested on, copies on others, was cut by a session that went on without that one:
-so the closing mark, which only a session writes that opens, is never exceeded.
+A mark that a session resolves never goes down in a later one: so a replica has the session on its
+disk before it gets copies that count (see `recovery_cases`).
 
 A replica that fails is reported as `left`, and is absent from then on. A vote counts for what is
 durable on a disk that belongs to the set: while the mark is unresolved, what a replica told before
@@ -26,13 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import groupby
 
 from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-
-NEVER = -1
-"""Session id of a replica that never took part in a session."""
+from waltz_server.recovery_cases import NEVER, Case, Standing, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +61,6 @@ class Mark:
 Step = Measure | Truncate | Copy | Mark
 
 
-class Case(Enum):
-    """The rule that a replica fell under when it connected (behaviour.md section 6)."""
-
-    NEW_PARTITION = "is of a new partition"
-    NEW_REPLICA = "is new: cut to its own mark"
-    OLDER = "is older than its metadata: known only up to its mark"
-    NEVER_TOOK_PART = "never took part: cut to its own mark"
-    CLOSED = "left earlier: cut to its closing mark"
-    VOTER = "votes"
-    LAGGING = "lags: supports what it copies"
-
-
-class Standing(Enum):
-    """What a replica's position may be used for while the mark is unresolved."""
-
-    VOTER = auto()
-    """Took part in the last session and kept all it acknowledged: its position is a vote."""
-    CLEAN = auto()
-    """Known to have acknowledged nothing beyond what it holds: supports what it has copied."""
-    UNKNOWN = auto()
-    """May have acknowledged more than it now holds (emptied, restored): counts as absent."""
-    NEW = auto()
-    """Not among the last session's replicas: copies, but supports nothing."""
-
-
 @dataclass(slots=True)
 class _Replica:
     standing: Standing
@@ -100,6 +70,8 @@ class _Replica:
     """Max transaction id, None until it is known; published once it is."""
     floor: int = -1
     """Its disk takes no mark before its log ends here again: it was cut below its own mark."""
+    entry_mark: int | None = None
+    """The mark with which the session is put on its disk before it is given copies."""
     busy: bool = False
     trimmed: bool = False
     """Whether it was told to cut its log to the resolved mark."""
@@ -154,31 +126,13 @@ class Recovery:
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._left, "only another recovery may take it back in"
-        entry = self._entries.get(replica)
-        standing, case = Standing.CLEAN, Case.CLOSED
-        cut_at: int | None = None
-        if entry is None and not self._entries:
-            standing, case = Standing.VOTER, Case.NEW_PARTITION
-        elif entry is None:
-            standing, case, cut_at = Standing.NEW, Case.NEW_REPLICA, low_water_mark
-        elif last_session < entry.session_id:
-            standing, case = Standing.UNKNOWN, Case.OLDER
-            cut_at = _lower(low_water_mark, entry.closing_mark)
-        elif entry.session_id == NEVER:
-            # It may hold records of an earlier assignment: what lies above its own low-water mark
-            # may have diverged, whenever it connects.
-            case = Case.NEVER_TOOK_PART
-            cut_at = _lower(low_water_mark, entry.closing_mark)
-        elif entry.closing_mark == UNRESOLVED:
-            standing, case = Standing.VOTER, Case.VOTER
-        else:
-            cut_at = entry.closing_mark
-        new = _Replica(standing, case, low_water_mark, first=Measure())
-        if cut_at is not None:
-            new.first = Truncate(cut_at)
-            new.floor = low_water_mark if cut_at < low_water_mark else -1
+        judged = judge(replica, self._entries, last_session, low_water_mark)
+        new = _Replica(judged.standing, judged.case, low_water_mark, entry_mark=judged.entry_mark)
+        new.first = Measure() if judged.cut_at is None else Truncate(judged.cut_at)
+        if judged.cut_at is not None and judged.cut_at < low_water_mark:
+            new.floor = low_water_mark
         self._replicas[replica] = new
-        if standing is Standing.VOTER or case is Case.OLDER or _vouched(entry, last_session):
+        if judged.mark_counts:
             self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
@@ -213,7 +167,10 @@ class Recovery:
     def marked(self, replica: str) -> None:
         """``replica`` has made the new session its current one."""
         r = self._done(replica)
-        r.marked = True
+        if r.entry_mark is None:
+            r.marked = True
+        else:
+            r.entry_mark = None
         if replica in self._last:
             self._persisted.add(replica)
         self._finish(r)
@@ -309,6 +266,9 @@ class Recovery:
         if r.first is not None:
             return r.first
         assert r.position is not None
+        if self.mark is None and r.entry_mark is not None:
+            return Mark(r.entry_mark)
+        r.entry_mark = None
         if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
                 r.trimmed = True
@@ -390,13 +350,3 @@ class Recovery:
         if entry.closing_mark == UNRESOLVED:
             return ReplicaState(entry.session_id, mark)
         return entry
-
-
-def _vouched(entry: ReplicaState | None, session: int) -> bool:
-    """Return whether the metadata names the session that a disk's mark is of."""
-    return entry is not None and entry.session_id == session != NEVER
-
-
-def _lower(low_water_mark: int, closing_mark: int) -> int:
-    """Return up to where both marks vouch for a log."""
-    return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

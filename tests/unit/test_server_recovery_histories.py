@@ -1,0 +1,124 @@
+"""Sessions that die in the middle of their recovery: the marks that they leave stay true.
+
+A few disks, and one store session after another over some of them, which ends anywhere: in
+the middle of its steps, before it opens, or after it has appended something. Storages keep to their
+own rule for marks, so that one that they refuse shows, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz.metadata.formats import PartitionMetadata, ReplicaState
+from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_storage.control_format import PartitionInfo
+from waltz_storage.fencing import begin_session
+
+_FRESH = PartitionInfo()
+
+_ENDS_WELL = 0.4
+_DIES = 0.04
+_ARRIVES = 0.3
+_REASSIGNED = 0.2
+
+
+@dataclass
+class Disk:
+    """What a replica keeps when its process ends."""
+
+    info: PartitionInfo = _FRESH
+    log: list[int] = field(default_factory=list)
+    """Each transaction's session, which tells it from others of the same id."""
+
+    @property
+    def end(self) -> int:
+        return len(self.log) - 1
+
+
+@dataclass
+class World:
+    """Disks, what ZooKeeper knows of them, and what must never change any more."""
+
+    random: Random
+    size: int
+    disks: dict[str, Disk] = field(init=False)
+    assigned: tuple[str, ...] = field(init=False)
+    states: dict[str, ReplicaState] = field(default_factory=dict)
+    session_id: int = 0
+    fixed: list[int] = field(default_factory=list)
+    """The log, as far as any mark on a disk has ever covered it, or it was committed."""
+
+    def __post_init__(self) -> None:
+        self.disks = {f"r{i}": Disk() for i in range(self.size)}
+        self.assigned = tuple(self.disks)
+
+    def session(self, *, all_steps: bool) -> None:
+        """Begin a session, take steps of it, and open it if it comes that far."""
+        self.session_id += 1
+        recovery = Recovery(self.session_id, 1, self.assigned, self.states, 2)
+        coming = self.random.sample(self.assigned, self.random.randint(1, len(self.assigned)))
+        due: list[tuple[str, Step]] = []
+        while (coming or due) and (all_steps or self.random.random() > _DIES):
+            if coming and (not due or self.random.random() < _ARRIVES):
+                name = coming.pop()
+                info = self.disks[name].info
+                recovery.introduced(name, info.session_id, info.low_water_mark)
+            else:
+                self._perform(recovery, *due.pop(self.random.randrange(len(due))))
+            due += recovery.steps()
+        if len(recovery.recovered()) >= recovery.quorum:
+            self._open(recovery.metadata(), sorted(recovery.recovered()), recovery.quorum)
+
+    def _perform(self, recovery: Recovery, name: str, step: Step) -> None:
+        disk = self.disks[name]
+        match step:
+            case Measure():
+                recovery.measured(name, disk.end)
+            case Truncate(to):
+                del disk.log[to + 1 :]
+                recovery.cut(name, disk.end)
+            case Copy(usher, first, count):
+                assert first == disk.end + 1
+                disk.log += self.disks[usher].log[first : first + count]
+                recovery.copied(name, disk.end)
+            case Mark(mark):
+                disk.info = begin_session(disk.info, self.session_id, mark, disk.end)
+                recovery.marked(name)
+        self._check_marks()
+
+    def _check_marks(self) -> None:
+        """What a mark covers is the same on all disks, now and in all sessions to come."""
+        for name, disk in self.disks.items():
+            covered = disk.log[: disk.info.low_water_mark + 1]
+            both = min(len(covered), len(self.fixed))
+            assert covered[:both] == self.fixed[:both], f"{name} has a mark that is not true"
+            self.fixed += covered[both:]
+
+    def _open(self, written: PartitionMetadata, replicas: list[str], quorum: int) -> None:
+        """Open a session, which sends appends to its replicas, and ends as if by a kill -9."""
+        self.states = dict(written.replicas)
+        for name in replicas:
+            assert self.disks[name].log[: len(self.fixed)] == self.fixed
+            self.disks[name].log += [self.session_id] * self.random.choice((0, 1, 2, 5))
+        ends = sorted((self.disks[name].end for name in replicas), reverse=True)
+        committed = ends[quorum - 1]
+        if committed >= len(self.fixed):
+            log = next(d.log for n in replicas if (d := self.disks[n]).end >= committed)
+            self.fixed = log[: committed + 1]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=1500, deadline=None)
+def test_a_mark_that_a_session_has_resolved_never_goes_down(seed: int) -> None:
+    random = Random(seed)
+    world = World(random, random.choice((3, 3, 4, 5)))
+    world.session(all_steps=True)
+    for _ in range(random.randint(2, 12)):
+        world.session(all_steps=random.random() < _ENDS_WELL)
+        if random.random() < _REASSIGNED:
+            number = random.randint(min(3, len(world.disks)), len(world.disks))
+            world.assigned = tuple(random.sample(sorted(world.disks), number))
