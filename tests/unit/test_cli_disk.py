@@ -29,6 +29,7 @@ from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.disk import RealDisk
 from waltz_storage.log import LogOptions
+from waltz_storage.pairing import DATA_MARK
 
 KEY = uuid.UUID(int=99)
 RECORDS = 14
@@ -289,13 +290,38 @@ def test_the_control_file(storage: Path) -> None:
     assert "cut off" in run("verify", str(storage)).stdout
 
 
+def test_a_control_file_in_a_directory_of_its_own(tmp_path: Path) -> None:
+    data, meta, other = (tmp_path / name for name in ("data", "meta", "other"))
+    for each in (data, meta, other):
+        each.mkdir()
+    directory = StorageDirectory(RealDisk(data), KEY, 3, options(), RealDisk(meta))
+    assert run("verify", str(data), "--meta", str(meta)).exit_code == 0
+    directory.assign(1)
+    directory.partition(1).log.append(RecordBatch.of(map(record, range(RECORDS))))
+    directory.close()
+
+    shown = value("verify", str(data), "--meta", str(meta))
+    (start,) = shown["start"]
+    assert (start["partition"], start["next_id"]) == (1, RECORDS)
+    held = value("control", str(meta), "--assigned")
+    assert [entry["partition"] for entry in held["entries"]] == [1]
+    assert exported(data)[0] == list(range(RECORDS))
+    without = value("verify", str(data), status=1)
+    assert "name that with --meta" in without["start"][0]["refused"]
+    assert "name that with --meta" in run("control", str(data)).stderr
+    foreign = value("verify", str(data), "--meta", str(other), status=1)
+    assert "do not belong together" in foreign["start"][0]["refused"]
+
+
 HOLD = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); "
 WAIT = "print('held', flush=True); sys.stdin.read()"
 
 
-def test_a_running_storage_is_left_alone(storage: Path) -> None:
+@pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_MARK])
+def test_a_running_storage_is_left_alone(storage: Path, locked: str) -> None:
+    (storage / locked).touch()
     # Locks are a process's own: only another one finds them taken.
-    command = [sys.executable, "-c", HOLD + WAIT, str(storage / CONTROL_FILE)]
+    command = [sys.executable, "-c", HOLD + WAIT, str(storage / locked)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"

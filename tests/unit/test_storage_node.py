@@ -173,7 +173,7 @@ async def test_since_version_1_what_cannot_be_done_is_answered(desk: RpcConnecti
 async def test_readers_get_what_is_committed(server: RpcConnection, desk: RpcConnection) -> None:
     await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
     await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
-    assert server.version == 1
+    assert server.version == 2
     size = len(batch(0, 2).wire) + 2 * 4
     found = await server.call(lambda seq: storage.BoundedRecordListRequest(1, seq, 0, 1, 9, size))
     assert found.records == batch(1, 2)
@@ -181,6 +181,13 @@ async def test_readers_get_what_is_committed(server: RpcConnection, desk: RpcCon
         lambda seq: storage.CommittedRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20)
     )
     assert found.records == batch(1, 3)
+    stored = await server.call(
+        lambda seq: storage.StoredRecordListRequest(1, seq, 0, 1, 3, 9, 1 << 20)
+    )
+    assert stored.records.count == 3
+    assert [bytes(stored.records.raw)[at : at + 8] for at in (0, size // 2)] == [
+        n.to_bytes(8) for n in (1, 2)
+    ]
     await desk.call(lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False))
     with pytest.raises(RemoteFailure, match="read for partition=0 has been disabled"):
         await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 0, 9))
@@ -292,6 +299,24 @@ async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> N
     with pytest.raises(DirectoryRefused, match="does not exist"):
         await node.start(CLUSTER)
     await node.stop()
+
+
+async def test_the_control_file_is_where_the_setting_says(tmp_path: Path) -> None:
+    data, meta = tmp_path / "data", tmp_path / "meta"
+    data.mkdir()
+    config = replace(settings(data), meta_directory=meta)
+    node = StorageNode(config)
+    with pytest.raises(DirectoryRefused, match=f"{meta} does not exist"):
+        await node.start(CLUSTER)
+    meta.symlink_to(data)
+    with pytest.raises(DirectoryRefused, match="name another directory, or remove the setting"):
+        await node.start(CLUSTER)
+    meta.unlink()
+    meta.mkdir()
+    await node.start(CLUSTER)
+    await node.stop()
+    assert (meta / "waltz-storage.ctl").exists()
+    assert [each.name for each in data.iterdir()] == ["waltz-storage.data"]
 
 
 GOOD = """

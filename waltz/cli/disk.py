@@ -56,6 +56,10 @@ Ids = Annotated[
 def verify_command(
     path: Where,
     transaction: Ids = None,
+    meta: Annotated[
+        Path | None,
+        typer.Option("--meta", metavar="DIR", help="The storage's storage.metaDirectory, if set."),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many flaws at most.")] = 100,
     output: Output = Format.TABLE,
 ) -> None:
@@ -69,7 +73,7 @@ def verify_command(
             (partition, first_id): check(place.root, partition, first_id)
             for partition, first_id in _segments_at(place)
         }
-        outcomes = _outcomes(place)
+        outcomes = _outcomes(place, meta)
     show(output, disk_rows.verified(reports, outcomes, ids, limit))
     if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
         raise typer.Exit(1)
@@ -159,7 +163,7 @@ def dump_command(
 )
 def control_command(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A storage's directory, or its control file.")
+        Path, typer.Argument(metavar="PATH", help="The directory of a control file, or the file.")
     ],
     partition: Annotated[
         str | None,
@@ -196,10 +200,10 @@ def _stored(place: Place, partition: int, first_id: int) -> Iterator[Stored]:
         yield from whole_records(Windowed(file), first_id)
 
 
-def _outcomes(place: Place) -> dict[int, StartOutcome]:
+def _outcomes(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
     """Return what a start would do, to partitions that the control file has as assigned."""
     try:
-        control = read_control(place.root)
+        control = read_control(place.root, meta)
     except CannotInspect as problem:
         return {p: StartOutcome(str(problem), None) for p in place.partitions}
     return {

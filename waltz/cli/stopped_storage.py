@@ -25,6 +25,7 @@ from waltz_storage.control_format import (
 from waltz_storage.errors import DiskFailed, PartitionDamaged
 from waltz_storage.log import LogOptions
 from waltz_storage.opening import open_log
+from waltz_storage.pairing import DATA_MARK, META_MARK
 from waltz_storage.segment import LogIdentity
 from waltz_storage.segment_format import (
     DATA_SUFFIX,
@@ -105,31 +106,50 @@ def locate(path: Path) -> Place:
     if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
         return Place(directory.parent, (int(directory.name),))
     found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
-    if not found and not (directory / CONTROL_FILE).exists():
+    if not found and not any((directory / name).exists() for name in (CONTROL_FILE, DATA_MARK)):
         raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
     return Place(directory, found, whole=True)
 
 
 def check_stopped(root: Path) -> None:
     """Raise CannotInspect if a storage uses the directory: its files change all the time."""
-    control = root / CONTROL_FILE
-    if not control.exists():
-        return
-    descriptor = os.open(control, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    for path in (root / CONTROL_FILE, root / DATA_MARK):
+        if not path.exists():
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotInspect(
+                f"a storage is running on {root} ({path.name} is locked); stop it first, or "
+                "inspect a copy"
+            ) from None
+        finally:
+            os.close(descriptor)
+
+
+def read_control(root: Path, meta: Path | None = None) -> Control:
+    """Return what the control file of a storage's directory says.
+
+    ``meta`` is where the file is, if that is another directory. Raises CannotInspect.
+    """
+    path = (meta or root) / CONTROL_FILE
+    mark = root / DATA_MARK
+    if meta is None and mark.exists() and not path.exists():
         raise CannotInspect(
-            f"a storage is running on {root} (the control file is locked); stop it first, or "
-            "inspect a copy"
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
-def read_control(root: Path) -> Control:
-    """Return what the control file of a storage's directory says. Raises CannotInspect."""
-    path = root / CONTROL_FILE
+            f"the control file of {root} is in a directory of its own (storage.metaDirectory): "
+            "name that with --meta"
+        )
+    try:
+        if meta is not None and mark.read_bytes() != (meta / META_MARK).read_bytes():
+            raise CannotInspect(
+                f"{root} and {meta} are not of the same storage: their marks differ"
+            )
+    except OSError as problem:
+        raise CannotInspect(
+            f"{root} and {meta} do not belong together: cannot read {problem.filename}: "
+            f"{problem.strerror}"
+        ) from problem
     try:
         raw = path.read_bytes()
     except OSError as problem:

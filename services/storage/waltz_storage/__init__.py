@@ -8,6 +8,7 @@ From the disk up; modules marked * are pure:
 * `segment_reads`*: reading records of a segment, or only their headers
 * `segment`, `log`, `opening`: the files of a segment, the segments of a log, finding them
 * `control`: sessions, marks and switches of all partitions
+* `pairing`: a control file in a directory of its own
 * `fencing`*: who may use a partition
 * `partition`, `directory`: one partition, and all of a node
 * `durability`, `engine`, `engine_thread`: rounds of writing, and the threads that do them

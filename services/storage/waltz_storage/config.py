@@ -33,6 +33,12 @@ _KEYS = (
     Key("storage.admin.port", port, meaning="port for administration; 0 takes a free one"),
     *endpoint_keys("storage."),
     Key("storage.directory", file, meaning="existing directory for the data"),
+    Key(
+        "storage.metaDirectory",
+        file,
+        None,
+        "existing directory for the control file, from the first start on; not set: with the data",
+    ),
     Key("storage.segment.size.threshold", positive, 1_000_000_000, "bytes, then a new segment"),
     Key("storage.segment.cache.capacity", positive, 5, "older segments kept open, per partition"),
     *listening_tls_keys("storage.tls."),
@@ -74,6 +80,8 @@ class StorageConfig:
     segment_threshold: int
     open_segments: int
     tls: TlsConfig
+    meta_directory: Path | None = None
+    """Where the control file is; None: in ``directory``."""
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> StorageConfig:
@@ -89,6 +97,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Stor
         bind_host=values["storage.bind.host"],
         ports_file=values["storage.ports.file"],
         directory=values["storage.directory"],
+        meta_directory=values["storage.metaDirectory"],
         segment_threshold=values["storage.segment.size.threshold"],
         open_segments=values["storage.segment.cache.capacity"],
         tls=tls_config(values, "storage.tls."),

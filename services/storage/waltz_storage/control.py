@@ -1,5 +1,6 @@
-"""The control file of a storage directory: whose it is, and every partition's info. Touches disk.
+"""The control file of a storage: whose it is, and every partition's info. Touches disk.
 
+It is beside the partitions, or in a directory of its own (`pairing` sees to it that it is theirs).
 The codec and the rules are in `control_format`. Every update is durable before it returns.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from waltz_storage.control_format import (
     CONTROL_FILE,
@@ -25,18 +27,23 @@ from waltz_storage.control_format import (
 )
 from waltz_storage.disk import Disk, DiskFile
 from waltz_storage.errors import DirectoryRefused, PartitionDamaged
+from waltz_storage.pairing import IN_USE, Pair, check_alone, check_pair, hold_pair
 
 _NEW_FILE = f"{CONTROL_FILE}.new"
-_IN_USE = "failed to acquire the lock: another process uses this storage directory"
 
 
 class ControlFile:
     """An open, locked control file. Its methods may be called from any thread."""
 
     def __init__(
-        self, file: DiskFile, entries: list[ControlEntry | None], damage: dict[int, str]
+        self,
+        file: DiskFile,
+        entries: list[ControlEntry | None],
+        damage: dict[int, str],
+        pair: Pair | None = None,
     ) -> None:
         self._file = file
+        self._pair = pair
         self._entries = entries
         self._damage = damage
         self._lock = threading.Lock()
@@ -75,8 +82,10 @@ class ControlFile:
             self._damage.pop(partition, None)
 
     def close(self) -> None:
-        """Release the directory."""
+        """Release the directory, or the two."""
         self._file.close()
+        if self._pair is not None:
+            self._pair.close()
 
     def _entry(self, partition: int) -> ControlEntry:
         entry = self._entries[partition]
@@ -93,14 +102,17 @@ class ControlFile:
         self._file.flush()
 
 
-def open_control(disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int) -> ControlFile:
-    """Open the control file of this cluster, or make one in an empty directory.
+def open_control(
+    disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int, meta: Disk | None = None
+) -> ControlFile:
+    """Open the control file of this cluster, or make one for an empty directory.
 
-    Raises DirectoryRefused: in use, another cluster's, cut off while there are partitions (Waltz
+    ``disk`` has the partitions; the file is in ``meta``, if given. Raises DirectoryRefused: in use,
+    another cluster's, not of these partitions, cut off or missing while there are partitions (Waltz
     0.13.2 would forget all assignments then), or out of reach. Raises DiskFailed.
     """
     try:
-        return _open(disk, key, num_partitions, now_ms)
+        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
     except OSError as error:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; check the disk, "
@@ -113,51 +125,70 @@ def partition_directories(disk: Disk) -> list[int]:
     return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
 
 
-def _open(disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int) -> ControlFile:
-    file = _open_file(disk)
-    if file is None:
-        file = _create(disk, ControlHeader(now_ms, key, num_partitions))
-    try:
+def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile:
+    with ExitStack() as held:
+        if meta is None:
+            check_alone(data)
+            home, pair = data, None
+        else:
+            home, pair = meta, _hold_pair(data, meta)
+            held.callback(pair.close)
+        file = _open_file(data, home) or _create(home, expected)
+        held.callback(file.close)
         if not file.lock(HEADER_BYTES):
-            raise DirectoryRefused(_IN_USE)
-        header = ControlHeader.decode(file.read(0, HEADER_BYTES))
-        if header.key != key:
-            raise DirectoryRefused(
-                "the cluster key does not match: the storage directory belongs to the cluster "
-                f"{header.key}, this is {key}; use the directory of this cluster, or an empty one"
-            )
-        if header.num_partitions != num_partitions:
-            raise DirectoryRefused(
-                "the number of partitions does not match: the storage directory is made for "
-                f"{header.num_partitions}, the cluster has {num_partitions}; use the directory of "
-                "this cluster, or an empty one"
-            )
-        return _read(file, num_partitions)
-    except BaseException:
-        file.close()
-        raise
+            raise DirectoryRefused(IN_USE)
+        _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
+        entries, damage = _read(file, expected.num_partitions)
+        held.pop_all()
+        return ControlFile(file, entries, damage, pair)
 
 
-def _open_file(disk: Disk) -> DiskFile | None:
+def _hold_pair(data: Disk, meta: Disk) -> Pair:
+    """Hold the two directories; if the control file is lost, nothing is changed."""
+    check_pair(data, meta)
+    if not meta.exists(CONTROL_FILE):
+        _check_empty(data, "is missing in storage.metaDirectory")
+    return hold_pair(data, meta)
+
+
+def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
+    if header.key != expected.key:
+        raise DirectoryRefused(
+            "the cluster key does not match: the storage directory belongs to the cluster "
+            f"{header.key}, this is {expected.key}; use the directory of this cluster, or an empty "
+            "one"
+        )
+    if header.num_partitions != expected.num_partitions:
+        raise DirectoryRefused(
+            "the number of partitions does not match: the storage directory is made for "
+            f"{header.num_partitions}, the cluster has {expected.num_partitions}; use the "
+            "directory of this cluster, or an empty one"
+        )
+
+
+def _open_file(data: Disk, home: Disk) -> DiskFile | None:
     """Return the existing control file, None if a new one may be made."""
-    if disk.exists(CONTROL_FILE):
-        file = disk.open(CONTROL_FILE)
-        if file.size() >= HEADER_BYTES:
-            return file
-        file.close()
-        problem = f"the control file {CONTROL_FILE} is cut off"
-    else:
-        problem = f"the control file {CONTROL_FILE} is missing"
-    partitions = partition_directories(disk)
-    if not partitions:
-        if disk.exists(CONTROL_FILE):
-            disk.remove(CONTROL_FILE)
+    if not home.exists(CONTROL_FILE):
+        _check_empty(data, "is missing")
         return None
-    raise DirectoryRefused(
-        f"{problem}, but there are directories of partitions ({partitions[0]} …): which of them "
-        "are assigned is unknown. Restore the file from a copy, or move the directories away to "
-        "begin with an empty node"
-    )
+    file = home.open(CONTROL_FILE)
+    if file.size() >= HEADER_BYTES:
+        return file
+    file.close()
+    _check_empty(data, "is cut off")
+    home.remove(CONTROL_FILE)
+    return None
+
+
+def _check_empty(data: Disk, problem: str) -> None:
+    """Raise DirectoryRefused if there are partitions whose control file is lost."""
+    partitions = partition_directories(data)
+    if partitions:
+        raise DirectoryRefused(
+            f"the control file {CONTROL_FILE} {problem}, but there are directories of partitions "
+            f"({partitions[0]} …): which of them are assigned is unknown. Restore the file from a "
+            "copy, or move the directories away to begin with an empty node"
+        )
 
 
 def _create(disk: Disk, header: ControlHeader) -> DiskFile:
@@ -166,7 +197,7 @@ def _create(disk: Disk, header: ControlHeader) -> DiskFile:
     try:
         # Another process may be at it: it holds the lock, or has just given the file its name.
         if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
-            raise DirectoryRefused(_IN_USE)
+            raise DirectoryRefused(IN_USE)
         file.truncate(0)
         entries = b"".join(fresh_entry(partition) for partition in range(header.num_partitions))
         file.write(0, header.encode() + entries)
@@ -179,7 +210,8 @@ def _create(disk: Disk, header: ControlHeader) -> DiskFile:
     return file
 
 
-def _read(file: DiskFile, num_partitions: int) -> ControlFile:
+def _read(file: DiskFile, num_partitions: int) -> tuple[list[ControlEntry | None], dict[int, str]]:
+    """Return the entries, and what is wrong with those that cannot be trusted."""
     entries: list[ControlEntry | None] = []
     damage: dict[int, str] = {}
     for partition in range(num_partitions):
@@ -188,4 +220,4 @@ def _read(file: DiskFile, num_partitions: int) -> ControlFile:
         except EntryCorrupted as error:
             entries.append(None)
             damage[partition] = str(error)
-    return ControlFile(file, entries, damage)
+    return entries, damage

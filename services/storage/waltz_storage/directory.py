@@ -27,16 +27,25 @@ class StorageDirectory:
     """
 
     def __init__(
-        self, disk: Disk, key: uuid.UUID, num_partitions: int, options: LogOptions
+        self,
+        disk: Disk,
+        key: uuid.UUID,
+        num_partitions: int,
+        options: LogOptions,
+        meta: Disk | None = None,
     ) -> None:
-        """Open it, or begin one in an empty directory; raises DirectoryRefused, DiskFailed."""
+        """Open it, or begin one in an empty directory; raises DirectoryRefused, DiskFailed.
+
+        The control file is in ``meta``, if given: the directory that belongs to this one.
+        """
         self.key = key
         self.num_partitions = num_partitions
         self._disk = disk
         self._options = options
         self._partitions: dict[int, StoragePartition] = {}
         self._refused: dict[int, RequestRefused] = {}
-        self._control: ControlFile = open_control(disk, key, num_partitions, options.now_ms())
+        now_ms = options.now_ms()
+        self._control: ControlFile = open_control(disk, key, num_partitions, now_ms, meta)
         self._refused.update(self._control.damaged)
         for partition in range(num_partitions):
             if partition not in self._refused and self.info(partition).assigned:

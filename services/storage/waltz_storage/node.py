@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from waltz.http import serve_http
 from waltz.metadata.cluster import Cluster as ClusterMetadata
@@ -27,6 +28,7 @@ from waltz_storage.connections import AdminConnection, ClusterIdentity, ServerCo
 from waltz_storage.directory import StorageDirectory
 from waltz_storage.disk import RealDisk
 from waltz_storage.engine_thread import EngineThread, Mailbox
+from waltz_storage.errors import DirectoryRefused
 from waltz_storage.log import LogOptions
 from waltz_storage.measures import StorageRegistry, health
 
@@ -136,7 +138,18 @@ async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
 
 def _open(config: StorageConfig, cluster: ClusterIdentity, options: LogOptions) -> StorageDirectory:
     disk = RealDisk(config.directory)
-    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options)
+    meta = None if config.meta_directory is None else _meta_disk(config.meta_directory, config)
+    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta)
+
+
+def _meta_disk(path: Path, config: StorageConfig) -> RealDisk:
+    disk = RealDisk(path)
+    if path.samefile(config.directory):
+        raise DirectoryRefused(
+            f"storage.metaDirectory is storage.directory ({path}): name another directory, or "
+            "remove the setting to have everything in one"
+        )
+    return disk
 
 
 def _bean_json(registry: StorageRegistry) -> str:
