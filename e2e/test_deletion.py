@@ -14,7 +14,8 @@ from e2e.witnessing import Witness
 
 _READY_SECONDS = 120.0
 _GONE_SECONDS = 90.0
-_DELETE = {"data": {"size": "1Gi"}, "onDeletion": "Delete"}
+_KEEP = {"data": {"size": "1Gi"}, "meta": {"size": "10Mi"}}
+_DELETE = _KEEP | {"onDeletion": "Delete"}
 
 
 def new_namespace() -> Kubectl:
@@ -50,7 +51,7 @@ def claims(namespace: Kubectl) -> set[str]:
 
 def test_volumes_are_kept_and_a_new_cluster_takes_them_over(namespace: Kubectl) -> None:
     small = resources.cluster("small", ["p"])
-    namespace.apply(resources.pool("p"), small)
+    namespace.apply(resources.pool("p", volumes=_KEEP), small)
     namespace.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     found = namespace.get("waltzcluster", "small")
     assert found is not None
@@ -61,7 +62,11 @@ def test_volumes_are_kept_and_a_new_cluster_takes_them_over(namespace: Kubectl) 
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_gone("waltzcluster", "small", _GONE_SECONDS)
     assert not namespace.find("pod", "waltz.dev/cluster=small")
-    assert claims(namespace) == {"data-p-storage-0", "data-small-zookeeper-0"}
+    assert claims(namespace) == {
+        "data-p-storage-0",
+        "meta-p-storage-0",
+        "data-small-zookeeper-0",
+    }
     pool = namespace.get("storagepool", "p")
     assert pool is not None
     assert "finalizers" not in pool["metadata"]

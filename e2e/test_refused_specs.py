@@ -238,6 +238,11 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"volumes": {"data": {"storageClassName": "fast"}}},
         "the class of existing volumes cannot be changed: make a new StoragePool",
     ),
+    "a meta volume later": (
+        pool(),
+        {"volumes": {"meta": {"size": "1Gi"}}},
+        "volumes.meta cannot be added or taken away, because a storage's control file stays where",
+    ),
     "fewer storages": (
         pool(storages=2),
         {"storages": 1},

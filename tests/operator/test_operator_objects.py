@@ -65,6 +65,10 @@ _LARGE = (
             storages=2,
             scheduling={"zone": f"zone-{name}", "tolerations": [{"key": "disk"}]},
             resources={"requests": {"memory": "1Gi"}},
+            volumes={
+                "data": {"size": "1Gi"},
+                "meta": {"size": "10Mi", "storageClassName": "mirrored"},
+            },
         )
         for name in "abc"
     ],
@@ -142,6 +146,21 @@ def test_the_processes_understand_their_settings(case: str, name: str, schema: A
             assert resolved.problems == ()
             assert warnings == []
             assert len(given) == len(environment), "all are settings"
+
+
+def test_every_volume_of_a_storage_is_mounted_where_its_setting_says() -> None:
+    for case, expected in (("small", {"data"}), ("large", {"data", "meta"})):
+        wanted = desired(case)
+        workload = storage_set(wanted.cluster, wanted.own_pools[0], 1)
+        claims = {
+            each["metadata"]["name"] for each in workload.body["spec"]["volumeClaimTemplates"]
+        }
+        assert claims == expected
+        (container,) = pod_of(workload)["containers"]
+        mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        told = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        assert told["WALTZ_STORAGE_DIRECTORY"] == mounted["data"]
+        assert told.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
 
 
 def test_budgets_follow_from_quorums() -> None:

@@ -41,7 +41,10 @@ def next_plan(world: World) -> Plan:
 
 
 def started(**spec: Any) -> World:
-    world = World(cluster_resource(**spec), [pool_resource(name) for name in "abc"])
+    volumes = {"data": {"size": "1Gi"}, "meta": {"size": "10Mi"}}
+    world = World(
+        cluster_resource(**spec), [pool_resource(n, volumes=dict(volumes)) for n in "abc"]
+    )
     run(world)
     return world
 
@@ -230,15 +233,26 @@ def delete(world: World) -> None:
     world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
 
+def add_claims(world: World) -> set[ObjectKey]:
+    """Add the claims of a pod of pool a, as Kubernetes makes them of the templates."""
+    workload = world.objects[ObjectKey("StatefulSet", "a-storage")]
+    keys = set()
+    for template in workload["spec"]["volumeClaimTemplates"]:
+        metadata = template["metadata"]
+        key = ObjectKey("PersistentVolumeClaim", f"{metadata['name']}-a-storage-0")
+        world.objects[key] = {"metadata": {**metadata, "name": key.name, "uid": key.name}}
+        keys.add(key)
+    assert len(keys) == 2
+    return keys
+
+
 def test_deletion_keeps_volumes_and_znodes_unless_asked() -> None:
     world = started(zookeeper={"external": {"connectString": "zk:2181"}})
-    claim = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
-    found_by = world.objects[ObjectKey("StatefulSet", "a-storage")]["metadata"]["labels"]
-    world.objects[claim] = {"metadata": {"name": claim.name, "labels": found_by, "uid": "v"}}
+    claims = add_claims(world)
     delete(world)
     run(world)
     assert world.cluster is None
-    assert set(world.objects) == {claim}
+    assert set(world.objects) == claims
     assert isinstance(world.log, Log)
     assert world.pools["a"]["metadata"]["finalizers"] == []
 
@@ -247,9 +261,7 @@ def test_deletion_takes_volumes_and_znodes_when_asked() -> None:
     world = started(zookeeper={"external": {"connectString": "zk:2181"}})
     for pool in world.pools.values():
         pool["spec"]["volumes"]["onDeletion"] = "Delete"
-    claim = ObjectKey("PersistentVolumeClaim", "data-a-storage-0")
-    found_by = world.objects[ObjectKey("StatefulSet", "a-storage")]["metadata"]["labels"]
-    world.objects[claim] = {"metadata": {"name": claim.name, "labels": found_by, "uid": "v"}}
+    add_claims(world)
     delete(world)
     run(world)
     assert world.objects == {}

@@ -18,6 +18,7 @@ from waltz_operator.objects.pods import (
 )
 from waltz_operator.objects.zookeeper import connect_string
 from waltz_operator.resources import StoragePool, WaltzCluster
+from waltz_operator.resources.parts import Volume
 
 _GRACE_SECONDS = 60
 _START_FAILURES = 360
@@ -68,7 +69,9 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
                 pool.spec.scheduling,
                 pool=pool_name,
             ),
-            "volumeClaimTemplates": [claim_template("data", pool.spec.volumes.data, found_by)],
+            "volumeClaimTemplates": [
+                claim_template(kind, volume, found_by) for kind, volume in _volumes(pool).items()
+            ],
         }
     }
     return manifest(pool, "StatefulSet", names.storage_set(pool_name), found_by, content)
@@ -77,7 +80,9 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
 def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     spec = pool.spec
     volumes, mounts = scratch_and_tls(cluster)
-    mounts = [*mounts, {"name": "data", "mountPath": "/data", "subPath": "storage"}]
+    mounts += [
+        {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"} for kind in _volumes(pool)
+    ]
     return {
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
         "volumes": volumes,
@@ -105,6 +110,12 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     }
 
 
+def _volumes(pool: StoragePool) -> dict[str, Volume]:
+    """Return the volumes of every pod of a pool, by what they are for."""
+    volumes = {"data": pool.spec.volumes.data, "meta": pool.spec.volumes.meta}
+    return {kind: volume for kind, volume in volumes.items() if volume is not None}
+
+
 def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
     zookeeper, spec = cluster.spec.zookeeper, pool.spec
     return {
@@ -115,6 +126,7 @@ def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
         "storage.admin.port": spec.admin_port,
         "storage.jetty.port": spec.http_port,
         "storage.directory": "/data",
+        **({"storage.metaDirectory": "/meta"} if spec.volumes.meta else {}),
         "storage.segment.size.threshold": spec.segment_bytes,
         **tls_settings(cluster, "storage.tls.", dials=False),
     }

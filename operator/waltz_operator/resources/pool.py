@@ -27,11 +27,22 @@ class StorageVolumes(Model):
     data: Volume
     """Where a storage keeps its partitions."""
 
+    meta: Volume | None = None
+    """Where it keeps its control file: little, seldom written. Left out, that is with the data."""
+
     on_scale_down: Disposal = Disposal.KEEP
     """What happens to the volumes of storages that were retired."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to all volumes when the cluster is deleted."""
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "has(self.meta) == has(oldSelf.meta)",
+            "volumes.meta cannot be added or taken away, because a storage's control file stays "
+            "where it was begun: make a new StoragePool instead",
+        ),
+    )
 
 
 class StoragePoolSpec(Model):
