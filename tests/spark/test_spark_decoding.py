@@ -1,12 +1,15 @@
-"""Records in wire form become the rows that they are."""
+"""Records become the rows that they are: in wire form, and as they are on disk, checked."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz.spark.decoding import ARROW_SCHEMA, to_arrow
+from waltz.protocol.stored import StoredBatch
+from waltz.spark.decoding import ARROW_SCHEMA, RecordsDamaged, stored_to_arrow, to_arrow
+from waltz_storage.segment_format import SegmentEncoder
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 
@@ -48,3 +51,59 @@ def test_sizes_that_are_equal_only_on_the_average() -> None:
     req_id = ReqId(1, 0, 0, 0)
     records = [record(i, req_id, 0, data) for i, data in enumerate([b"1234", b"", b"12"])]
     assert to_arrow(RecordBatch.of(records)).column("data").to_pylist() == [b"1234", b"", b"12"]
+
+
+FIRST = 7
+DATA = st.lists(st.binary(max_size=20)) | st.lists(st.binary(min_size=9, max_size=9))
+
+
+def wire_of(data: list[bytes]) -> RecordBatch:
+    req_id = ReqId(1, 2, 3, 4)
+    return RecordBatch.of(record(FIRST + i, req_id, i, each) for i, each in enumerate(data))
+
+
+def stored(batch: RecordBatch) -> StoredBatch:
+    """What a storage writes for the records of ``batch``."""
+    encoder = SegmentEncoder(FIRST, 0, 1 << 30)
+    encoder.add(batch.wire, 0, batch.count)
+    return StoredBatch(batch.count, b"".join(encoder.parts))
+
+
+@settings(deadline=None)
+@given(DATA)
+def test_what_is_on_disk_is_the_same_rows(data: list[bytes]) -> None:
+    batch = stored_to_arrow(stored(wire_of(data)), FIRST)
+    batch.validate(full=True)
+    assert batch == to_arrow(wire_of(data))
+
+
+@settings(deadline=None)
+@given(DATA.filter(bool), st.data())
+def test_any_changed_bit_is_found(data: list[bytes], draw: st.DataObject) -> None:
+    found = stored(wire_of(data))
+    raw = bytearray(found.raw)
+    raw[draw.draw(st.integers(0, len(raw) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+    with pytest.raises(RecordsDamaged):
+        stored_to_arrow(StoredBatch(found.count, bytes(raw)), FIRST)
+
+
+@settings(deadline=None)
+@given(DATA.filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-50, 50))
+def test_other_records_than_those_asked_for_are_found(
+    data: list[bytes], first: int, count: int, size: int
+) -> None:
+    found = stored(wire_of(data))
+    raw = bytes(found.raw)[:size] if size < 0 else bytes(found.raw) + bytes(size)
+    if (first, count, size) == (0, 0, 0):
+        return
+    with pytest.raises(RecordsDamaged):
+        stored_to_arrow(StoredBatch(max(0, found.count + count), raw), FIRST + first)
+
+
+@pytest.mark.parametrize("sizes", [[5, 5], [5, 6]])
+def test_data_that_is_not_as_the_client_sent_it_is_found(sizes: list[int]) -> None:
+    """The storage has sealed it as it was, so only the client's own checksum tells."""
+    wire = bytearray(wire_of([bytes(size) for size in sizes]).wire)
+    wire[33] ^= 1
+    with pytest.raises(RecordsDamaged):
+        stored_to_arrow(stored(RecordBatch(len(sizes), bytes(wire))), FIRST)

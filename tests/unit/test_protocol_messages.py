@@ -37,13 +37,14 @@ from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS, BatchedAppend, 
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
+from waltz.protocol.stored import StoredBatch
 
 PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (CLIENT_SERVER, client_server),
     (STORAGE, storage),
     (ADMIN, admin),
 )
-VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(2), ADMIN: range(2)}
+VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(3), ADMIN: range(2)}
 """All versions that there are, whether they are offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
@@ -95,6 +96,9 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     RecordHeader | None: st.none() | _HEADERS,
     RecordBatch: _BATCHES,
     RecordBatch | None: st.none() | _RECORDS.map(lambda record: RecordBatch.of([record])),
+    StoredBatch: st.integers(0, 3).flatmap(
+        lambda n: st.builds(StoredBatch, st.just(n), st.binary(min_size=40 * n, max_size=200))
+    ),
     RpcFailure: st.builds(
         RpcFailure,
         st.none() | _TEXTS,
@@ -274,6 +278,12 @@ def test_an_append_without_data_is_refused() -> None:
 
 _ID = ReqId(7, 3, 11, 501)
 _RECORD = Record(12, _ID, 99, b"one", checksum(b"one"))
+_STORED = StoredBatch(
+    1,
+    bytes.fromhex("000000000000000c00000007000000030000000b000001f50000006300000003")
+    + bytes.fromhex("7a6c86f16f6e65")
+    + bytes(4),
+)
 _FAILURE = RpcFailure("E: no", (StackFrame("a.B", "c", None, -2),))
 _KEY = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -339,6 +349,8 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         storage.RecordListResponse(5, 1, 2, RecordBatch.of([_RECORD])),
         storage.BoundedRecordListRequest(5, 1, 2, 12, 20, 1 << 20),
         storage.CommittedRecordListRequest(5, 1, 2, 12, 31, 20, 1 << 20),
+        storage.StoredRecordListRequest(5, 1, 2, 12, 31, 20, 1 << 20),
+        storage.StoredRecordListResponse(5, 1, 2, _STORED),
     ),
     ADMIN: (
         admin.AdminSuccessResponse(9),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.protocol.stored import NOTHING_STORED, StoredBatch
 from waltz_storage.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog
 from waltz_storage.opening import open_log
@@ -90,6 +91,21 @@ def test_any_range_is_read_up_to_its_bounds(first: int, most: int, size: int) ->
         return
     fits = max(1, size // 100)
     assert found.wire == batch(first, min(most, fits, 40 - first)).wire
+
+
+def test_records_are_given_as_they_are_on_disk_and_unchecked() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=328)
+    log.append(batch(0, 5))
+    first, second = (bytearray(disk.open(f"3/{name}").read(0, 1 << 20)) for name in segments(disk))
+    assert log.read_stored(1, 9, EVERYTHING) == StoredBatch(2, bytes(first[228:428]))
+    assert log.read_stored(3, 1, EVERYTHING) == StoredBatch(1, bytes(second[128:228]))
+    assert log.read_stored(3, 9, 1) == StoredBatch(1, bytes(second[128:228])), "one at least"
+    for absent in (-1, 5):
+        assert log.read_stored(absent, 9, EVERYTHING) == NOTHING_STORED
+    first[300] ^= 1
+    disk.open(f"3/{segments(disk)[0]}").write(300, bytes(first[300:301]))
+    assert log.read_stored(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))
 
 
 def test_only_a_few_older_segments_are_kept_open() -> None:

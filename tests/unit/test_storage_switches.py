@@ -149,6 +149,7 @@ READS = (
     storage.RecordListRequest(*CONTEXT, 0, 9),
     storage.BoundedRecordListRequest(*CONTEXT, 0, 9, 900),
     storage.CommittedRecordListRequest(*CONTEXT, 0, 2, 9, 900),
+    storage.StoredRecordListRequest(*CONTEXT, 0, 2, 9, 900),
 )
 WRITES = (
     storage.LastSessionInfoRequest(*CONTEXT),
@@ -254,6 +255,14 @@ def listed(engine: InlineEngine, request: Any) -> list[int]:
 RECORD_BYTES = 44
 
 
+def stored_ids(engine: InlineEngine, request: storage.StoredRecordListRequest) -> list[int]:
+    found = answer(engine, request, 2)
+    assert isinstance(found, storage.StoredRecordListResponse)
+    assert len(found.records.raw) == found.records.count * RECORD_BYTES
+    raw = bytes(found.records.raw)
+    return [int.from_bytes(raw[at : at + 8]) for at in range(0, len(raw), RECORD_BYTES)]
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(-1, 8), st.integers(-1, 9), st.integers(-1, 300), st.integers(-1, 9))
 def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last: int) -> None:
@@ -268,6 +277,12 @@ def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last
     assert listed(engine, bounded) == wanted
     committed = storage.CommittedRecordListRequest(*context, first, last, most, size)
     assert listed(engine, committed) == [n for n in wanted if n <= last]
+    stored = storage.StoredRecordListRequest(*context, first, last, most, size)
+    ids = stored_ids(engine, stored)
+    assert ids == [n for n in wanted if n <= last][: len(ids)]
+    following = engine.directory.partitions[PARTITION].log.read_stored(first + len(ids), 9, 900)
+    assert ids == [n for n in wanted if n <= last] or following.count, "it ends with its segment"
+    assert bool(ids) == any(n <= last for n in wanted)
 
 
 def test_a_reader_raises_no_fence_and_needs_the_persisted_session(engine: InlineEngine) -> None:

@@ -1,6 +1,6 @@
 """Frames and messages of the three protocols: bytes in, values out, and back. Pure: no I/O.
 
-* `records`: transaction records and batches of them
+* `records`: transaction records and batches of them; `stored`: the same as they are on disk
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, choice of the version
 * `client_server`, `storage`, `admin`: the messages and how they are written

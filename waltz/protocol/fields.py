@@ -18,6 +18,7 @@ from waltz.protocol.records import (
     RecordHeader,
     ReqId,
 )
+from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 _BYTE = struct.Struct(">b")
 _INT = struct.Struct(">i")
@@ -241,6 +242,20 @@ class UnseenBatch(Batch):
         return RecordBatch(n, reader.take(len(reader.body) - reader.position))
 
 
+class Stored:
+    """An int count, then as many records as they are on disk, to the end of the message."""
+
+    def write(self, out: list[bytes], value: StoredBatch) -> None:
+        """Append count and records."""
+        out += (_INT.pack(value.count), bytes(value.raw))
+
+    def read(self, reader: Reader) -> StoredBatch:
+        """Take all that is left, uncopied."""
+        n = reader.count(STORED_OVERHEAD_BYTES)
+        start, reader.position = reader.position, len(reader.body)
+        return StoredBatch(n, memoryview(reader.body)[start:])
+
+
 class Headers:
     """An int count, then that many record headers."""
 
@@ -303,4 +318,5 @@ REQ_ID = RequestId()
 HEADER = Header()
 BATCH = Batch()
 UNSEEN_BATCH = UnseenBatch()
+STORED = Stored()
 HEADERS = Headers()

@@ -48,7 +48,9 @@ class ProtocolSpec:
 CLIENT_SERVER = ProtocolSpec(
     "client/server", ord("L"), (0, 1, 2, 3, 4, 5), "Waltz Client", "Waltz Server"
 )
-STORAGE = ProtocolSpec("storage", ord("S"), (0, 1), "Waltz Storage Client", "Waltz Storage Server")
+STORAGE = ProtocolSpec(
+    "storage", ord("S"), (0, 1, 2), "Waltz Storage Client", "Waltz Storage Server"
+)
 ADMIN = ProtocolSpec(
     "storage admin", ord("A"), (0, 1), "Waltz Storage Admin Client", "Waltz Storage Admin Server"
 )

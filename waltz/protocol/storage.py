@@ -1,4 +1,4 @@
-"""Messages between server and storage (wire.md section 6, formats.md for version 1). Pure.
+"""Messages between server and storage (wire.md section 6, formats.md for versions 1 and 2). Pure.
 
 Every message begins with the store session's id, a sequence number that the answer repeats, and the
 partition. ``offline`` marks requests of an offline recovery (behaviour.md section 11).
@@ -17,6 +17,7 @@ from waltz.protocol.fields import (
     HEADERS,
     INT,
     LONG,
+    STORED,
     UUID,
     Optional,
     SingleRecord,
@@ -24,6 +25,7 @@ from waltz.protocol.fields import (
 from waltz.protocol.frames import STORAGE
 from waltz.protocol.layout import Field, Layout, MessageTable
 from waltz.protocol.records import RecordBatch, RecordHeader
+from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
 """In the place of a sequence number: whoever sends the request gives it one."""
@@ -33,6 +35,9 @@ BOUNDED_LISTS_SINCE = 1
 
 COMMITTED_LISTS_SINCE = 1
 """The first version with reads of what is committed that disturb no session."""
+
+STORED_LISTS_SINCE = 2
+"""The first version that gives readers records as they are on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +203,28 @@ class CommittedRecordListRequest(_Message):
     max_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRecordListRequest(CommittedRecordListRequest):
+    """The same for readers that check records themselves: they come as they are on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecordListResponse(_Message):
+    """Consecutive records of one segment, unchecked; the list stops at the first absent id."""
+
+    records: StoredBatch
+
+
 _OFFLINE = Field("offline", BOOLEAN)
 _TRANSACTION_ID = (Field("transaction_id", LONG),)
 _RANGE = (Field("first_id", LONG), Field("max_records", INT))
 _MAX_BYTES = Field("max_bytes", INT)
+_COMMITTED_RANGE = (
+    Field("first_id", LONG),
+    Field("last_id", LONG),
+    Field("max_records", INT),
+    _MAX_BYTES,
+)
 
 _TABLE = MessageTable(
     STORAGE,
@@ -234,17 +257,9 @@ _TABLE = MessageTable(
         Layout(RecordListRequest, 17, _RANGE),
         Layout(RecordListResponse, 18, (Field("records", BATCH),)),
         Layout(BoundedRecordListRequest, 19, (*_RANGE, _MAX_BYTES), since=BOUNDED_LISTS_SINCE),
-        Layout(
-            CommittedRecordListRequest,
-            20,
-            (
-                Field("first_id", LONG),
-                Field("last_id", LONG),
-                Field("max_records", INT),
-                _MAX_BYTES,
-            ),
-            since=COMMITTED_LISTS_SINCE,
-        ),
+        Layout(CommittedRecordListRequest, 20, _COMMITTED_RANGE, since=COMMITTED_LISTS_SINCE),
+        Layout(StoredRecordListRequest, 21, _COMMITTED_RANGE, since=STORED_LISTS_SINCE),
+        Layout(StoredRecordListResponse, 22, (Field("records", STORED),), since=STORED_LISTS_SINCE),
     ),
 )
 
@@ -261,6 +276,7 @@ Request = (
     | RecordListRequest
     | BoundedRecordListRequest
     | CommittedRecordListRequest
+    | StoredRecordListRequest
 )
 
 Response = (
@@ -272,6 +288,7 @@ Response = (
     | MaxTransactionIdResponse
     | RecordHeaderListResponse
     | RecordListResponse
+    | StoredRecordListResponse
 )
 
 Message = Request | Response

@@ -14,7 +14,8 @@ What decides is pure:
 
 * `option_values`, `options`, `write_options`: what options mean; `schema`: the log's columns
 * `filters`, `planning`, `admission`: what is read, by which task, in which micro-batch
-* `decoding`: records become Arrow; `payload`, `parsing`: data becomes columns
+* `decoding`, `checksums`: records become Arrow, checked; `payload`, `parsing`: data becomes
+  columns
 * `rows`, `ledger`, `missing`: what is appended, who has appended what, and what is left
 
 What acts: `reading` and `replicas` (records), `appending` and `ledger_store` (appends),

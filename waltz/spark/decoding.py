@@ -1,20 +1,25 @@
-"""Records in wire form become columns, thousands at once: `pyarrow.RecordBatch`. Pure.
+"""Records become columns, thousands at once: `pyarrow.RecordBatch`. Pure.
 
-Records lie back to back, so the whole wire is one Arrow column of records as it is; heads and data
-are sliced out of it by Arrow. Only finding where each record begins is a loop, and not even that
-if all are of one size.
+They come in wire form from servers, which the client has checked, or as they are on disk from
+replicas, and those are checked here. Either way they lie back to back, so all bytes are one Arrow
+column of records as it is; heads and data are sliced out of it by Arrow. Only finding where each
+record begins is a loop, and not even that if all are of one size.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
+from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
+from waltz.spark.checksums import joined, moved
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -37,26 +42,86 @@ _HEAD = np.dtype(
         ("partition", ">i4"),
         ("seq", ">i4"),
         ("header", ">i4"),
-        ("length", ">i4"),
+        ("length", ">u4"),
     ]
 )
+_STORED_HEAD = np.dtype([*_HEAD.descr, ("checksum", ">u4")])
+assert _STORED_HEAD.itemsize == STORED_HEAD_BYTES
+
+_CRC_BYTES = 4
 _LENGTH_AT = _HEAD.itemsize - 4
-_CHECKSUM_BYTES = WIRE_OVERHEAD_BYTES - _HEAD.itemsize
 _LENGTH = struct.Struct(">I")
+
+
+class RecordsDamaged(Exception):
+    """What a replica sent is not the records that it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records as one Arrow column, and where each begins and the last one ends."""
+
+    whole: Any
+    starts: np.ndarray[Any, np.dtype[np.int32]]
+
+    def slice(self, start: int, stop: int | None = None) -> Any:
+        """Return the same bytes of each record as an Arrow column."""
+        return pc.binary_slice(self.whole, start, stop)
+
+    def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Return the same bytes of each record as numbers."""
+        found = self.slice(start, stop).buffers()[2] or b""
+        return np.frombuffer(found, kind, count=len(self.whole))
 
 
 def to_arrow(records: RecordBatch) -> Any:
     """Return the records, fewer than 2 GiB of them, as one `pyarrow.RecordBatch`."""
-    starts = pa.py_buffer(_starts(records))
-    wire = pa.py_buffer(records.wire)
-    whole = pa.BinaryArray.from_buffers(pa.binary(), records.count, [None, starts, wire])
-    heads = pc.binary_slice(whole, 0, _HEAD.itemsize)
-    head = np.frombuffer(heads.buffers()[2] or b"", _HEAD, count=records.count)
+    found = _records(records.wire, records.count, WIRE_OVERHEAD_BYTES)
+    heads = found.numbers(0, _HEAD.itemsize, _HEAD)
+    return _columns(heads, found.slice(_HEAD.itemsize, -_CRC_BYTES))
+
+
+def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
+    """Return the records, whose ids must go on from ``first_id``, after checking all of them.
+
+    Each must be as the storage wrote it, and its data as the client sent it. Raises RecordsDamaged.
+    """
+    found = _records(records.raw, records.count, STORED_OVERHEAD_BYTES)
+    heads = found.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
+    data = found.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
+    ids = np.arange(first_id, first_id + records.count)
+    if not (np.array_equal(heads["transaction_id"], ids) and _intact(found, heads, data)):
+        raise RecordsDamaged(f"damaged records among {records.count} from {first_id} on")
+    return _columns(heads, data)
+
+
+def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
+    """Whether all records have the checksums that they carry, of themselves and of their data."""
+    sums = found.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
+    data_sums = heads["checksum"].astype(np.uint32)
+    sizes = heads["length"]
+    if not (len(sizes) and (sizes == sizes[0]).all()):
+        return _each_intact(heads, data.to_pylist(), sums.tolist(), data_sums.tolist())
+    size = int(sizes[0])
+    if crc32(data.buffers()[2] or b"") != joined(data_sums, size):
+        return False
+    # A record's checksum is that of its head, moved on by its data, xor that of its data.
+    return moved(crc32(heads.tobytes()), size) == joined(sums ^ data_sums, STORED_HEAD_BYTES)
+
+
+def _each_intact(
+    heads: np.ndarray[Any, Any], contents: list[bytes], sums: list[int], data_sums: list[int]
+) -> bool:
+    head_sums = map(crc32, heads.view(f"V{STORED_HEAD_BYTES}").tolist())
+    found = list(map(crc32, contents)), list(map(crc32, contents, head_sums))
+    return found == (data_sums, sums)
+
+
+def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
     columns = [
-        _numbers(head[field.name], field.type) for field in ARROW_SCHEMA if field.name != "data"
+        _numbers(heads[field.name], field.type) for field in ARROW_SCHEMA if field.name != "data"
     ]
-    columns.append(pc.binary_slice(whole, _HEAD.itemsize, -_CHECKSUM_BYTES))
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, data], schema=ARROW_SCHEMA)
 
 
 def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
@@ -65,19 +130,32 @@ def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(native), [None, pa.py_buffer(native)])
 
 
-def _starts(records: RecordBatch) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return where each record begins, and where the last one ends."""
-    count, wire = records.count, records.wire
-    if count and len(wire) % count == 0:
-        size = len(wire) // count
-        table = np.frombuffer(wire, np.uint8).reshape(count, size)
+def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
+    """Take ``count`` records that have ``overhead`` beside their data. Raises RecordsDamaged."""
+    starts = _starts(raw, count, overhead)
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(raw)]
+    return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers), starts)
+
+
+def _starts(
+    raw: bytes | memoryview, count: int, overhead: int
+) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return where each record begins, and where the last one ends. Raises RecordsDamaged."""
+    if count and len(raw) % count == 0 and len(raw) // count >= overhead:
+        size = len(raw) // count
+        table = np.frombuffer(raw, np.uint8).reshape(count, size)
         lengths = np.ascontiguousarray(table[:, _LENGTH_AT : _LENGTH_AT + 4]).view(">u4")
-        if (lengths == size - WIRE_OVERHEAD_BYTES).all():
-            return np.arange(0, len(wire) + 1, size, dtype=np.int32)
+        if (lengths == size - overhead).all():
+            return np.arange(0, len(raw) + 1, size, dtype=np.int32)
     starts = [0]
     position = 0
     length_at, add = _LENGTH.unpack_from, starts.append
-    for _ in range(count):
-        position += WIRE_OVERHEAD_BYTES + length_at(wire, position + _LENGTH_AT)[0]
-        add(position)
+    try:
+        for _ in range(count):
+            position += overhead + length_at(raw, position + _LENGTH_AT)[0]
+            add(position)
+    except struct.error:
+        raise RecordsDamaged("records that are cut off") from None
+    if position != len(raw):
+        raise RecordsDamaged("records that do not end where they should")
     return np.array(starts, np.int32)

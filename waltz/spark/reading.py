@@ -8,6 +8,7 @@ the sockets' buffers while Spark works on this one; nothing else is held, howeve
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -24,11 +25,17 @@ from waltz.client import (
 from waltz.memory import keep_freed_memory
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
-from waltz.spark.decoding import to_arrow
+from waltz.protocol.stored import StoredBatch
+from waltz.spark.decoding import RecordsDamaged, stored_to_arrow, to_arrow
 from waltz.spark.planning import Slice
 from waltz.spark.replicas import Replicas, WantedRecords
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+Records = RecordBatch | StoredBatch
+"""In wire form and checked, from servers, or as they are on disk, from replicas."""
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
@@ -127,18 +134,27 @@ class LogReader:
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        ``from_replicas``: where replicas give them; what they refuse comes from the servers.
+        ``from_replicas``: where replicas give them; what they refuse comes from the servers, and
+        the rest of the slice if what they give is damaged.
 
         Raises ReadTimedOut when nothing comes, LogEndsBefore, and what `Client.bulk` raises.
         """
-        with closing(self.records(part, from_replicas=from_replicas)) as ranges:
-            for records in ranges:
-                yield to_arrow(records)
+        first = part.first
+        while first <= part.last:
+            rest = Slice(part.partition, first, part.last)
+            with closing(self._records(rest, from_replicas)) as ranges:
+                for records in ranges:
+                    try:
+                        batch = _as_arrow(records, first)
+                    except RecordsDamaged as damaged:
+                        log.warning("partition %d: %s", part.partition, damaged)
+                        from_replicas = False
+                        break
+                    first += batch.num_rows
+                    yield batch
 
-    def records(
-        self, part: Slice, *, from_replicas: bool = False
-    ) -> Generator[RecordBatch, None, None]:
-        """Yield the transactions of ``part`` in order, in wire form. Raises what `read` raises."""
+    def _records(self, part: Slice, from_replicas: bool) -> Generator[Records, None, None]:
+        """Yield the transactions of ``part`` in order, as they came."""
         ranges = self._ranges(part, from_replicas)
         try:
             while (records := self._run(anext(ranges, None))) is not None:
@@ -159,7 +175,7 @@ class LogReader:
             where.zookeeper, root=where.root, tls=where.tls, connect_timeout=seconds
         )
 
-    async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[RecordBatch, None]:
+    async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
         first = part.first
         asked = self._ask(part, first, from_replicas)
         try:
@@ -187,14 +203,14 @@ class LogReader:
             return ahead.log_mark
         return found.high_water_mark
 
-    def _ask(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[RecordBatch]:
+    def _ask(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[Records]:
         rows = min(_BATCH_ROWS, part.last - first + 1)
         if from_replicas:
             wanted = WantedRecords(part.partition, first, part.last, rows, _BATCH_BYTES)
             return asyncio.ensure_future(self._from_replicas(wanted))
         return asyncio.ensure_future(self._from_server(part.partition, first, rows))
 
-    async def _from_replicas(self, wanted: WantedRecords) -> RecordBatch:
+    async def _from_replicas(self, wanted: WantedRecords) -> Records:
         if self._replicas is None:
             where = self._where
             self._replicas = await Replicas.connect(
@@ -230,6 +246,15 @@ class LogReader:
                 f"{silence} within {seconds:g} s: check that servers and storages "
                 "are running and reachable, or raise the option timeoutSeconds"
             ) from None
+
+
+def _as_arrow(records: Records, first: int) -> Any:
+    """Return an Arrow batch of records that begin with ``first``. Raises RecordsDamaged."""
+    match records:
+        case StoredBatch():
+            return stored_to_arrow(records, first)
+        case RecordBatch():
+            return to_arrow(records)
 
 
 class Readers:

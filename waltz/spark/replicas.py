@@ -1,8 +1,9 @@
 """Reads committed records straight from replicas, past the servers. Network and ZooKeeper.
 
 A replica answers only readers that know its store session, and only with what the reader knows to
-be committed. If another session has begun by the time of the answer, the replica may have been cut
-before it answered, so the answer is dropped (formats.md, "Server and storage").
+be committed, as it is on disk: `decoding` checks it. If another session has begun by the time of
+the answer, the replica may have been cut before it answered, so the answer is dropped (formats.md,
+"Server and storage"). Storages that are too old for this count as if they had refused.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from waltz.metadata.formats import PartitionMetadata
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
 from waltz.protocol import UnsupportedByPeer
-from waltz.protocol.records import RecordBatch
-from waltz.protocol.storage import CommittedRecordListRequest, RecordListResponse
+from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
+from waltz.protocol.stored import StoredBatch
 
 _SESSION_MS = 30_000
 _ANSWER_SECONDS = 10.0
@@ -52,8 +53,8 @@ class Replicas:
         store = await KazooStore.connect(zookeeper, _SESSION_MS, connect_timeout_s=connect_seconds)
         return cls(store, root, tls)
 
-    async def records(self, wanted: WantedRecords) -> RecordBatch | None:
-        """Return records from the first on, at least one, checked; None if no replica gives any.
+    async def records(self, wanted: WantedRecords) -> StoredBatch | None:
+        """Return records from the first on, at least one, unchecked; None if no replica gives any.
 
         Of what an earlier look at the metadata told, nothing is believed but where to ask: it is
         the look after the answer that says whether the answer counts.
@@ -82,12 +83,12 @@ class Replicas:
 
     async def _ask(
         self, storage: str, session_id: int, wanted: WantedRecords
-    ) -> RecordBatch | None:
+    ) -> StoredBatch | None:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = await self._connection(storage)
                 answer = await connection.call(
-                    lambda seq: CommittedRecordListRequest(
+                    lambda seq: StoredRecordListRequest(
                         session_id,
                         seq,
                         wanted.partition,
@@ -99,9 +100,8 @@ class Replicas:
                 )
         except (TimeoutError, ConnectionLost, DialFailed, RemoteFailure, UnsupportedByPeer):
             return None
-        assert isinstance(answer, RecordListResponse)
-        found = answer.records
-        return found if found.count and found.mismatch(wanted.first) is None else None
+        assert isinstance(answer, StoredRecordListResponse)
+        return answer.records if answer.records.count else None
 
     async def _connection(self, storage: str) -> RpcConnection:
         connection = self._open.get(storage)

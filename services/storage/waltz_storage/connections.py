@@ -32,6 +32,7 @@ _WEIGHTS: dict[type, int] = {
     storage.RecordHeaderListRequest: _LIST_WEIGHT,
     storage.BoundedRecordListRequest: _LIST_WEIGHT,
     storage.CommittedRecordListRequest: _LIST_WEIGHT,
+    storage.StoredRecordListRequest: _LIST_WEIGHT,
     storage.RecordRequest: 64 << 10,
     storage.RecordHeaderRequest: 64 << 10,
 }

@@ -24,6 +24,7 @@ _READS = (
     storage.RecordListRequest,
     storage.BoundedRecordListRequest,
     storage.CommittedRecordListRequest,
+    storage.StoredRecordListRequest,
 )
 
 

@@ -22,6 +22,7 @@ from waltz.protocol.records import (
     RecordBatch,
     RecordHeader,
 )
+from waltz.protocol.stored import NOTHING_STORED, StoredBatch
 from waltz_storage.disk import Disk, DiskFile, changing
 from waltz_storage.errors import NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.segment import (
@@ -49,9 +50,13 @@ from waltz_storage.segment_reads import (
     Stretch,
     read_headers,
     read_records,
+    read_stored,
 )
 
 OUT_OF_ORDER = "transaction out of order"
+STORED_LIST_RECORDS = 1 << 14
+"""A list of records as they are on disk ends with so many: it is read at once."""
+
 _READ_STEP_RECORDS = 4096
 _CHECKSUM_STEP_BYTES = 1 << 20
 
@@ -205,6 +210,19 @@ class PartitionLog:
             wire.append(found.wire)
         return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
 
+    def read_stored(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
+        """Return consecutive records as they are on disk, unchecked; none if the first is absent.
+
+        Ends where `read` does, after `STORED_LIST_RECORDS`, and with the segment. Raises
+        PartitionDamaged if the index is.
+        """
+        steps = self._steps(first_id, min(max_records, STORED_LIST_RECORDS), STORED_LIST_RECORDS)
+        for segment, transaction_id, step in steps:
+            extent = self._extent(segment, transaction_id, step)
+            with self._damage_in(segment, DATA_SUFFIX):
+                return read_stored(self._files(segment.first_id).data, extent, max_bytes, 1)
+        return NOTHING_STORED
+
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
         """Read as `read` does, and go on from the CRC-32 ``value`` over the bytes on disk."""
         count = size = 0
@@ -357,12 +375,14 @@ class PartitionLog:
             if found.count < step:
                 break
 
-    def _steps(self, first_id: int, max_records: int) -> Iterator[tuple[SealedSegment, int, int]]:
+    def _steps(
+        self, first_id: int, max_records: int, most: int = _READ_STEP_RECORDS
+    ) -> Iterator[tuple[SealedSegment, int, int]]:
         """Yield what can be read at once of a range: in which segment, from which id, how many."""
         end = min(first_id + max_records, self.next_id)
         while 0 <= first_id < end:
             segment = self._segment_of(first_id)
-            step = min(end, segment.next_id, first_id + _READ_STEP_RECORDS) - first_id
+            step = min(end, segment.next_id, first_id + most) - first_id
             yield segment, first_id, step
             first_id += step
 

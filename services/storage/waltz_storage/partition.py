@@ -41,6 +41,7 @@ _COUNTERS: dict[type, str] = {
     storage.RecordListRequest: "record-list-request",
     storage.BoundedRecordListRequest: "bounded-record-list-request",
     storage.CommittedRecordListRequest: "committed-record-list-request",
+    storage.StoredRecordListRequest: "stored-record-list-request",
 }
 COUNTER_NAMES = tuple(_COUNTERS.values())
 """Names of the request counters (behaviour.md section 13; the bounded lists are ours)."""
@@ -111,10 +112,8 @@ class StoragePartition:
             case storage.BoundedRecordListRequest(_, _, _, first_id, most, max_bytes):
                 batch = self.records(first_id, most, min(max_bytes, BULK_LIMIT_BYTES))
                 return storage.RecordListResponse(*context, batch)
-            case storage.CommittedRecordListRequest(_, _, _, first_id, last_id, most, max_bytes):
-                most = min(most, last_id + 1 - first_id)
-                batch = self.records(first_id, most, min(max_bytes, BULK_LIMIT_BYTES))
-                return storage.RecordListResponse(*context, batch)
+            case storage.CommittedRecordListRequest():
+                return self._committed(request)
             case _:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
 
@@ -139,6 +138,16 @@ class StoragePartition:
         """Return headers of consecutive records; raises PartitionDamaged, RequestRefused."""
         with _reading():
             return self.log.headers(first_id, min(max_records, _MAX_HEADERS))
+
+    def _committed(self, request: storage.CommittedRecordListRequest) -> storage.Response:
+        context = (request.session_id, request.seq_num, request.partition)
+        most = min(request.max_records, request.last_id + 1 - request.first_id)
+        size = min(request.max_bytes, BULK_LIMIT_BYTES)
+        if isinstance(request, storage.StoredRecordListRequest):
+            with _reading():
+                stored = self.log.read_stored(request.first_id, most, size)
+            return storage.StoredRecordListResponse(*context, stored)
+        return storage.RecordListResponse(*context, self.records(request.first_id, most, size))
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)

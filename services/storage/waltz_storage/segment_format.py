@@ -16,10 +16,11 @@ from typing import Protocol
 from zlib import crc32
 
 from waltz.protocol.records import WIRE_HEAD, RecordHeader, ReqId
+from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
 
 HEADER_BYTES = 128
-RECORD_OVERHEAD_BYTES = 40
-RECORD_PREFIX_BYTES = 36
+RECORD_OVERHEAD_BYTES = STORED_OVERHEAD_BYTES
+RECORD_PREFIX_BYTES = STORED_HEAD_BYTES
 """What comes before a record's data."""
 
 ENTRY_BYTES = 8

@@ -1,8 +1,9 @@
 """Reads of consecutive records of one segment, or of their headers alone. Pure over a byte source.
 
-A read of records checks their checksums. Headers are read with the records if those are small, and
-then checked as they are; of a large one only its first bytes are read, and its id and length must
-agree with the index. What its checksum would tell besides is not known then: that takes its data.
+A read of records checks their checksums, unless whoever asks does: then they stay as they are.
+Headers are read with the records if those are small, and then checked as they are; of a large one
+only its first bytes are read, and its id and length must agree with the index. What its checksum
+would tell besides is not known then: that takes its data.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from waltz.protocol.records import RecordHeader
+from waltz.protocol.stored import StoredBatch
 from waltz_storage.segment_format import (
     HEADER_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -80,14 +82,21 @@ class Extent:
 
 def read_records(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> Stretch:
     """Read as many of the records as ``max_bytes`` allow, and ``at_least``; raises Damage."""
+    stored = read_stored(data, extent, max_bytes, at_least)
+    raw = bytes(stored.raw)
+    wire = decode_records(raw, extent.offsets[0], extent.first_id, stored.count)
+    return Stretch(stored.count, raw, wire)
+
+
+def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
+    """Read the same without looking at the records; raises Damage if they cannot be there."""
     offsets = extent.offsets
     start = offsets[0]
     count = max(bisect_right(offsets, start + max(max_bytes, 0)) - 1, at_least)
     end = offsets[count]
     if not HEADER_BYTES <= start <= end <= extent.end:
         raise Damage(start, f"index corrupted: record {extent.first_id} at {start} … {end}")
-    raw = data.read(start, end - start)
-    return Stretch(count, raw, decode_records(raw, start, extent.first_id, count))
+    return StoredBatch(count, data.read(start, end - start))
 
 
 def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list[RecordHeader]:
