@@ -281,6 +281,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel("Clusters", (Line("max(waltz_operator_clusters)"),), width=4, now=True),
             Panel(
+                "Clusters that are Ready",
+                (
+                    Line(
+                        f"max by (namespace, waltz_cluster) "
+                        f"(waltz_operator_cluster_ready{{{_CLUSTER}}})",
+                        "{{namespace}}/{{waltz_cluster}}",
+                    ),
+                ),
+                about="1 while the condition Ready is true, otherwise 0.",
+            ),
+            Panel(
                 "Steps a minute",
                 (
                     Line("sum(rate(waltz_operator_steps_total[5m])) * 60", "done"),

@@ -1,10 +1,11 @@
-"""The page of all metrics of servers and storages, made of their catalogues. Pure."""
+"""The page of all metrics of servers, storages and the operator, made of their catalogues. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from waltz.exposition import PARTITION, Catalogue, Family
+from waltz.exposition import PARTITION, Catalogue, Family, Kind
+from waltz_operator.measures import MEANINGS as OPERATOR
 from waltz_server.catalogue import CATALOGUE as SERVER
 from waltz_storage.catalogue import CATALOGUE as STORAGE
 
@@ -31,7 +32,17 @@ def metrics_page(made: str) -> str:
     for title, catalogue in (("Server", SERVER), ("Storage", STORAGE)):
         lines += [f"## {title}", "", *_process(catalogue), ""]
         lines += [f"### Each partition of a {title.lower()}", "", *_partition(catalogue), ""]
+    lines += ["## Operator", "", *_operator()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _operator() -> Iterator[str]:
+    yield "Only as Prometheus' text."
+    yield ""
+    yield from ("| Prometheus | Kind | Meaning |", "|---|---|---|")
+    for name, meaning in OPERATOR.items():
+        kind = Kind.COUNTER if name.endswith("_total") else Kind.GAUGE
+        yield f"| `{name}` | {kind} | {meaning} |"
 
 
 def _process(catalogue: Catalogue) -> Iterator[str]:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from aiohttp import web
 
 Health = Callable[[], str | None]
 """Returns why the operator is not well, None if it is."""
 
-Metrics = Callable[[], Mapping[str, float]]
+
+@dataclass(frozen=True, slots=True)
+class ByLabel:
+    """The values of a metric of which there are several, by the values of its labels."""
+
+    labels: tuple[str, ...]
+    values: Mapping[tuple[str, ...], float]
+
+
+Metrics = Callable[[], Mapping[str, float | ByLabel]]
 """Returns names of metrics and their values; what ends in ``_total`` only grows."""
 
 
@@ -39,10 +49,21 @@ async def serve_http(
         await runner.cleanup()
 
 
-def as_text(values: Mapping[str, float]) -> str:
+def as_text(values: Mapping[str, float | ByLabel]) -> str:
     """Return metrics in the text form of Prometheus."""
     lines = []
     for name, value in values.items():
         kind = "counter" if name.endswith("_total") else "gauge"
-        lines += [f"# TYPE {name} {kind}", f"{name} {value:g}"]
+        lines.append(f"# TYPE {name} {kind}")
+        match value:
+            case ByLabel(labels, by_label):
+                lines += [f"{name}{_braced(labels, k)} {v:g}" for k, v in by_label.items()]
+            case number:
+                lines.append(f"{name} {number:g}")
     return "\n".join(lines) + "\n"
+
+
+def _braced(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Return labels as they stand behind a name; names in Kubernetes need no escapes."""
+    pairs = (f'{label}="{value}"' for label, value in zip(labels, values, strict=True))
+    return f"{{{','.join(pairs)}}}"

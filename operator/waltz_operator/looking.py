@@ -16,8 +16,17 @@ from waltz_operator.kube import KubeError
 
 log = logging.getLogger(__name__)
 
-Look = Callable[[str, str], Awaitable[float | None]]
-"""Looks at a cluster; returns in how many seconds to look again, None when it is gone."""
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look has found: whether the cluster is Ready; in how many seconds to look again."""
+
+    again: float
+    ready: bool
+
+
+Look = Callable[[str, str], Awaitable[Seen | None]]
+"""Looks at a cluster; returns None when it is gone."""
 
 _FIRST_BACKOFF_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 30.0
@@ -36,6 +45,7 @@ class Measures:
 class _Cluster:
     hinted: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    seen: Seen | None = None
 
 
 class Lookout:
@@ -50,6 +60,15 @@ class Lookout:
     def clusters(self) -> int:
         """How many clusters there are."""
         return len(self._clusters)
+
+    @property
+    def ready(self) -> dict[tuple[str, str], bool]:
+        """Whether a cluster was Ready when last looked at, by namespace and name."""
+        return {
+            which: known.seen.ready
+            for which, known in self._clusters.items()
+            if known.seen is not None
+        }
 
     def hint(self, namespace: str, name: str) -> None:
         """Look at a cluster soon: something about it may have changed."""
@@ -69,21 +88,22 @@ class Lookout:
 
     async def _keep_looking(self, which: tuple[str, str], known: _Cluster) -> None:
         backoff = _FIRST_BACKOFF_SECONDS
-        again: float | None = 0.0
         clock = asyncio.get_running_loop().time
-        while again is not None:
+        while True:
             known.hinted.clear()
             begun = clock()
             try:
-                again, backoff = await self._look(*which), _FIRST_BACKOFF_SECONDS
+                known.seen, backoff = await self._look(*which), _FIRST_BACKOFF_SECONDS
+                again = None if known.seen is None else known.seen.again
             except KubeError as problem:
                 log.warning("%s/%s is looked at again in %g s: %s", *which, backoff, problem)
                 self.measures.failures += 1
                 again, backoff = backoff, min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
             self.measures.looks += 1
             self.measures.seconds += clock() - begun
-            if again is not None:
-                await self._wait(known, again)
+            if again is None:
+                break
+            await self._wait(known, again)
         del self._clusters[which]
 
     @staticmethod

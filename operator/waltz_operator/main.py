@@ -27,6 +27,7 @@ from waltz_operator.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.http import serve_http
 from waltz_operator.kube import ApiServer
 from waltz_operator.looking import Lookout
+from waltz_operator.measures import measure
 from waltz_operator.reconciling import Reconciler
 from waltz_operator.surroundings import RealSurroundings
 from waltz_operator.telling import EventDiary
@@ -93,18 +94,12 @@ async def _operate(wanted: Settings, kube: ApiServer, folder: Path) -> None:
     election = Election(kube, wanted.namespace, _LEASE, wanted.identity, clock=time.monotonic)
     stop = stop_signal()
 
-    def metrics() -> Mapping[str, float]:
-        return {
-            "waltz_operator_leads": float(election.leads),
-            "waltz_operator_clusters": lookout.clusters,
-            "waltz_operator_looks_total": lookout.measures.looks,
-            "waltz_operator_failed_looks_total": lookout.measures.failures,
-            "waltz_operator_look_seconds_total": lookout.measures.seconds,
-            "waltz_operator_steps_total": diary.steps,
-            "waltz_operator_failed_steps_total": diary.failed_steps,
-        }
-
-    async with serve_http(None, wanted.http_port, lambda: None, metrics):
+    async with serve_http(
+        None,
+        wanted.http_port,
+        lambda: None,
+        lambda: measure(lookout, diary, leads=election.leads),
+    ):
         winning = asyncio.ensure_future(election.win())
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait((winning, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from waltz_operator.desired import Desired
 from waltz_operator.executing import Executor, StepFailed
 from waltz_operator.kube import Conflict, Kube, KubeError
+from waltz_operator.looking import Seen
 from waltz_operator.names import CLUSTER_LABEL, FINALIZER
 from waltz_operator.observed import Observed
 from waltz_operator.observing import observe
@@ -67,8 +68,8 @@ class Reconciler:
         self._operator_namespace = operator_namespace
         self._clock = clock
 
-    async def reconcile(self, namespace: str, name: str) -> float | None:
-        """Look once, do what may be done; return when to look again, None if the cluster is gone.
+    async def reconcile(self, namespace: str, name: str) -> Seen | None:
+        """Look once, do what may be done; return what was seen, None if the cluster is gone.
 
         Raises KubeError if the API server cannot be asked.
         """
@@ -79,14 +80,14 @@ class Reconciler:
             desired = await self._desired(found)
         except ValidationError as invalid:
             log.error("WaltzCluster %s/%s cannot be understood: %s", namespace, name, invalid)
-            return LATER_SECONDS
+            return Seen(LATER_SECONDS, ready=False)
         observed = await observe(desired, self._kube, self._surroundings, self._clock())
         decided = plan(desired, observed)
         gone = await self._perform(desired, decided)
         if gone:
             return None
-        await self._report(desired, observed, decided)
-        return LATER_SECONDS if decided.done else SOON_SECONDS
+        ready = await self._report(desired, observed, decided)
+        return Seen(LATER_SECONDS if decided.done else SOON_SECONDS, ready)
 
     async def release_deserted(self, namespace: str, name: str) -> None:
         """Let a deleted pool vanish whose cluster is no more. Raises KubeError."""
@@ -125,13 +126,17 @@ class Reconciler:
                 return True
         return False
 
-    async def _report(self, desired: Desired, observed: Observed, decided: Plan) -> None:
-        """Write what has changed of the status; who is in the way writes another one."""
+    async def _report(self, desired: Desired, observed: Observed, decided: Plan) -> bool:
+        """Write what has changed of the status, and return whether the cluster is Ready.
+
+        Who is in the way of writing writes another one.
+        """
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, decided, now)
         await self._write_status(desired.cluster, status.to_json())
         for pool in desired.own_pools:
             await self._write_status(pool, pool_status(desired, observed, pool, now).to_json())
+        return any(each.type == "Ready" and each.status == "True" for each in status.conditions)
 
     async def _write_status(
         self, resource: WaltzCluster | StoragePool, status: dict[str, Any]

@@ -15,7 +15,7 @@ import yaml
 
 from charts.made import CHART, files
 from waltz.exposition import Family, Kind
-from waltz_operator import main as operator_process
+from waltz_operator.measures import MEANINGS as OPERATOR
 from waltz_server.catalogue import CATALOGUE as SERVER
 from waltz_storage.catalogue import CATALOGUE as STORAGE
 
@@ -34,7 +34,7 @@ def shown() -> Iterator[str]:
         yield catalogue.info.name
         for family in (*catalogue.process, *catalogue.partition):
             yield from series(family)
-    yield from re.findall(r'"(waltz_operator_\w+)"', Path(operator_process.__file__).read_text())
+    yield from OPERATOR
 
 
 def series(family: Family) -> Iterator[str]:

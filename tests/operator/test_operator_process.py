@@ -15,9 +15,11 @@ from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
 from waltz_operator.certificates import days_left, issue, make_authority
 from waltz_operator.handlers import watch_owned
+from waltz_operator.http import as_text
 from waltz_operator.kube import KubeError
-from waltz_operator.looking import Lookout
+from waltz_operator.looking import Lookout, Seen
 from waltz_operator.main import settings
+from waltz_operator.measures import MEANINGS, measure
 from waltz_operator.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.observed import Live
 from waltz_operator.resources import WaltzCluster
@@ -29,30 +31,32 @@ async def test_a_cluster_is_looked_at_after_hints_and_in_time_and_never_twice_at
     looks: list[str] = []
     under_way = 0
 
-    async def look(namespace: str, name: str) -> float | None:
+    async def look(namespace: str, name: str) -> Seen | None:
         nonlocal under_way
         under_way += 1
         assert under_way == 1
         await asyncio.sleep(0)
         looks.append(f"{namespace}/{name}")
         under_way -= 1
-        return 3600.0 if len(looks) < 3 else None
+        return Seen(3600.0, ready=len(looks) == 2) if len(looks) < 3 else None
 
     lookout = Lookout(look)
     lookout.hint("x", "log")
-    await eventually(lambda: len(looks) == 1)
+    assert lookout.ready == {}
+    await eventually(lambda: lookout.ready == {("x", "log"): False})
     lookout.hint("x", "log")
-    await eventually(lambda: len(looks) == 2)
+    await eventually(lambda: lookout.ready == {("x", "log"): True})
     assert lookout.clusters == 1
     lookout.hint("x", "log")
     await eventually(lambda: lookout.clusters == 0)
+    assert lookout.ready == {}
     assert lookout.measures.looks == 3
 
 
 async def test_an_api_server_that_fails_is_asked_again() -> None:
     failures = 1
 
-    async def look(_namespace: str, _name: str) -> float | None:
+    async def look(_namespace: str, _name: str) -> Seen | None:
         nonlocal failures
         failures -= 1
         if failures >= 0:
@@ -113,6 +117,26 @@ async def test_steps_become_events_and_the_same_failure_is_told_once() -> None:
     assert {each["reason"] for each in events} == {"Guard", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
     assert (diary.steps, diary.failed_steps) == (1, 3)
+
+
+async def test_every_measure_has_a_meaning_and_readiness_is_told_by_cluster() -> None:
+    async def look(_namespace: str, name: str) -> Seen:
+        return Seen(3600.0, ready=name == "well")
+
+    lookout = Lookout(look)
+    for name in ("well", "ill"):
+        lookout.hint("x", name)
+    await eventually(lambda: len(lookout.ready) == 2)
+    measured = measure(
+        lookout, EventDiary(FaultyKube(World(cluster_resource(), []), Faults())), leads=True
+    )
+    await lookout.close()
+    assert measured.keys() == MEANINGS.keys()
+    text = as_text(measured)
+    assert "# TYPE waltz_operator_cluster_ready gauge" in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="well"} 1\n' in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ill"} 0\n' in text
+    assert "\nwaltz_operator_clusters 2\n" in text
 
 
 def test_certificates_are_good_for_the_clusters_name_on_both_sides(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Operation:
         self.surroundings = FakeSurroundings(self.log, faults)
         self.events = ToldEvents()
         self.deaths = 0
+        self.seen_ready = False
 
     async def look(self) -> float | None:
         """Have a new operator look once; it may die of that."""
@@ -48,7 +49,9 @@ class Operation:
             clock=lambda: _NOW,
         )
         try:
-            return await reconciler.reconcile(NAMESPACE, "log")
+            seen = await reconciler.reconcile(NAMESPACE, "log")
+            self.seen_ready = seen is not None and seen.ready
+            return None if seen is None else seen.again
         except KubeError:
             return 0.0
         except Died:
@@ -82,9 +85,11 @@ async def test_first_start_ends_ready_and_the_status_tells_the_truth() -> None:
     assert operation.world.cluster is not None
     await operation.look()
     assert operation.condition("Ready")["status"] == "False"
+    assert not operation.seen_ready
     await operation.until_done()
     status = operation.world.cluster["status"]
     assert operation.condition("Ready")["status"] == "True"
+    assert operation.seen_ready
     assert operation.condition("Healthy")["status"] == "True"
     assert status["observedGeneration"] == 1
     assert (status["partitions"], status["storages"], status["servers"]) == ("3/3", "3/3", "2/2")
