@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
-from waltz.spark.checksums import joined, moved
+from waltz.spark.checksums import joined, match, moved
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -99,22 +99,14 @@ def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
     """Whether all records have the checksums that they carry, of themselves and of their data."""
     sums = found.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
     data_sums = heads["checksum"].astype(np.uint32)
-    sizes = heads["length"]
-    if not (len(sizes) and (sizes == sizes[0]).all()):
-        return _each_intact(heads, data.to_pylist(), sums.tolist(), data_sums.tolist())
-    size = int(sizes[0])
-    if crc32(data.buffers()[2] or b"") != joined(data_sums, size):
+    if not match(data, data_sums):
         return False
-    # A record's checksum is that of its head, moved on by its data, xor that of its data.
-    return moved(crc32(heads.tobytes()), size) == joined(sums ^ data_sums, STORED_HEAD_BYTES)
-
-
-def _each_intact(
-    heads: np.ndarray[Any, Any], contents: list[bytes], sums: list[int], data_sums: list[int]
-) -> bool:
-    head_sums = map(crc32, heads.view(f"V{STORED_HEAD_BYTES}").tolist())
-    found = list(map(crc32, contents)), list(map(crc32, contents, head_sums))
-    return found == (data_sums, sums)
+    sizes = heads["length"]
+    if len(sizes) and (sizes == sizes[0]).all():
+        # A record's checksum is that of its head, moved on by its data, xor that of its data.
+        head_sum = moved(crc32(heads.tobytes()), int(sizes[0]))
+        return head_sum == joined(sums ^ data_sums, STORED_HEAD_BYTES)
+    return match(found.slice(0, -_CRC_BYTES), sums)
 
 
 def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
