@@ -35,9 +35,9 @@ def follow(
     began = time.time()
 
     def taken(batch: Any, _: int) -> None:
-        rows = batch.select("data").toArrow().column("data").to_pylist()
+        times = batch.selectExpr(f"substring(data, 1, {_TIME.size}) AS at").toArrow()
         now = time.time()
-        sent = (_TIME.unpack_from(row)[0] for row in rows)
+        sent = (_TIME.unpack(at)[0] for at in times.column("at").to_pylist())
         latencies.extend(now - at for at in sent if at - began > seconds / 3)
 
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))

@@ -58,7 +58,7 @@ def match(pieces: Any, crcs: Crcs) -> bool:
     content = pieces.buffers()[2] or b""
     if not total or longest * len(pieces) > _MOST_PADDING * total:
         found: list[int] = list(map(crc32, pieces.to_pylist()))
-        return found == crcs.tolist()
+        return found == list(crcs)
     if longest * len(pieces) > total:
         # Only text is padded by Arrow, but it does not look at what it pads.
         text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
