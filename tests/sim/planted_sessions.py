@@ -107,7 +107,7 @@ SESSION_BUGS = (
     Planted(
         "copies come before the session",
         Package.SERVER,
-        "entry_mark = cut_at if standing is Standing.CLEAN else None\n",
+        "entry_mark = max(cut_at, low_water_mark)\n",
         "entry_mark = None\n",
         "The next session cuts off what a vote has counted.",
     ),
@@ -128,7 +128,7 @@ SESSION_BUGS = (
     Planted(
         "a replica counts before the metadata names it",
         Package.SERVER,
-        "and named.session_id == self.session_id\n",
+        "and named == ReplicaState(self.session_id, UNRESOLVED)\n",
         "",
         "The next vote knows nothing of what it has acknowledged.",
     ),

@@ -66,7 +66,9 @@ class World:
             if coming and (not due or self.random.random() < _ARRIVES):
                 name = coming.pop()
                 info = self.disks[name].info
-                recovery.introduced(name, info.session_id, info.low_water_mark)
+                recovery.introduced(
+                    name, info.session_id, info.low_water_mark, info.local_low_water_mark
+                )
             else:
                 self._perform(recovery, *due.pop(self.random.randrange(len(due))))
             due += recovery.steps()

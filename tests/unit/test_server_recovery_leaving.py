@@ -33,7 +33,7 @@ class Run:
     def introduce(self, name: str) -> None:
         if name not in self.here | self.left:
             self.here.add(name)
-            self.recovery.introduced(name, 0, -1)
+            self.recovery.introduced(name, 0, -1, -1)
             self.due += self.recovery.steps()
 
     def leave(self, name: str, *, emptied: bool) -> None:

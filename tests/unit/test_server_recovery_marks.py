@@ -26,7 +26,7 @@ def test_a_log_is_trusted_as_far_as_disk_and_metadata_agree(
     suspect: ReplicaState, its_session: int, cut_at: int
 ) -> None:
     recovery = _recovery(suspect)
-    recovery.introduced(_SUSPECT, its_session, 20)
+    recovery.introduced(_SUSPECT, its_session, 20, 20)
     assert recovery.steps() == [(_SUSPECT, Truncate(cut_at))]
 
 
@@ -34,8 +34,8 @@ def test_a_replica_cut_below_its_mark_is_filled_before_it_takes_another() -> Non
     """A storage refuses a mark while its log ends below the one that it has."""
     recovery = _recovery(ReplicaState(5, 10))
     for voter in (_OTHER, _VOTER):
-        recovery.introduced(voter, 8, 12)
-    recovery.introduced(_SUSPECT, 6, 20)
+        recovery.introduced(voter, 8, 12, 12)
+    recovery.introduced(_SUSPECT, 6, 20, 20)
     recovery.steps()
     for voter in (_OTHER, _VOTER):
         recovery.measured(voter, 25)
@@ -56,9 +56,9 @@ def test_a_replica_cut_below_its_mark_is_filled_before_it_takes_another() -> Non
 
 def test_a_mark_of_a_session_that_never_opened_holds_nothing_up() -> None:
     recovery = _recovery(ReplicaState(5, 10))
-    recovery.introduced(_SUSPECT, 6, 20)
-    recovery.introduced(_VOTER, 8, 12)
-    recovery.introduced(_OTHER, 8, 12)
+    recovery.introduced(_SUSPECT, 6, 20, 20)
+    recovery.introduced(_VOTER, 8, 12, 12)
+    recovery.introduced(_OTHER, 8, 12, 12)
     recovery.steps()
     recovery.cut(_SUSPECT, 10)
     recovery.measured(_VOTER, 15)

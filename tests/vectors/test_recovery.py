@@ -47,6 +47,7 @@ class Run:
             name,
             arrival["lastSessionId"],
             arrival["lowWaterMark"],
+            arrival["localLowWaterMark"],
         )
         while steps := self.recovery.steps():
             for replica, step in steps:

@@ -69,9 +69,9 @@ class _Replica:
     position: int | None = None
     """Max transaction id, None until it is known; published once it is."""
     floor: int = -1
-    """Its disk takes no mark before its log ends here again: it was cut below its own mark."""
+    """Its disk takes no mark before its log ends here again: where it ended when it got its own."""
     entry_mark: int | None = None
-    """The mark with which the session is put on its disk before it is given copies."""
+    """The mark with which the session is put on its disk before its copies count."""
     busy: bool = False
     trimmed: bool = False
     """Whether it was told to cut its log to the resolved mark."""
@@ -121,16 +121,17 @@ class Recovery:
         self._left: list[str] = []
         """Replicas that failed."""
 
-    def introduced(self, replica: str, last_session: int, low_water_mark: int) -> None:
-        """``replica`` has connected and told its persisted session and that one's mark."""
+    def introduced(
+        self, replica: str, last_session: int, low_water_mark: int, local_mark: int
+    ) -> None:
+        """``replica`` has connected and told its persisted session and that one's two marks."""
         assert replica in self.assigned
         assert replica not in self._replicas
         assert replica not in self._left, "only another recovery may take it back in"
         judged = judge(replica, self._entries, last_session, low_water_mark)
         new = _Replica(judged.standing, judged.case, low_water_mark, entry_mark=judged.entry_mark)
         new.first = Measure() if judged.cut_at is None else Truncate(judged.cut_at)
-        if judged.cut_at is not None and judged.cut_at < low_water_mark:
-            new.floor = low_water_mark
+        new.floor = local_mark
         self._replicas[replica] = new
         if judged.mark_counts:
             self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
@@ -171,6 +172,7 @@ class Recovery:
             r.marked = True
         else:
             r.entry_mark = None
+            self._vote()
         if replica in self._last:
             self._persisted.add(replica)
         self._finish(r)
@@ -266,9 +268,10 @@ class Recovery:
         if r.first is not None:
             return r.first
         assert r.position is not None
-        if self.mark is None and r.entry_mark is not None:
+        if self.mark is not None:
+            r.entry_mark = None
+        elif r.entry_mark is not None and r.position >= r.floor:
             return Mark(r.entry_mark)
-        r.entry_mark = None
         if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
                 r.trimmed = True
@@ -278,8 +281,9 @@ class Recovery:
         if usher is None:
             return None
         name, end = usher
-        if self.mark is not None:
-            end = min(end, self.mark)
+        bound = self.mark if self.mark is not None else r.entry_mark
+        if bound is not None:
+            end = min(end, bound)
         return Copy(name, r.position + 1, min(self._copy_records, end - r.position))
 
     def _counted(self) -> list[tuple[int, str]]:
@@ -291,6 +295,7 @@ class Recovery:
                 if r.position is not None
                 and name in self._last
                 and r.standing is not Standing.UNKNOWN
+                and r.entry_mark is None
             ),
             reverse=True,
         )
@@ -344,6 +349,9 @@ class Recovery:
         r = self._replicas.get(replica)
         if r is not None and r.recovered:
             return ReplicaState(self.session_id, UNRESOLVED)
+        if r is not None and r.marked:
+            # Its log is trusted up to the mark from now on, and known to be older if it is emptied.
+            return ReplicaState(self.session_id, mark)
         entry = self._entries.get(replica)
         if entry is None:
             return ReplicaState(NEVER, mark)

@@ -10,8 +10,9 @@ copies, and measures them instead of cutting them off.
 
 A replica may still come with a mark that is not true: from sessions that did not keep to this
 (0.13.2), or because a disk that had been counted was emptied. So the closing mark, which only a
-session writes that opens, is never exceeded. Its storage would refuse to have a lower mark: it is
-filled before it is given another, and supports nothing until then.
+session writes that opens, is never exceeded. If that cuts the log below what it was when the disk
+got its mark, its storage refuses any other one until the log is filled again, and the replica
+supports nothing until then.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ class Standing(Enum):
     CLEAN = auto()
     """Known to have acknowledged nothing beyond what it holds: supports what it has copied."""
     UNKNOWN = auto()
-    """May have acknowledged more than it now holds (emptied, restored), or has a mark that is not
-    true: counts as absent."""
+    """May have acknowledged more than it now holds (emptied, restored): counts as absent."""
     NEW = auto()
     """Not among the last session's replicas: copies, but supports nothing."""
 
@@ -62,7 +62,7 @@ class Judgement:
     cut_at: int | None
     """Where its log is cut first, None if it is measured as it is."""
     entry_mark: int | None
-    """The mark with which the session goes to its disk before copies do, None if it does not."""
+    """The mark with which the session goes to its disk before copies count, None if it does not."""
     mark_counts: bool
     """Whether its own mark is known to be committed, or may be: none below it is resolved."""
 
@@ -94,9 +94,9 @@ def judge(
         cut_at = entry.closing_mark
     vouched = entry is not None and entry.session_id == session != NEVER
     mark_counts = standing is Standing.VOTER or case is Case.OLDER or vouched
-    if cut_at is not None and cut_at < low_water_mark:
-        standing = Standing.UNKNOWN
-    entry_mark = cut_at if standing is Standing.CLEAN else None
+    entry_mark = None
+    if standing is Standing.CLEAN and cut_at is not None:
+        entry_mark = max(cut_at, low_water_mark)
     return Judgement(standing, case, cut_at, entry_mark, mark_counts)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
-from waltz.metadata.formats import PartitionMetadata, ReplicaState
+from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.effects import Append, Ask, Committed, Level, Note, StoreEffect
@@ -22,8 +22,6 @@ from waltz_server.log_tail import LogTail, form_batch
 from waltz_server.recovery import Copy, Recovery
 from waltz_server.recovery_messages import report, request_of
 from waltz_server.replica_session import ReplicaSession, ReplicaStage
-
-"""The shell puts the real sequence number in."""
 
 _CATCH_UP_TARGET_BYTES = 1 << 20
 
@@ -233,7 +231,12 @@ class StoreSession:
         if not isinstance(response, st.LastSessionInfoResponse):
             return False
         r.stage = ReplicaStage.RECOVERING
-        self.recovery.introduced(r.storage, response.last_session_id, response.low_water_mark)
+        self.recovery.introduced(
+            r.storage,
+            response.last_session_id,
+            response.low_water_mark,
+            response.local_low_water_mark,
+        )
         self._recover()
         return True
 
@@ -263,8 +266,7 @@ class StoreSession:
             if (
                 r.stage is ReplicaStage.RECOVERING
                 and name in recovered
-                and named is not None
-                and named.session_id == self.session_id
+                and named == ReplicaState(self.session_id, UNRESOLVED)
             ):
                 r.stage = ReplicaStage.ACTIVE
                 r.acknowledged = mark
