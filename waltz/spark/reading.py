@@ -8,6 +8,7 @@ the sockets' buffers while Spark works on this one; nothing else is held, howeve
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping
 from contextlib import closing, suppress
@@ -268,6 +269,8 @@ class Readers:
         reader = self._open.get(where)
         if reader is None:
             keep_freed_memory()
+            # Spark has its workers look for garbage after each task: not among the modules.
+            gc.freeze()
             reader = self._open[where] = LogReader(where)
         return reader
 
