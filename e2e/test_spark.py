@@ -103,6 +103,7 @@ def test_a_job_whose_pod_is_the_driver(log: Kubectl, counts: dict[str, int]) -> 
     assert all("-exec-" in pod for pod in report["pods"])
 
 
+@pytest.mark.long
 def test_spark_submit_makes_the_driver_too(log: Kubectl, counts: dict[str, int]) -> None:
     report = report_in(type_in(shown("spark-submit")))
     assert report["transactions"] == counts
