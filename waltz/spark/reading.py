@@ -148,6 +148,7 @@ class LogReader:
                     try:
                         batch = _as_arrow(records, first)
                     except RecordsDamaged as damaged:
+                        assert from_replicas, "what comes from servers has been checked"
                         log.warning("partition %d: %s", part.partition, damaged)
                         from_replicas = False
                         break
