@@ -25,6 +25,7 @@ from waltz.protocol import (
     client_server,
 )
 from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC, encode_frame, encode_hello
+from waltz.protocol.storage import StoredRecordListResponse
 
 _PREFERENCES = (
     client_server.AddPreferredPartitionRequest,
@@ -159,6 +160,8 @@ def _sensible(random: Random, made: Any, session: int, client: int, seq: int) ->
         "max_records": lambda: random.randrange(40),
         "records": lambda: _consecutive(random, random.randrange(-1, 12)),
     }
+    if isinstance(made, StoredRecordListResponse):
+        del small["records"]
     known = {f.name: small[f.name]() for f in fields(made) if f.name in small}
     return replace(made, **known)
 

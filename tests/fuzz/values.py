@@ -29,6 +29,7 @@ from waltz.protocol.admin import PartitionState, Switch
 from waltz.protocol.batches import BatchedAppend, BatchedOutcome, Fate
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
+from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
 
 PROTOCOLS: tuple[tuple[ProtocolSpec, Any], ...] = (
     (CLIENT_SERVER, client_server),
@@ -118,6 +119,12 @@ def failure(random: Random) -> RpcFailure:
     return RpcFailure(maybe(random, text), tuple(frame() for _ in range(random.choice((0, 1, 3)))))
 
 
+def stored(random: Random) -> StoredBatch:
+    """Records as storages pass them on unseen: whoever takes them apart checks them."""
+    count = random.choice((0, 1, 7))
+    return StoredBatch(count, random.randbytes(count * STORED_OVERHEAD_BYTES) + data(random))
+
+
 def maybe(random: Random, make: Make) -> Any:
     return make(random) if random.random() < 0.7 else None
 
@@ -149,6 +156,7 @@ _BY_TYPE: dict[Any, Make] = {
     tuple[BatchedOutcome, ...]: _some(outcome),
     RecordHeader | None: lambda random: maybe(random, header),
     RecordBatch: batch,
+    StoredBatch: stored,
     RecordBatch | None: lambda random: maybe(random, lambda r: RecordBatch.of([record(r)])),
     RpcFailure: failure,
     Mapping[str, bool]: _map_of(text),
