@@ -105,13 +105,6 @@ SESSION_BUGS = (
         "What it was sent in the session that it left may never have been committed.",
     ),
     Planted(
-        "copies come before the session",
-        Package.SERVER,
-        "entry_mark = max(cut_at, low_water_mark)\n",
-        "entry_mark = None\n",
-        "The next session cuts off what a vote has counted.",
-    ),
-    Planted(
         "copies of a session that never opened are cut off",
         Package.SERVER,
         "elif session > _last_opened(entries):\n",
