@@ -33,6 +33,7 @@ from waltz.protocol.client_numbers import (
     FEED_DATA_TYPE,
 )
 from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC
+from waltz.protocol.records import wrapped
 from waltz_server.append_codec import (
     decode_append,
     decode_batch,
@@ -285,9 +286,6 @@ def _check_append_codec(body: bytes, version: int, decoded: Any) -> None:
 def _check_batch_codec(body: bytes, decoded: Any) -> None:
     parsed = _outcome(lambda: decode_batch(body))
     refused = isinstance(decoded, MalformedMessage)
-    if not refused:
-        # Its appends are numbered on from the request; the general decoder does not count.
-        refused = decoded.req_id.seq + len(decoded.appends) > 1 << 31
     hold(isinstance(parsed, MalformedMessage) == refused, "the server's batch codec disagrees")
     if refused:
         return
@@ -295,7 +293,7 @@ def _check_batch_codec(body: bytes, decoded: Any) -> None:
     hold(req_id == decoded.req_id, "the server's batch codec: request id")
     hold(len(appends) == len(decoded.appends), "the server's batch codec: number of appends")
     for number, (append, wanted) in enumerate(zip(appends, decoded.appends, strict=True)):
-        own = replace(req_id, seq=req_id.seq + number)
+        own = replace(req_id, seq=wrapped(req_id.seq + number))
         hold(append.req_id == own.encode(), "the server's batch codec: an append's request id")
         seen = (append.write_locks, append.read_locks, append.append_locks, append.client_mark)
         locks = (wanted.write_locks, wanted.read_locks, wanted.append_locks)
