@@ -121,7 +121,7 @@ SESSION_BUGS = (
     Planted(
         "a replica counts before the metadata names it",
         Package.SERVER,
-        "and named == ReplicaState(self.session_id, UNRESOLVED)\n",
+        "and self._written.takes_part(name)\n",
         "",
         "The next vote knows nothing of what it has acknowledged.",
     ),

@@ -122,6 +122,12 @@ def test_every_replica_is_in_the_session(state: ReplicaState | None) -> None:
     assert failed(found).keys() == {Check.REPLICAS_RECOVERED}
 
 
+def test_a_replica_that_is_being_filled_is_said_to_be() -> None:
+    replicas = dict.fromkeys(HOLDING, IN_SESSION) | {"b:1": ReplicaState(4, 17)}
+    found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})
+    assert "being filled in session 4" in str(failed(found)[Check.REPLICAS_RECOVERED])
+
+
 @pytest.mark.parametrize(
     ("answers", "said"),
     [

@@ -231,6 +231,10 @@ class PartitionMetadata:
     session_id: int
     replicas: Mapping[str, ReplicaState]
 
+    def takes_part(self, storage: str) -> bool:
+        """Return whether the replica on ``storage`` has recovered in this session, and is in it."""
+        return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
+
     def encode(self, partition: int) -> bytes:
         """Return the data of the znode of ``partition``, whose id each replica's entry repeats."""
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]

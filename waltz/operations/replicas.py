@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
+from waltz.metadata.formats import PartitionMetadata
 
 LAG_ALLOWED = 10_000
 """How many transactions a replica may usually be behind and count as level."""
@@ -133,12 +133,7 @@ def ailment(observed: Observed, view: PartitionView, storage: str) -> str | None
         return problem
     metadata, held = view.metadata, observed.held(storage, view.partition)
     assert held is not None
-    state = metadata.replicas.get(storage)
-    if (
-        state is None
-        or state.closing_mark != UNRESOLVED
-        or not state.session_id == held.session_id == metadata.session_id
-    ):
+    if not metadata.takes_part(storage) or held.session_id != metadata.session_id:
         return (
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
             f"session {metadata.session_id}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from waltz.metadata.admin import StorageMaps
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
+from waltz.metadata.formats import PartitionMetadata
 from waltz.metadata.recipe import View
 from waltz.operations.replicas import HeldPartition
 
@@ -65,13 +65,7 @@ class Sample:
     def in_session(self, partition: int, storage: str) -> bool:
         """Return whether the replica on ``storage`` takes part in the store session."""
         metadata = self.metadata.get(partition)
-        state = None if metadata is None else metadata.replicas.get(storage)
-        return (
-            metadata is not None
-            and state is not None
-            and state.session_id == metadata.session_id
-            and state.closing_mark == UNRESOLVED
-        )
+        return metadata is not None and metadata.takes_part(storage)
 
     def lag(self, partition: int, storage: str) -> int | None:
         """Return how many committed transactions the replica on ``storage`` has not."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from waltz.metadata.formats import (
-    UNRESOLVED,
     PartitionAssignment,
     PartitionMetadata,
     ReplicaAssignments,
@@ -166,7 +165,9 @@ def _replicas_recovered(found: Found, partition: int) -> Iterator[str]:
         state = metadata.replicas.get(storage)
         if state is None:
             yield f"the replica on {storage} has not recovered yet"
-        elif state.session_id != metadata.session_id or state.closing_mark != UNRESOLVED:
+        elif state.session_id == metadata.session_id and not metadata.takes_part(storage):
+            yield f"the replica on {storage} is being filled in session {metadata.session_id}"
+        elif not metadata.takes_part(storage):
             yield (
                 f"the replica on {storage} took part in session {state.session_id}, but not in "
                 f"the current one, {metadata.session_id}"

@@ -116,10 +116,6 @@ class Replicas:
 
 def _in_turn(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
     """Return the replicas that take part in the session; tasks begin with different ones."""
-    taking_part = sorted(
-        storage
-        for storage, state in metadata.replicas.items()
-        if state.session_id == metadata.session_id
-    )
+    taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))
     return taking_part[turn:] + taking_part[:turn]

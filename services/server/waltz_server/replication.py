@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.formats import PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.effects import Append, Ask, Committed, Level, Note, StoreEffect
@@ -262,11 +262,10 @@ class StoreSession:
         assert mark is not None
         recovered = self.recovery.recovered()
         for name, r in self._replicas.items():
-            named = self._written.replicas.get(name)
             if (
                 r.stage is ReplicaStage.RECOVERING
                 and name in recovered
-                and named == ReplicaState(self.session_id, UNRESOLVED)
+                and self._written.takes_part(name)
             ):
                 r.stage = ReplicaStage.ACTIVE
                 r.acknowledged = mark
