@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import append
+from tests.spark.conftest import append, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.planning import Slice
@@ -70,6 +70,8 @@ def test_damaged_records_come_from_servers_instead(
     partition = next(partitions)
     append(cluster, partition, DATA)
     segment = cluster.layout.data("storage/0") / str(partition) / f"{0:019d}.seg"
+    # It may be the one of three that was not waited for.
+    wait_until(lambda: segment.exists() and DATA[-1] in segment.read_bytes(), 30)
     with damaged(segment, DATA[150]), caplog.at_level(logging.WARNING, "waltz.spark.reading"):
         # Which replica is asked first depends on where a slice ends.
         for last in range(280, 300):
