@@ -48,7 +48,7 @@ lint: .venv
 	lint-imports
 
 crds: .venv
-	.venv/bin/python -m waltz_operator.crds crds charts/waltz/files/crds
+	.venv/bin/python -m waltz_operator.shell.crds crds charts/waltz/files/crds
 
 docs: .venv
 	.venv/bin/python -m docs.reference

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.load import Load, Outcome
 from waltz.local.cluster import LocalCluster
-from waltz.local.plan import Shape
+from waltz.local.core.plan import Shape
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -17,12 +17,12 @@ import time
 from dataclasses import asdict, dataclass
 from zlib import crc32
 
-from waltz.client.codec import FeedRun, parse
+from waltz.client.core.codec import FeedRun, parse
 from waltz.net import TlsConfig, dial
 from waltz.net.connection import FrameConnection
-from waltz.process import run_loop
 from waltz.protocol import CLIENT_SERVER, ReqId
 from waltz.protocol import client_server as cs
+from waltz.runtime.process import run_loop
 
 _APPEND = struct.Struct(">bhibiiiiqi")
 _LOCK = struct.Struct(">i")

@@ -28,7 +28,7 @@ from waltz.local import (
     Shape,
     ZooKeeperNotStarted,
 )
-from waltz.process import run_loop
+from waltz.runtime.process import run_loop
 
 SHAPE = Shape(partitions=4, storages=3, servers=2)
 

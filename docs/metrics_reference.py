@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from waltz.exposition import PARTITION, Catalogue, Family, Kind
-from waltz_operator.measures import MEANINGS as OPERATOR
-from waltz_server.catalogue import CATALOGUE as SERVER
-from waltz_storage.catalogue import CATALOGUE as STORAGE
+from waltz.runtime.exposition import PARTITION, Catalogue, Family, Kind
+from waltz_operator.shell.metrics import MEANINGS as OPERATOR
+from waltz_server.core.metrics import CATALOGUE as SERVER
+from waltz_storage.core.metrics import CATALOGUE as STORAGE
 
 _ABOUT = """\
 `GET /metrics` on a process's HTTP port answers in two forms. Prometheus, which names its text in \

@@ -18,9 +18,9 @@ from waltz.cli.app import app
 from waltz.cli.cluster_options import named
 from waltz.cli.settings import SCHEMA as CLI
 from waltz.client.settings import SCHEMA as CLIENT
-from waltz.config import Schema, variable
-from waltz_server.config import SCHEMA as SERVER
-from waltz_storage.config import SCHEMA as STORAGE
+from waltz.runtime.configuration import Schema, variable
+from waltz_server.shell.config import SCHEMA as SERVER
+from waltz_storage.shell.config import SCHEMA as STORAGE
 
 HERE = Path(__file__).parent
 

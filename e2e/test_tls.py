@@ -14,7 +14,7 @@ from e2e.kubectl import CommandFailed, Kubectl
 from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
-from waltz_operator.certificates import KeyPair, issue, make_authority
+from waltz_operator.shell.certificates import KeyPair, issue, make_authority
 
 _READY_SECONDS = 120.0
 _NOTICED_SECONDS = 150.0

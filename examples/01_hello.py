@@ -2,9 +2,9 @@
 
 import sys
 
-import waltz.blocking
+import waltz.sync
 
-with waltz.blocking.connect(sys.argv[1], root="/waltz", tls=waltz.PLAINTEXT) as client:
+with waltz.sync.connect(sys.argv[1], root="/waltz", tls=waltz.PLAINTEXT) as client:
     tx = client.append(0, b"hello")
     for transaction in client.stream(0, after=tx - 1, until=tx, data=True):
         print(transaction.id, transaction.data)

@@ -9,13 +9,13 @@ again rather than never; example 6 has both in one transaction.
 import sys
 from pathlib import Path
 
-import waltz.blocking
+import waltz.sync
 
 
 def main(zookeeper: str, place: Path) -> None:
     """Print what has come to partition 0 since the last time."""
     mark = int(place.read_text()) if place.exists() else -1
-    with waltz.blocking.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
+    with waltz.sync.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
         client.append(0, b"one more line")
         end = client.high_water_mark(0)
         for transaction in client.stream(0, after=mark, until=end, data=True):

@@ -9,7 +9,7 @@ data gives ``Transaction[Measurement]``.
 import sys
 from dataclasses import dataclass
 
-import waltz.blocking
+import waltz.sync
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Measurement:
 
 def main(zookeeper: str) -> None:
     """Append three measurements and read them back."""
-    with waltz.blocking.connect(
+    with waltz.sync.connect(
         zookeeper,
         root="/waltz",
         tls=waltz.PLAINTEXT,

@@ -9,7 +9,7 @@ word is taken twice. A real application keeps its state, and so its marks, on di
 import sys
 
 import waltz
-from waltz import callbacks
+from waltz.sync import callbacks
 
 
 class Words(callbacks.Application[str]):

@@ -12,8 +12,8 @@ from sqlalchemy import String, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import waltz
-from waltz import callbacks
 from waltz.state import StateStore
+from waltz.sync import callbacks
 
 
 class Base(DeclarativeBase):

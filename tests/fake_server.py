@@ -15,7 +15,7 @@ from tests.fake_partition import FakeLog, FakePartition
 from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.client import Client, ClientOptions
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
+from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT, FrameConnection, Listener, TlsConfig
 from waltz.protocol import CLIENT_SERVER, RecordBatch, client_server

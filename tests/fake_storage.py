@@ -10,7 +10,7 @@ from waltz.net import PLAINTEXT, FrameConnection, Listener
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
-from waltz_server.storage_links import ClusterIdentity
+from waltz_server.shell.storage_links import ClusterIdentity
 
 IDENTITY = ClusterIdentity(uuid.UUID(int=7), 2)
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from waltz_storage.disk import changing
-from waltz_storage.errors import DiskFailed, NoSpace
+from waltz_storage.core.disk import changing
+from waltz_storage.core.errors import DiskFailed, NoSpace
 
 SECTOR_BYTES = 512
 UNLIMITED = 1 << 60
@@ -43,7 +43,7 @@ def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
 
 
 class FaultDisk:
-    """Implements `waltz_storage.disk.Disk`.
+    """Implements `waltz_storage.core.disk.Disk`.
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is what
     all files together may hold. ``failing_flush`` counts down; the flush that takes it to zero
@@ -223,7 +223,7 @@ class FaultDisk:
 
 
 class FaultFile:
-    """Implements `waltz_storage.disk.DiskFile`."""
+    """Implements `waltz_storage.core.disk.DiskFile`."""
 
     def __init__(self, disk: FaultDisk, node: _Node) -> None:
         self._disk = disk

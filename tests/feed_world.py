@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.scripted_storages import ScriptedStorage, World, append
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import Peer, Send
-from waltz_server.partition import Partition, PartitionSettings
+from waltz_server.core.effects import Peer, Send
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.reads.data_cache import DataCache
 
 NAMES = ("a", "b", "c")
 SMALL = PartitionSettings(min_fetch=10, realtime_threshold=200, feed_cache_bytes=1)

@@ -7,10 +7,10 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from waltz.protocol import storage
-from waltz_storage.admin_desk import AdminDesk
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.durability import SegmentDurability
-from waltz_storage.engine import AppendJob, Arrival, AskJob, Engine
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.durability import SegmentDurability
+from waltz_storage.core.engine import AppendJob, Arrival, AskJob, Engine
+from waltz_storage.shell.admin_handler import AdminDesk
 
 
 class Inline(Executor):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.scripted_storages import ScriptedStorage, World
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import Append, Peer, Send
-from waltz_server.partition import Partition, PartitionSettings
+from waltz_server.core.effects import Append, Peer, Send
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.reads.data_cache import DataCache
 
 NAMES = ("a", "b", "c")
 

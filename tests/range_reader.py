@@ -9,8 +9,8 @@ from tests.partition_world import mounted, opened, put, said
 from tests.scripted_storages import World, append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.effects import Peer
-from waltz_server.partition import PartitionSettings
+from waltz_server.core.effects import Peer
+from waltz_server.core.partition import PartitionSettings
 
 FORGETFUL = PartitionSettings(recent_bytes=0)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import waltz
-from waltz.callbacks import Application, TransactionBuilder, TransactionContext
+from waltz.sync.callbacks import Application, TransactionBuilder, TransactionContext
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> None:

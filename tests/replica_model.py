@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from waltz.metadata.admin import StorageMaps, change_replicas
-from waltz.metadata.formats import (
+from waltz.admin.core.replicas import HeldPartition, Observed, PartitionView, StorageView, quorum
+from waltz.admin.core.steps import Drop, Fill, Hold, Reassign, Step, SwitchOff, SwitchOn
+from waltz.metadata.core.formats import (
     UNRESOLVED,
     ConnectionMetadata,
     GroupDescriptor,
@@ -17,8 +18,7 @@ from waltz.metadata.formats import (
     ReplicaAssignments,
     ReplicaState,
 )
-from waltz.operations.replicas import HeldPartition, Observed, PartitionView, StorageView, quorum
-from waltz.operations.steps import Drop, Fill, Hold, Reassign, Step, SwitchOff, SwitchOn
+from waltz.metadata.core.storage_maps import StorageMaps, change_replicas
 
 
 @dataclass

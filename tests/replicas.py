@@ -7,8 +7,8 @@ import time
 import zlib
 from pathlib import Path
 
+from waltz.admin import StorageAdmin
 from waltz.local import LocalCluster
-from waltz.operations import StorageAdmin
 
 _HEADER_BYTES = 128
 

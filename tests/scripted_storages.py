@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from waltz.metadata.formats import NEW_PARTITION, PartitionMetadata
+from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
-from waltz_server.effects import (
+from waltz_server.core.effects import (
     Again,
     Append,
     Ask,
@@ -27,7 +27,7 @@ from waltz_server.effects import (
     Watch,
     WriteMetadata,
 )
-from waltz_server.recent_records import Bounds, within
+from waltz_server.core.reads.recent_records import Bounds, within
 
 PARTITION = 0
 _NOBODY = ReqId(0, 0, PARTITION, 0)

@@ -13,18 +13,18 @@ from tests.eventually import eventually
 from tests.fake_storage import IDENTITY, FakeStorage
 from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
-from waltz.metadata.policy import PolicyError
 from waltz.net import PLAINTEXT, FrameConnection, Listener, dial
 from waltz.protocol import CLIENT_SERVER, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedAppend
-from waltz_server.client_connection import ClientConnection
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import Peer
-from waltz_server.hosting import HostedPartition
-from waltz_server.partition import Partition, PartitionSettings
-from waltz_server.storage_links import StorageLinks
+from waltz_server.core.effects import Peer
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.shell.client_connection import ClientConnection
+from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.storage_links import StorageLinks
 
 PARTITIONS = 3
 HERE = (0, 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.scripted_storages import ScriptedStorage, World, append
-from waltz_server.effects import Append, NextTry, Rested
-from waltz_server.limits import ReplicationLimits, RetryLimits
-from waltz_server.store import StorePartition
+from waltz_server.core.effects import Append, NextTry, Rested
+from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.replication.store_partition import StorePartition
 
 LIMITS = ReplicationLimits(batch_records=2, batches_in_flight=2, copy_records=20)
 NAMES = ("a", "b", "c")

@@ -18,9 +18,9 @@ say, and appends the next, which is refused if a lock was taken in between::
 ``sign`` decides by the log up to ``attempt.mark``; when somebody else signed after that, it is
 asked again. A lock without such a mark protects no decision: see `Client.append`.
 
-The same without asyncio is `waltz.blocking`; an application that applies every transaction to a
-state of its own is served by `waltz.callbacks`, and by `waltz.state` if the state is in a database;
-`waltz.mock` is a cluster inside the process, for tests.
+The same without asyncio is `waltz.sync`; an application that applies every transaction to a
+state of its own is served by `waltz.sync.callbacks`, and by `waltz.state` if the state is in a
+database; `waltz.mock` is a cluster inside the process, for tests.
 
 Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 """

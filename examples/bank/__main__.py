@@ -13,8 +13,9 @@ import waltz
 from examples.bank.accounts import Bank
 from examples.bank.audit import audit
 from examples.bank.office import Office
-from waltz import blocking, mock
-from waltz.blocking import BlockingClient
+from waltz import mock
+from waltz import sync as blocking
+from waltz.sync import BlockingClient
 
 
 def main(arguments: list[str] | None = None) -> None:

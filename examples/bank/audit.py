@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import create_engine
 
 from examples.bank.accounts import BOOKING, BOOKINGS, MINT, Bank
-from waltz.blocking import BlockingClient
+from waltz.sync import BlockingClient
 
 
 class Wrong(Exception):

@@ -11,8 +11,8 @@ from typing import Self
 
 from examples.bank.accounts import Bank
 from examples.bank.orders import Open, Tally, Transfer
-from waltz.blocking import BlockingClient
-from waltz.callbacks import CallbackClient, TimedOut
+from waltz.sync import BlockingClient
+from waltz.sync.callbacks import CallbackClient, TimedOut
 
 OPENING_BALANCE = 1000
 LARGEST_TRANSFER = 400

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import waltz
 from examples.bank.accounts import BOOKING, BOOKINGS, MINT, Bank, Booking
-from waltz.callbacks import TransactionBuilder, TransactionContext
+from waltz.sync.callbacks import TransactionBuilder, TransactionContext
 
 
 @dataclass

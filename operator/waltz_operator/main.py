@@ -20,17 +20,17 @@ import kopf
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import ApiClient
 
-from waltz.process import run_loop, set_up_logging, stop_signal, watched
-from waltz_operator.dying import LastDiary
-from waltz_operator.election import Election
-from waltz_operator.handlers import WATCHED_KINDS, make_registry, watch_owned
-from waltz_operator.http import serve_http
-from waltz_operator.kube import ApiServer
-from waltz_operator.looking import Lookout
-from waltz_operator.measures import measure
-from waltz_operator.reconciling import Reconciler
-from waltz_operator.surroundings import RealSurroundings
-from waltz_operator.telling import EventDiary
+from waltz.runtime.process import run_loop, set_up_logging, stop_signal, watched
+from waltz_operator.shell.controller import Lookout
+from waltz_operator.shell.environment import RealSurroundings
+from waltz_operator.shell.event_recorder import EventDiary
+from waltz_operator.shell.fault_injection import LastDiary
+from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
+from waltz_operator.shell.http import serve_http
+from waltz_operator.shell.kube_api import ApiServer
+from waltz_operator.shell.leader_election import Election
+from waltz_operator.shell.metrics import measure
+from waltz_operator.shell.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 

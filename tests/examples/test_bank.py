@@ -15,7 +15,8 @@ from examples.bank.accounts import Account, Bank
 from examples.bank.audit import Wrong, audit
 from examples.bank.office import OPENING_BALANCE, Office
 from tests.postgres import emptied, running_postgres
-from waltz import blocking, mock
+from waltz import mock
+from waltz import sync as blocking
 
 ACCOUNTS = 4
 FAULTS = mock.Faults(delay_seconds=(0, 0.001), lost=0.1, uncertain=0.02, conflict=0.05)

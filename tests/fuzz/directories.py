@@ -23,9 +23,9 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold, pack, unpack
 from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
-from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.errors import DirectoryRefused, PartitionDamaged
+from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 
 _LIVES = 200
 _LINEAGE = 77
@@ -61,14 +61,14 @@ class Directories:
 
     name = "directories"
     modules = (
-        "waltz_storage.opening",
-        "waltz_storage.recovery",
-        "waltz_storage.control",
-        "waltz_storage.control_format",
-        "waltz_storage.segment",
-        "waltz_storage.segment_format",
-        "waltz_storage.log",
-        "waltz_storage.directory",
+        "waltz_storage.core.opening",
+        "waltz_storage.core.log_recovery",
+        "waltz_storage.core.control",
+        "waltz_storage.core.control_format",
+        "waltz_storage.core.segment",
+        "waltz_storage.core.segment_format",
+        "waltz_storage.core.log",
+        "waltz_storage.core.directory",
     )
 
     def make(self, random: Random) -> bytes:

@@ -25,19 +25,19 @@ import waltz
 from tests.fuzz.directory_lives import batch
 from tests.fuzz.target import Broken, hold
 from tests.load import client_of
+from waltz.admin import StorageAdmin
 from waltz.local import LocalCluster, Shape
 from waltz.local.child import ChildProcess
-from waltz.metadata.formats import StoreParams, encode_id
+from waltz.metadata.core.formats import StoreParams, encode_id
+from waltz.metadata.core.paths import Paths
 from waltz.metadata.lifecycle import create_cluster
-from waltz.metadata.paths import Paths
 from waltz.metadata.store import ANY_VERSION
 from waltz.net import RpcConnection, TlsConfig
-from waltz.operations import StorageAdmin
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, client_server, storage
 from waltz.protocol import admin as admin_messages
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 HOST = "127.0.0.1"
 _SPARE_ROOT = "/spare"
@@ -190,7 +190,7 @@ class Scene:
         await self._child.stop()
         hold(self._child.exit_status == 0, f"the node ended badly: {self._child.last_words()}")
         key, partitions = self._params.key, self._params.num_partitions
-        disk = RealDisk(self._folder / "spare")
+        disk = PosixDisk(self._folder / "spare")
         directory = StorageDirectory(disk, key, partitions, LogOptions(lambda: 0))
         hold(not directory.refused, f"after a clean stop: {directory.refused}")
         for partition, wire in held.items():

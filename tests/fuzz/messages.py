@@ -13,7 +13,7 @@ from tests.fuzz import values
 from tests.fuzz.conversation import change, converse
 from tests.fuzz.mutation import mutate, pieces
 from tests.fuzz.target import Broken, hold
-from waltz.client import codec
+from waltz.client.core import codec
 from waltz.protocol import (
     CLIENT_SERVER,
     FrameDecoder,
@@ -34,7 +34,7 @@ from waltz.protocol.client_numbers import (
 )
 from waltz.protocol.frames import HEAD_BYTES, HELLO_MAGIC
 from waltz.protocol.records import wrapped
-from waltz_server.append_codec import (
+from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
 )
@@ -140,8 +140,8 @@ class Messages:
         "waltz.protocol.client_server",
         "waltz.protocol.storage",
         "waltz.protocol.admin",
-        "waltz.client.codec",
-        "waltz_server.append_codec",
+        "waltz.client.core.codec",
+        "waltz_server.core.appends.append_codec",
     )
 
     def make(self, random: Random) -> bytes:

@@ -13,10 +13,10 @@ import yaml
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
 from waltz.client.settings import read_client_settings
-from waltz.config import ConfigError
-from waltz.local.plan import Plan, PlanError, Shape
-from waltz_server import config as server
-from waltz_storage import config as storage
+from waltz.local.core.plan import Plan, PlanError, Shape
+from waltz.runtime.configuration import ConfigError
+from waltz_server.shell import config as server
+from waltz_storage.shell import config as storage
 
 _COMMON: dict[str, Any] = {
     "zookeeper.connectString": "127.0.0.1:2181",
@@ -65,13 +65,13 @@ class Settings:
 
     name = "settings"
     modules = (
-        "waltz.config.keys",
-        "waltz.config.reading",
-        "waltz.config.resolving",
-        "waltz.config.tls",
+        "waltz.runtime.configuration.keys",
+        "waltz.runtime.configuration.reading",
+        "waltz.runtime.configuration.resolving",
+        "waltz.runtime.configuration.tls",
         "waltz.client.settings",
-        "waltz_server.config",
-        "waltz_storage.config",
+        "waltz_server.shell.config",
+        "waltz_storage.shell.config",
     )
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from tests.fuzz import values
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
-from waltz.metadata.formats import (
+from waltz.metadata.core.formats import (
     ClusterParams,
     ConnectionMetadata,
     GroupDescriptor,
@@ -26,7 +26,7 @@ from waltz.metadata.formats import (
     decode_id,
     encode_id,
 )
-from waltz.metadata.modified_utf8 import MalformedText, decode_text, encode_text
+from waltz.metadata.core.modified_utf8 import MalformedText, decode_text, encode_text
 
 _PARTITION = 3
 _NOT_WRITTEN = re.compile(rb"\0|\xc0[\x81-\xbf]|\xc1.|\xe0[\x80-\x9f]", re.DOTALL)
@@ -92,7 +92,11 @@ class Znodes:
     """A znode's data behind a byte that chooses its format."""
 
     name = "znodes"
-    modules = ("waltz.metadata.formats", "waltz.metadata.codec", "waltz.metadata.modified_utf8")
+    modules = (
+        "waltz.metadata.core.formats",
+        "waltz.metadata.core.codec",
+        "waltz.metadata.core.modified_utf8",
+    )
 
     def make(self, random: Random) -> bytes:
         """Return any znode's data."""
@@ -124,7 +128,7 @@ class Texts:
     """Modified UTF-8."""
 
     name = "texts"
-    modules = ("waltz.metadata.modified_utf8",)
+    modules = ("waltz.metadata.core.modified_utf8",)
 
     def make(self, random: Random) -> bytes:
         """Return several texts in one."""

@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
+from waltz.admin import StorageAdmin, sync_storage
 from waltz.local.child import ChildProcess
 from waltz.local.ports import choose_ports
-from waltz.metadata.admin import assign_everything
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import TlsConfig
-from waltz.operations import StorageAdmin, sync_storage
 
 HOST = "127.0.0.1"
 _PARTITIONS = 1

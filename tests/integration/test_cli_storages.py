@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from tests.replicas import replicas_agree
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
-from waltz.metadata.formats import GroupDescriptor
+from waltz.metadata.core.formats import GroupDescriptor
 
 MANY = 40
 

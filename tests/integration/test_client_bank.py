@@ -22,9 +22,9 @@ from examples.bank.audit import audit
 from examples.bank.office import OPENING_BALANCE, Office
 from tests.load import client_of
 from tests.postgres import programs, running_postgres
-from waltz import blocking
-from waltz.blocking import BlockingClient
+from waltz import sync as blocking
 from waltz.local import LocalCluster, Shape
+from waltz.sync import BlockingClient
 
 ACCOUNTS = 6
 BRANCHES = 2

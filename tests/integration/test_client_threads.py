@@ -10,10 +10,10 @@ import pytest
 
 import waltz
 from tests.recording import Recording, Say, until
-from waltz import blocking, callbacks
-from waltz.blocking import BlockingClient
-from waltz.callbacks import CallbackClient
+from waltz import sync as blocking
 from waltz.local import LocalCluster
+from waltz.sync import BlockingClient, callbacks
+from waltz.sync.callbacks import CallbackClient
 
 PARTITIONS = 3
 

@@ -18,10 +18,10 @@ import yaml
 
 import waltz
 from tests.load import client_of, read_log
+from waltz.admin import inspect, verify
 from waltz.local import LocalCluster, Shape
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
-from waltz.operations import inspect, verify
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz.protocol.frames import encode_frame
 

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import waltz
-from waltz.exposition import Catalogue
 from waltz.local import LocalCluster
-from waltz_server.catalogue import CATALOGUE as SERVER
-from waltz_storage.catalogue import CATALOGUE as STORAGE
+from waltz.runtime.exposition import Catalogue
+from waltz_server.core.metrics import CATALOGUE as SERVER
+from waltz_storage.core.metrics import CATALOGUE as STORAGE
 
 _PROMETHEUS = "application/openmetrics-text;version=0.0.1;q=0.1,text/plain;version=0.0.4;q=0.5"
 

@@ -16,13 +16,13 @@ import waltz
 from tests.certificates import Authority
 from tests.eventually import eventually
 from tests.integration.secured import HOST, SecuredCluster, exit_status
+from waltz.admin import ServerUnreachable
+from waltz.admin.server_query import ServerQuery
 from waltz.client.opening import Opening
 from waltz.net import TlsConfig
-from waltz.operations import ServerUnreachable
-from waltz.operations.server_query import ServerQuery
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 NAME = "waltz"
 
@@ -142,7 +142,7 @@ async def test_processes_that_are_told_to_stop_finish_what_they_have(
         assert await client.high_water_mark(0) == 500
     assert await exit_status(cluster.server) == 0
     assert await exit_status(cluster.storage) == 0
-    disk = RealDisk(tmp_path / "data")
+    disk = PosixDisk(tmp_path / "data")
     directory = StorageDirectory(disk, cluster.key, 1, LogOptions(lambda: 1, 1 << 30))
     assert directory.partition(0).records(0, 1 << 30).count == 501
     directory.close()

@@ -18,10 +18,10 @@ import waltz
 from tests.counting import Counting
 from tests.load import read_log
 from tests.versions import NEW, OLD, check_version, client_of_version, older_programs
+from waltz.admin.core.retirement import Retirement
+from waltz.admin.execution import ReplicaOperator, carry_out
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
-from waltz.operations.carrying_out import ReplicaOperator, carry_out
-from waltz.operations.retirement import Retirement
 
 GOES_ON_WITHIN_S = 15.0
 PARTITIONS = 2

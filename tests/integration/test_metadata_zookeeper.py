@@ -13,11 +13,11 @@ import pytest
 from tests.eventually import eventually
 from waltz.local.zookeeper import ZooKeeperNotStarted, ZooKeeperProcess, find_jars
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.formats import OwnedPartition
+from waltz.metadata.core.formats import OwnedPartition
+from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.recipe import Endpoint
 from waltz.metadata.store import Connection, ConnectionLost, OperationTimedOut
 
 

@@ -17,16 +17,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.load import Load, client_of
-from waltz.cli.app import app
-from waltz.local import LocalCluster, Shape
-from waltz.operations import StorageAdmin, compare_replicas
-from waltz.operations.carrying_out import NotPossible, ReplicaOperator, Stalled, carry_out
-from waltz.operations.comparing import read_and_sum
-from waltz.operations.move import Move
-from waltz.operations.recovery import ReplicaRecovery
-from waltz.operations.replicas import LAG_ALLOWED
-from waltz.operations.retirement import Retirement
-from waltz.operations.steps import (
+from waltz.admin import StorageAdmin, compare_replicas
+from waltz.admin.core.move import Move
+from waltz.admin.core.replica_recovery import ReplicaRecovery
+from waltz.admin.core.replicas import LAG_ALLOWED
+from waltz.admin.core.retirement import Retirement
+from waltz.admin.core.steps import (
     Drop,
     Fill,
     Hold,
@@ -37,6 +33,10 @@ from waltz.operations.steps import (
     SwitchOn,
     Wait,
 )
+from waltz.admin.execution import NotPossible, ReplicaOperator, Stalled, carry_out
+from waltz.admin.replica_comparison import read_and_sum
+from waltz.cli.app import app
+from waltz.local import LocalCluster, Shape
 
 GOES_ON_WITHIN_S = 10.0
 DONE_WITHIN_S = 60.0

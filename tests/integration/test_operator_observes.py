@@ -12,13 +12,13 @@ import pytest
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
 from waltz.local import LocalCluster
-from waltz_operator.desired import Desired
-from waltz_operator.executing import Executor, StepFailed
-from waltz_operator.observed import Absent, Present, Unfinished, Unreachable
-from waltz_operator.observing import observe
-from waltz_operator.status import has_quorum
-from waltz_operator.steps import CreateMetadata, DeleteMetadata, Register, Step, Unregister
-from waltz_operator.surroundings import RealSurroundings
+from waltz_operator.core.desired import Desired
+from waltz_operator.core.observed import Absent, Present, Unfinished, Unreachable
+from waltz_operator.core.status import has_quorum
+from waltz_operator.core.steps import CreateMetadata, DeleteMetadata, Register, Step, Unregister
+from waltz_operator.shell.environment import RealSurroundings
+from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.observer import observe
 
 _STORAGE = "a-storage-0.a-storage.logs.svc:6000"
 

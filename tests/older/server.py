@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from waltz.protocol import CLIENT_SERVER, STORAGE
-from waltz.service import run_service
-from waltz_server.config import ServerConfig
+from waltz.runtime.service import run_service
 from waltz_server.main import SERVICE, run_node
-from waltz_server.node import ServerNode
+from waltz_server.shell.config import ServerConfig
+from waltz_server.shell.node import ServerNode
 
 
 async def serve(config: ServerConfig, stop: asyncio.Event) -> None:

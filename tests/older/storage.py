@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from waltz.protocol import ADMIN, STORAGE
-from waltz.service import run_service
-from waltz_storage.config import StorageConfig
+from waltz.runtime.service import run_service
 from waltz_storage.main import SERVICE, run_node
-from waltz_storage.node import StorageNode
+from waltz_storage.shell.config import StorageConfig
+from waltz_storage.shell.node import StorageNode
 
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:

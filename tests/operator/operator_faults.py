@@ -14,18 +14,18 @@ from typing import Any
 
 from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from tests.operator.operator_world import Log, World
+from waltz.admin import Observed, Scope
+from waltz.admin import Step as ReplicaStep
+from waltz.admin.core.steps import Hold, Reassign, SwitchOn
 from waltz.metadata.cluster import Cluster, NoCluster
-from waltz.metadata.formats import ServerDescriptor
+from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.store import ConnectionLost, MetadataStore
-from waltz.operations import Observed, Scope
-from waltz.operations import Step as ReplicaStep
-from waltz.operations.steps import Hold, Reassign, SwitchOn
-from waltz_operator.desired import Desired
-from waltz_operator.kube import Conflict, KubeError
-from waltz_operator.objects import Manifest, ObjectKey
-from waltz_operator.resources import WaltzCluster
-from waltz_operator.steps import Step
-from waltz_operator.surroundings import ReplicaPort
+from waltz_operator.core.desired import Desired
+from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.steps import Step
+from waltz_operator.shell.environment import ReplicaPort
+from waltz_operator.shell.kube_api import Conflict, KubeError
 
 
 class Died(BaseException):
@@ -62,7 +62,7 @@ class Faults:
 
 
 class FaultyKube:
-    """An API server, as `waltz_operator.kube.Kube` has it."""
+    """An API server, as `waltz_operator.shell.kube_api.Kube` has it."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world

@@ -13,25 +13,25 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from waltz.metadata import admin
-from waltz.metadata.admin import StorageMaps
-from waltz.metadata.formats import (
+from waltz.admin import HeldPartition
+from waltz.admin.core.replicas import Observed as Replicas
+from waltz.admin.core.replicas import PartitionView, StorageView, opens
+from waltz.admin.core.steps import Hold, Reassign, SwitchOn
+from waltz.metadata.core import storage_maps as admin
+from waltz.metadata.core.formats import (
     NEW_PARTITION,
     UNRESOLVED,
     PartitionMetadata,
     ReplicaState,
 )
-from waltz.operations import HeldPartition
-from waltz.operations.replicas import Observed as Replicas
-from waltz.operations.replicas import PartitionView, StorageView, opens
-from waltz.operations.steps import Hold, Reassign, SwitchOn
-from waltz_operator import names
-from waltz_operator.desired import Desired, addresses_of, ordinal_of
-from waltz_operator.names import CLUSTER_LABEL, FINALIZER, Component
-from waltz_operator.objects import Manifest, ObjectKey
-from waltz_operator.observed import Absent, Observed, Present, Strange, Unfinished, Unreachable
-from waltz_operator.resources import StoragePool, WaltzCluster
-from waltz_operator.steps import (
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core import names
+from waltz_operator.core.desired import Desired, addresses_of, ordinal_of
+from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
+from waltz_operator.core.objects import Manifest, ObjectKey
+from waltz_operator.core.observed import Absent, Observed, Present, Strange, Unfinished, Unreachable
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.steps import (
     Apply,
     Claim,
     CreateMetadata,

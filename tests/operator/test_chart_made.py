@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from charts.made import CHART, files
-from waltz.exposition import Family, Kind
-from waltz_operator.measures import MEANINGS as OPERATOR
-from waltz_server.catalogue import CATALOGUE as SERVER
-from waltz_storage.catalogue import CATALOGUE as STORAGE
+from waltz.runtime.exposition import Family, Kind
+from waltz_operator.shell.metrics import MEANINGS as OPERATOR
+from waltz_server.core.metrics import CATALOGUE as SERVER
+from waltz_storage.core.metrics import CATALOGUE as STORAGE
 
 _METRIC = re.compile(r"\bwaltz_(?:server|storage|operator)_\w+")
 _ALERTS = CHART / "files" / "alerts.yaml"

@@ -11,7 +11,7 @@ import pytest
 from images import layers
 from images.layers import Workshop
 from images.made import HERE, IMAGES, Image, version
-from waltz_operator.resources.cluster import Images
+from waltz_operator.core.resources.cluster import Images
 
 
 def last_of(instruction: str, dockerfile: str) -> str:

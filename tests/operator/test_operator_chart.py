@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from waltz_operator.handlers import WATCHED_KINDS
-from waltz_operator.kube import path_of
+from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.main import settings
-from waltz_operator.objects.manifest import API_VERSIONS
+from waltz_operator.shell.handlers import WATCHED_KINDS
+from waltz_operator.shell.kube_api import path_of
 
 _CHART = Path(__file__).parents[2] / "charts" / "waltz"
 

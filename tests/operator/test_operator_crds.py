@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from waltz_operator.crds import definitions
-from waltz_operator.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.shell.crds import definitions
 
 _ROOT = Path(__file__).parents[2]
 

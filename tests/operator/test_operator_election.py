@@ -9,9 +9,15 @@ import pytest
 from tests.eventually import eventually
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
-from waltz_operator.election import LEASE_SECONDS, PATIENCE_SECONDS, Election, Sighting, may_take
-from waltz_operator.kube import KubeError
-from waltz_operator.objects import ObjectKey
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.leader_election import (
+    LEASE_SECONDS,
+    PATIENCE_SECONDS,
+    Election,
+    Sighting,
+    may_take,
+)
 
 LEASE = ObjectKey("Lease", "waltz-operator")
 

@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import ApiClient, Configuration
 
-from waltz_operator.http import as_text, serve_http
-from waltz_operator.kube import ApiServer, Conflict, KubeError, path_of
+from waltz_operator.shell.http import as_text, serve_http
+from waltz_operator.shell.kube_api import ApiServer, Conflict, KubeError, path_of
 
 _PODS = "/api/v1/namespaces/logs/pods"
 

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tests.operator.operator_world import cluster_resource, pool_resource
-from waltz.config.resolving import from_environment, resolve
-from waltz_operator.desired import Desired
-from waltz_operator.objects import (
+from waltz.runtime.configuration.resolving import from_environment, resolve
+from waltz_operator.core.desired import Desired
+from waltz_operator.core.objects import (
     Manifest,
     budgets,
     certificate_requests,
@@ -31,9 +31,9 @@ from waltz_operator.objects import (
     zookeeper_set,
     zookeeper_switch,
 )
-from waltz_operator.resources import StoragePool, WaltzCluster
-from waltz_server.config import SCHEMA as SERVER
-from waltz_storage.config import SCHEMA as STORAGE
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_server.shell.config import SCHEMA as SERVER
+from waltz_storage.shell.config import SCHEMA as STORAGE
 
 _GOLDEN = Path(__file__).parent / "golden"
 

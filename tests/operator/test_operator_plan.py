@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.operator.operator_world import Log, World, cluster_resource, pool_resource
-from waltz.metadata.admin import StorageMaps
-from waltz.metadata.formats import ReplicaAssignments
-from waltz.operations.steps import Reassign
-from waltz_operator.names import FINALIZER
-from waltz_operator.objects import ObjectKey
-from waltz_operator.planning import plan
-from waltz_operator.steps import Apply, Plan, Step
+from waltz.admin.core.steps import Reassign
+from waltz.metadata.core.formats import ReplicaAssignments
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.names import FINALIZER
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.planning import plan
+from waltz_operator.core.steps import Apply, Plan, Step
 
 MOST_ROUNDS = 20
 

@@ -24,15 +24,15 @@ from tests.operator.operator_world import (
     fresh_replica,
     pool_resource,
 )
-from waltz.metadata.admin import StorageMaps
-from waltz.metadata.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
-from waltz.operations.replicas import quorum
-from waltz.operations.steps import Reassign
-from waltz_operator.names import MANAGER_LABEL, metadata_name
-from waltz_operator.objects import ObjectKey
-from waltz_operator.observed import Unfinished
-from waltz_operator.planning import plan
-from waltz_operator.steps import Plan
+from waltz.admin.core.replicas import quorum
+from waltz.admin.core.steps import Reassign
+from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz_operator.core.names import MANAGER_LABEL, metadata_name
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import Unfinished
+from waltz_operator.core.planning import plan
+from waltz_operator.core.steps import Plan
 
 MOST_ROUNDS = 60
 """What the largest of the worlds below needs when partitions are repaired one at a time."""

@@ -21,11 +21,11 @@ from tests.operator.test_operator_plan_properties import (
     reach,
     set_maps,
 )
-from waltz.metadata.formats import UNRESOLVED
-from waltz.operations.replicas import LAG_ALLOWED, quorum
-from waltz.operations.steps import Reassign
-from waltz_operator.planning import plan
-from waltz_operator.steps import Plan
+from waltz.admin.core.replicas import LAG_ALLOWED, quorum
+from waltz.admin.core.steps import Reassign
+from waltz.metadata.core.formats import UNRESOLVED
+from waltz_operator.core.planning import plan
+from waltz_operator.core.steps import Plan
 
 _ROUNDS = 4
 

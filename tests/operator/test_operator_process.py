@@ -13,18 +13,18 @@ from pathlib import Path
 from tests.eventually import eventually
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
-from waltz_operator.certificates import days_left, issue, make_authority
-from waltz_operator.handlers import watch_owned
-from waltz_operator.http import as_text
-from waltz_operator.kube import KubeError
-from waltz_operator.looking import Lookout, Seen
+from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
+from waltz_operator.core.observed import Live
+from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.steps import Guard
 from waltz_operator.main import settings
-from waltz_operator.measures import MEANINGS, measure
-from waltz_operator.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
-from waltz_operator.observed import Live
-from waltz_operator.resources import WaltzCluster
-from waltz_operator.steps import Guard
-from waltz_operator.telling import EventDiary
+from waltz_operator.shell.certificates import days_left, issue, make_authority
+from waltz_operator.shell.controller import Lookout, Seen
+from waltz_operator.shell.event_recorder import EventDiary
+from waltz_operator.shell.handlers import watch_owned
+from waltz_operator.shell.http import as_text
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.metrics import MEANINGS, measure
 
 
 async def test_a_cluster_is_looked_at_after_hints_and_in_time_and_never_twice_at_once() -> None:
@@ -184,7 +184,7 @@ def test_settings_come_from_the_environment() -> None:
 def test_an_operator_that_shall_die_after_two_steps_is_killed_after_the_second() -> None:
     program = (
         "from types import SimpleNamespace as Any\n"
-        "from waltz_operator.dying import LastDiary\n"
+        "from waltz_operator.shell.fault_injection import LastDiary\n"
         "diary = LastDiary(Any(did=lambda *told: print(*told, flush=True)), 2)\n"
         "for step in ('first', 'second', 'third'): diary.did('log', step)\n"
     )

@@ -17,9 +17,9 @@ from tests.operator.operator_faults import (
     delete_by_user,
 )
 from tests.operator.operator_world import NAMESPACE, Log, World, cluster_resource, pool_resource
-from waltz_operator.kube import KubeError
-from waltz_operator.objects import ObjectKey
-from waltz_operator.reconciling import LATER_SECONDS, Reconciler
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.reconciler import LATER_SECONDS, Reconciler
 
 MOST_LOOKS = 400
 _NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)

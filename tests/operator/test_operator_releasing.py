@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from waltz_operator.kube import Conflict
-from waltz_operator.names import FINALIZER
-from waltz_operator.releasing import release_all
+from waltz_operator.core.names import FINALIZER
+from waltz_operator.shell.finalizer_removal import release_all
+from waltz_operator.shell.kube_api import Conflict
 
 
 def resource(kind: str, namespace: str, name: str, *finalizers: str) -> dict[str, Any]:

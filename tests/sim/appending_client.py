@@ -7,9 +7,9 @@ from random import Random
 from tests.sim.connected import Mounted, Surroundings
 from tests.sim.operation import Batch, Op
 from tests.sim.promises import Promise, Violation
-from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
-from waltz.client.codec import FeedRecord
-from waltz.client.mount import RequestIds
+from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.core.codec import FeedRecord
+from waltz.client.core.mount import RequestIds
 from waltz.protocol import checksum
 from waltz.protocol.client_server import AppendBatchRequest, AppendBatchResponse, Message
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tests.sim.operation import Batch, Op
 from tests.sim.promises import Promise, Violation
 from waltz.protocol.batches import BatchedOutcome, Fate
-from waltz_server.lock_table import LockTable
+from waltz_server.core.appends.lock_table import LockTable
 
 
 class BatchChecks:

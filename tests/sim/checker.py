@@ -10,10 +10,10 @@ from tests.sim.operation import Lock, Op
 from tests.sim.promises import Promise, Violation
 from tests.sim.range_checks import RangeChecks
 from tests.sim.replica import Replica
-from waltz.client.codec import FeedRecord
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
+from waltz.client.core.codec import FeedRecord
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import Record
-from waltz_storage.errors import PartitionDamaged
+from waltz_storage.core.errors import PartitionDamaged
 
 _READ_AT_ONCE = 30
 """How many committed transactions gather before a replica is read."""

@@ -12,9 +12,9 @@ from tests.sim.network import Channel
 from tests.sim.promises import Promise, Violation
 from tests.sim.server_node import ServerNode
 from tests.sim.story import Story
-from waltz.client.appends import PartitionAppends
-from waltz.client.codec import FeedRecord, FeedRun, parse
-from waltz.client.feed import PartitionFeed
+from waltz.client.core.appends import PartitionAppends
+from waltz.client.core.codec import FeedRecord, FeedRun, parse
+from waltz.client.core.feed import PartitionFeed
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_server import Message
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.sim.partition_life import PartitionLife
 from tests.sim.storage_node import StorageNode
-from waltz.metadata.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED
 
 
 class Damage:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tests.sim.story import Story
-from waltz_storage.durability import RoundPart, T
+from waltz_storage.core.durability import RoundPart, T
 
 FLUSH_SECONDS = 0.001
 TASK_SECONDS = 0.0002

@@ -17,7 +17,7 @@ from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
-from waltz_server.recovery_cases import Case
+from waltz_server.core.replication.recovery_rules import Case
 
 APPENDS = 1000
 FAULTS = 6

@@ -11,7 +11,7 @@ from random import Random
 
 from tests.sim.clock import Clock
 from tests.sim.story import Story
-from waltz.metadata.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata
+from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata
 
 SESSION_SECONDS = 1.0
 _DEAF_SECONDS = 0.02

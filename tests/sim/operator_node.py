@@ -17,16 +17,16 @@ from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
+from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
+from waltz.admin.core.replicas import Observed, PartitionView, StorageView
+from waltz.admin.core.steps import Done, Fill, Order, Reassign, Refuse, Step, Wait
+from waltz.admin.execution import tell_storage
+from waltz.admin.offline_copy import CopyFailed, copy_offline
+from waltz.admin.storage_admin import StorageAdmin
 from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
-from waltz.operations.carrying_out import tell_storage
-from waltz.operations.comparison import Compared, RangeSum, comparison_of
-from waltz.operations.offline_copy import CopyFailed, copy_offline
-from waltz.operations.replicas import Observed, PartitionView, StorageView
-from waltz.operations.steps import Done, Fill, Order, Reassign, Refuse, Step, Wait
-from waltz.operations.storage_admin import StorageAdmin
 from waltz.protocol import admin, storage
-from waltz_storage.admin_desk import AdminDesk
-from waltz_storage.engine import Arrival
+from waltz_storage.core.engine import Arrival
+from waltz_storage.shell.admin_handler import AdminDesk
 
 ANSWER_SECONDS = 0.3
 PAUSE_SECONDS = 0.05

@@ -10,12 +10,12 @@ from tests.sim.operator_node import AdminStorage, Compare, OperatorNode
 from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
 from tests.sim.story import Story
-from waltz.operations.move import Move
-from waltz.operations.recovery import ReplicaRecovery
-from waltz.operations.retirement import Retirement
-from waltz.operations.steps import Order
+from waltz.admin.core.move import Move
+from waltz.admin.core.replica_recovery import ReplicaRecovery
+from waltz.admin.core.retirement import Retirement
+from waltz.admin.core.steps import Order
 from waltz.protocol.admin import PartitionAvailableRequest
-from waltz_storage.segment_format import HEADER_BYTES
+from waltz_storage.core.segment_format import HEADER_BYTES
 
 BEGINS_AT = 150
 """How much is committed before the first order is given."""

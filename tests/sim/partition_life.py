@@ -17,8 +17,8 @@ from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.protocol import Record
-from waltz_storage.errors import PartitionDamaged
-from waltz_storage.log import PartitionLog
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log import PartitionLog
 
 APPENDERS = 3
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tests.sim.clock import Clock
 from tests.sim.promises import Promise, Violation
-from waltz.client.codec import FeedRecord
+from waltz.client.core.codec import FeedRecord
 from waltz.protocol import Record, RecordHeader
 from waltz.protocol.client_server import (
     HeadersRequest,
@@ -17,7 +17,7 @@ from waltz.protocol.client_server import (
     RecordsRequest,
     RecordsResponse,
 )
-from waltz_server.effects import Peer
+from waltz_server.core.effects import Peer
 
 SLACK_SECONDS = 0.3
 """How much longer than it asked for a read may wait, with a little for the server's ticks."""

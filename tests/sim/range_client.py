@@ -6,8 +6,8 @@ from random import Random
 
 from tests.sim.connected import Connected, Surroundings
 from tests.sim.promises import Promise, Violation
-from waltz.client.mount import RequestIds
-from waltz.client.questions import Answer, Headers, PartitionQuestions, Records, Verdict
+from waltz.client.core.mount import RequestIds
+from waltz.client.core.requests import Answer, Headers, PartitionQuestions, Records, Verdict
 from waltz.protocol.client_server import (
     HeadersRequest,
     HeadersResponse,
@@ -15,7 +15,7 @@ from waltz.protocol.client_server import (
     RecordsRequest,
     RecordsResponse,
 )
-from waltz_server.range_reads import NOT_HERE, NOT_OPEN
+from waltz_server.core.reads.range_reads import NOT_HERE, NOT_OPEN
 
 RANGES_SINCE = 5
 NEXT_SECONDS = 0.01

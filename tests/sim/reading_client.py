@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from tests.sim.connected import Mounted, Surroundings
-from waltz.client.codec import FeedRecord
-from waltz.client.feed import PartitionFeed
-from waltz.client.mount import RequestIds
-from waltz.client.questions import Data, PartitionQuestions
+from waltz.client.core.codec import FeedRecord
+from waltz.client.core.feed import PartitionFeed
+from waltz.client.core.mount import RequestIds
+from waltz.client.core.requests import Data, PartitionQuestions
 from waltz.protocol.client_server import Message
 
 QUESTION_SECONDS = 0.02

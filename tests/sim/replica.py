@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tests.sim.promises import Promise, Violation
 from waltz.protocol import ReqId
 from waltz.protocol import storage as st
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.log import PartitionLog
-from waltz_storage.partition import StoragePartition
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import PartitionLog
+from waltz_storage.core.partition import StoragePartition
 
 
 class Replica:

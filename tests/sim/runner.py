@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.life import Life, Result, live
 from tests.sim.promises import Violation
-from waltz_server.recovery_cases import Case
+from waltz_server.core.replication.recovery_rules import Case
 
 COUNTERS_THAT_MUST_OCCUR = (
     "client: absent",

@@ -9,8 +9,8 @@ from tests.sim.handshake import decoder_of
 from tests.sim.network import Channel
 from tests.sim.storage_node import StorageNode
 from waltz.protocol import storage as st
-from waltz_server.effects import Peer
-from waltz_server.older_storages import RecordSizes
+from waltz_server.core.effects import Peer
+from waltz_server.core.replication.storage_versions import RecordSizes
 
 if TYPE_CHECKING:
     from tests.sim.server_node import ServerNode

@@ -14,7 +14,7 @@ from tests.sim.range_checks import OpenReads
 from tests.sim.server_links import ClientEnd, StorageLink
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
-from waltz.metadata.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz.protocol.client_numbers import (
@@ -24,13 +24,12 @@ from waltz.protocol.client_numbers import (
     APPEND_TYPE,
 )
 from waltz.protocol.frames import HEAD_BYTES
-from waltz_server.append_batches import AppendBatch, absent
-from waltz_server.append_codec import (
+from waltz_server.core.appends.append_batches import AppendBatch, absent
+from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
 )
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import (
+from waltz_server.core.effects import (
     Again,
     Append,
     Ask,
@@ -43,9 +42,10 @@ from waltz_server.effects import (
     Watch,
     WriteMetadata,
 )
-from waltz_server.limits import ReplicationLimits, RetryLimits
-from waltz_server.partition import Partition, PartitionSettings
-from waltz_server.range_reads import NOT_HERE, refusal
+from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.range_reads import NOT_HERE, refusal
 
 _RANGE_ANSWERS = (24, 26)
 """Types of the answers to reads of ranges."""

@@ -16,10 +16,10 @@ from tests.sim.promises import Promise, Violation
 from tests.sim.replica import Replica
 from tests.sim.story import Story
 from waltz.protocol import storage as st
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.engine import Arrival, Engine
-from waltz_storage.errors import DiskFailed, RequestRefused
-from waltz_storage.log import OUT_OF_ORDER, LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.engine import Arrival, Engine
+from waltz_storage.core.errors import DiskFailed, RequestRefused
+from waltz_storage.core.log import OUT_OF_ORDER, LogOptions
 
 KEY = uuid.UUID(int=0x5EED)
 WAKE_SECONDS = 0.0001

@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
 import waltz.spark.appending
 from tests.spark.faults import Fault, Faults, kill_executor
-from waltz.spark.rows import columns_of
+from waltz.spark.core.rows import columns_of
+from waltz.spark.core.write_options import parse_write_options
 from waltz.spark.sink import WaltzStreamWriter
 from waltz.spark.source import WaltzDataSource
 from waltz.spark.where import locate
-from waltz.spark.write_options import parse_write_options
 
 BATCH_ROWS = 20
 """Appends of a task go into batches of so many, so that there is a middle."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.admission import (
+from waltz.spark.core.admission import (
     admit_bytes,
     admit_rows,
     available,
@@ -14,8 +14,8 @@ from waltz.spark.admission import (
     positions_of,
     spans_between,
 )
-from waltz.spark.option_values import OptionError
-from waltz.spark.planning import PositionMissing
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.planning import PositionMissing
 
 BACKLOGS = st.dictionaries(
     st.integers(0, 30), st.tuples(st.integers(0, 2**62), st.integers(0, 10**6)), min_size=1

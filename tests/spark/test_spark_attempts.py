@@ -15,9 +15,9 @@ from tests.spark.conftest import append, written
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
 from waltz.spark.appending import Attempt, WriterSession, WriteTask
-from waltz.spark.ledger import Superseded, WriteIsOver
+from waltz.spark.core.ledger import Superseded, WriteIsOver
+from waltz.spark.core.rows import Columns
 from waltz.spark.reading import Where
-from waltz.spark.rows import Columns
 
 
 class Attempts:

@@ -45,11 +45,11 @@ def mortal_source(seed: int) -> type:
     from pyspark import TaskContext
 
     import waltz.spark.appending
-    from waltz.spark.rows import columns_of
+    from waltz.spark.core.rows import columns_of
+    from waltz.spark.core.write_options import parse_write_options
     from waltz.spark.sink import WaltzWriter
     from waltz.spark.source import WaltzDataSource
     from waltz.spark.where import locate
-    from waltz.spark.write_options import parse_write_options
 
     class MortalWriter(WaltzWriter):
         def write(self, iterator: Any) -> Any:
@@ -96,11 +96,11 @@ def test_a_batch_that_fails_between_its_last_task_and_its_commit(
 
 def source_without_commits() -> type:
     """Return a source whose writes fail when all their tasks have ended well."""
-    from waltz.spark.rows import columns_of
+    from waltz.spark.core.rows import columns_of
+    from waltz.spark.core.write_options import parse_write_options
     from waltz.spark.sink import WaltzWriter
     from waltz.spark.source import WaltzDataSource
     from waltz.spark.where import locate
-    from waltz.spark.write_options import parse_write_options
 
     class Uncommitted(WaltzWriter):
         def commit(self, messages: Any) -> None:

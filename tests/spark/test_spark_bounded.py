@@ -14,7 +14,7 @@ import pytest
 from tests.spark.conftest import NUM_PARTITIONS, append, connected, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.planning import Slice
+from waltz.spark.core.planning import Slice
 from waltz.spark.reading import LogReader, Where
 
 MB = 1 << 20

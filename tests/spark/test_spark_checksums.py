@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.spark.checksums import joined, match, moved
+from waltz.spark.core.checksums import joined, match, moved
 
 
 @settings(deadline=None)
@@ -46,7 +46,7 @@ def test_pieces_match_their_checksums_and_no_others(
 
 _LONG_AMONG_SHORT = """
 import numpy, pyarrow, zlib
-from waltz.spark.checksums import match
+from waltz.spark.core.checksums import match
 
 pieces = [b"short"] * 5000 + [bytes(4 << 20)]
 crcs = numpy.array([zlib.crc32(piece) for piece in pieces], numpy.uint32)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from waltz.spark.filters import PUSHED_COLUMNS, Allowed, Wanted, push
+from waltz.spark.core.filters import PUSHED_COLUMNS, Allowed, Wanted, push
 
 NUMBERS = st.integers(-3, 6)
 COMPARED: dict[type, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from waltz.protocol.locks import Lock
-from waltz.spark.ledger import Attempted, Joining, Ledger, LedgerMalformed, Superseded
-from waltz.spark.missing import Missing
-from waltz.spark.rows import Row, fingerprint
+from waltz.spark.core.ledger import Attempted, Joining, Ledger, LedgerMalformed, Superseded
+from waltz.spark.core.missing import Missing
+from waltz.spark.core.rows import Row, fingerprint
 
 
 def row(data: bytes) -> Row:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from waltz.net import TlsConfig
-from waltz.spark.option_values import OptionError
-from waltz.spark.options import Edge, Positions, parse_options
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import Edge, Positions, parse_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
 

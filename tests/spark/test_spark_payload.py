@@ -27,10 +27,10 @@ from pyspark.sql.types import (
 )
 
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz.spark.decoding import to_arrow
-from waltz.spark.option_values import OptionError
-from waltz.spark.options import Mode, parse_options
-from waltz.spark.payload import DataMalformed, Payload, payload_of
+from waltz.spark.core.decoding import to_arrow
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import Mode, parse_options
+from waltz.spark.core.payload import DataMalformed, Payload, payload_of
 
 AMOUNTS = StructType(
     [

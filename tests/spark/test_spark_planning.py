@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.filters import Allowed, Wanted
-from waltz.spark.option_values import OptionError
-from waltz.spark.options import ReadOptions, parse_options
-from waltz.spark.planning import (
+from waltz.spark.core.filters import Allowed, Wanted
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import ReadOptions, parse_options
+from waltz.spark.core.planning import (
     PositionMissing,
     Slice,
     choose_partitions,

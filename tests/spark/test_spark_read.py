@@ -14,7 +14,7 @@ import waltz
 from tests.spark.conftest import COUNTS, KNOWN, KnownLog, append
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.planning import Slice
+from waltz.spark.core.planning import Slice
 from waltz.spark.reading import LogEndsBefore, LogReader, Where
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.spark.conftest import append, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.planning import Slice
+from waltz.spark.core.planning import Slice
 from waltz.spark.reading import LogReader, Where
 
 DATA = [str(n).encode() * (1 + n % 3) for n in range(300)]

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from tests.spark.conftest import append, save, written
 from waltz.local import LocalCluster
-from waltz.spark.rows import partition_of
+from waltz.spark.core.rows import partition_of
 
 
 def test_columns_become_transactions(

@@ -14,7 +14,7 @@ from tests.spark.conftest import wait_until
 from tests.spark.faults import Faults
 from tests.spark.sabotage import BATCH_ROWS
 from waltz.spark.appending import Attempt, WriterSession
-from waltz.spark.ledger import Superseded
+from waltz.spark.core.ledger import Superseded
 
 PATIENCE_SECONDS = 240
 

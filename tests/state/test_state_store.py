@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import waltz
 from waltz.state import MarkMismatch, NotYourTransaction, StateStore
-from waltz.state.retrying import LAST_PAUSE_SECONDS, may_pass, pauses
+from waltz.state.core.retrying import LAST_PAUSE_SECONDS, may_pass, pauses
 
 
 class Base(DeclarativeBase):

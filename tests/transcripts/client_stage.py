@@ -28,12 +28,12 @@ from typing import Any
 
 from tests.partition_world import NAMES, opened, said
 from tests.scripted_storages import append
-from waltz.metadata.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
-from waltz_server.append_batches import AppendBatch
-from waltz_server.effects import Append, Peer, ReadsTick
+from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.effects import Append, Peer, ReadsTick
 
 _VERSION = 5
 _MANY = 1 << 20

@@ -32,13 +32,13 @@ import re
 from typing import Any
 
 from tests.scripted_storages import PARTITION, ScriptedStorage, World, append, record
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.effects import Committed, Failed, Forgiven
-from waltz_server.limits import ReplicationLimits, RetryLimits
-from waltz_server.replication import Phase
-from waltz_server.store import StorePartition
+from waltz_server.core.effects import Committed, Failed, Forgiven
+from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.replication.store_partition import StorePartition
+from waltz_server.core.replication.store_session import Phase
 
 _FOREIGN = "foreign"
 _STATE = re.compile(r"(?P<name>\w+):(?P<session>-?\d+)(:open|@(?P<mark>-?\d+))")

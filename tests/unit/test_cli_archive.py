@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.cli.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
-from waltz.cli.archive_files import find_pieces, read_piece, read_rows, write_piece
-from waltz.cli.import_record import Begun, ImportRecord
+from waltz.cli.log.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
+from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows, write_piece
+from waltz.cli.log.import_record import Begun, ImportRecord
 from waltz.cli.transactions import as_value
 from waltz.client import Transaction
 from waltz.protocol import ReqId

@@ -11,10 +11,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from waltz.cli.cluster_options import Target, named
-from waltz.cli.config import Process, _schema, app
+from waltz.cli.config.commands import Process, _schema, app
 from waltz.cli.settings import read_cli_settings
-from waltz.config import ConfigError, Schema
 from waltz.net import TlsConfig
+from waltz.runtime.configuration import ConfigError, Schema
 
 
 def explain(*arguments: str, **variables: str) -> Result:

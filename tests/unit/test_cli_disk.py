@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
-from waltz.cli.archive import from_json
-from waltz.cli.disk_rows import hex_dump
-from waltz.cli.stopped_storage import read_control, try_start
+from waltz.cli.disk.rows import hex_dump
+from waltz.cli.log.archive import from_json
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.storage import SetLowWaterMarkRequest
-from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.log import LogOptions
-from waltz_storage.pairing import DATA_MARK
+from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.core.pairing import DATA_MARK
+from waltz_storage.inspect.stopped_storage import read_control, try_start
+from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=99)
 RECORDS = 14
@@ -48,7 +48,7 @@ def record(n: int) -> Record:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("storage")
-    directory = StorageDirectory(RealDisk(path), KEY, 3, options())
+    directory = StorageDirectory(PosixDisk(path), KEY, 3, options())
     directory.assign(1)
     directory.assign(2)
     directory.partition(1).log.append(RecordBatch.of(map(record, range(RECORDS))))
@@ -154,7 +154,7 @@ def test_a_missing_index_is_a_flaw(storage: Path) -> None:
 
 
 def test_lost_files_are_noticed_by_what_the_control_file_remembers(storage: Path) -> None:
-    directory = StorageDirectory(RealDisk(storage), KEY, 3, options())
+    directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)
     directory.close()
     assert value("verify", str(storage))["start"][0]["lost_to"] is None
@@ -165,7 +165,7 @@ def test_lost_files_are_noticed_by_what_the_control_file_remembers(storage: Path
 
 
 def test_data_that_their_client_would_not_know_are_a_flaw(storage: Path) -> None:
-    directory = StorageDirectory(RealDisk(storage), KEY, 3, options())
+    directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     wrong = replace(record(RECORDS), checksum=1)
     directory.partition(1).log.append(RecordBatch.of([wrong]))
     directory.close()
@@ -294,7 +294,7 @@ def test_a_control_file_in_a_directory_of_its_own(tmp_path: Path) -> None:
     data, meta, other = (tmp_path / name for name in ("data", "meta", "other"))
     for each in (data, meta, other):
         each.mkdir()
-    directory = StorageDirectory(RealDisk(data), KEY, 3, options(), RealDisk(meta))
+    directory = StorageDirectory(PosixDisk(data), KEY, 3, options(), PosixDisk(meta))
     assert run("verify", str(data), "--meta", str(meta)).exit_code == 0
     directory.assign(1)
     directory.partition(1).log.append(RecordBatch.of(map(record, range(RECORDS))))
@@ -375,7 +375,7 @@ def test_a_start_does_what_was_foretold(
     sizes = {str(f.relative_to(path)): f.stat().st_size for f in (path / "1").iterdir()}
     foretold = try_start(path, 1, read_control(path))
     assert hashes(path) == before
-    directory = StorageDirectory(RealDisk(path), KEY, 3, options())
+    directory = StorageDirectory(PosixDisk(path), KEY, 3, options())
     try:
         refused = directory.refused.get(1)
         assert (refused is None) == (foretold.refused is None), (refused, foretold)

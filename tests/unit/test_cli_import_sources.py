@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from waltz.cli.archive import BadArchive, Form
-from waltz.cli.archive_files import write_piece
-from waltz.cli.import_record import Begun, ImportRecord
-from waltz.cli.import_sources import Source, check_ids, find_sources
+from waltz.cli.log.archive import BadArchive, Form
+from waltz.cli.log.archive_files import write_piece
+from waltz.cli.log.import_record import Begun, ImportRecord
+from waltz.cli.log.import_sources import Source, check_ids, find_sources
 from waltz.client import Transaction
 from waltz.protocol import ReqId
 

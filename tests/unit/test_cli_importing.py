@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from waltz.cli.archive import Row
-from waltz.cli.importing import Importer
+from waltz.cli.log.archive import Row
+from waltz.cli.log.importing import Importer
 from waltz.cli.running import Failed
 from waltz.client import Client, Draft, LockFailed, ServerTooOld, Transaction
-from waltz.client.batches import Absent, Appended, BatchOutcome, Refused
+from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 from waltz.protocol import ReqId
 
 ME, ANOTHER = 5, 9

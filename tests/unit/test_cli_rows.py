@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 
-from waltz.cli import cluster_rows, storage_rows, transactions
-from waltz.cli.storage_rows import Holdings
+from waltz.admin import Check, Finding, HeldPartition, ServerAnswers
+from waltz.cli import transactions
+from waltz.cli.cluster import rows as cluster_rows
+from waltz.cli.storage import rows as storage_rows
+from waltz.cli.storage.rows import Holdings
 from waltz.client import Transaction
-from waltz.metadata.admin import StorageMaps, assign_everything
-from waltz.metadata.formats import (
+from waltz.metadata.core.formats import (
     UNRESOLVED,
     ClusterParams,
     OwnedPartition,
@@ -18,8 +20,8 @@ from waltz.metadata.formats import (
     ServerDescriptor,
     StoreParams,
 )
-from waltz.metadata.recipe import Member, View
-from waltz.operations import Check, Finding, HeldPartition, ServerAnswers
+from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.storage_maps import StorageMaps, assign_everything
 from waltz.protocol import ReqId
 
 KEY = uuid.UUID(int=7)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from waltz.cli.top_rows import top
-from waltz.metadata.admin import assign_everything
-from waltz.metadata.formats import (
+from waltz.admin import HeldPartition
+from waltz.admin.core.sample import (
+    Sample,
+    ServerSample,
+    StorageSample,
+    rate,
+    sessions_since,
+)
+from waltz.cli.top.rows import top
+from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
     PartitionAssignment,
@@ -14,15 +21,8 @@ from waltz.metadata.formats import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz.metadata.recipe import Member, View
-from waltz.operations import HeldPartition
-from waltz.operations.sample import (
-    Sample,
-    ServerSample,
-    StorageSample,
-    rate,
-    sessions_since,
-)
+from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.storage_maps import assign_everything
 
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
 ASSIGNMENT = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 7),)})

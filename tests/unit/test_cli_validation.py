@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from waltz.cli import load_rows
-from waltz.cli.validation import LOCK, Validation, witness
+from waltz.cli.client.validation import LOCK, Validation, witness
+from waltz.cli.perf import rows as load_rows
 from waltz.client import Attempt, Transaction
 from waltz.protocol import ReqId
 

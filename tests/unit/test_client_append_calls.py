@@ -24,7 +24,7 @@ from waltz.client import (
     PartitionUnknown,
     ServerTooOld,
 )
-from waltz.client.values import MAX_DATA_BYTES
+from waltz.client.core.values import MAX_DATA_BYTES
 from waltz.protocol import Lock
 from waltz.protocol.client_server import AppendRequest, FlushRequest, MountRequest
 

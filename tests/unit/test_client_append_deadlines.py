@@ -21,10 +21,10 @@ from waltz.client import (
     Refused,
 )
 from waltz.client.appender import Appender
-from waltz.client.appends import Append
-from waltz.client.asker import Asker
-from waltz.client.directory import Directory
+from waltz.client.core.appends import Append
+from waltz.client.core.directory import Directory
 from waltz.client.link import Link
+from waltz.client.request_client import Asker
 from waltz.net import PLAINTEXT
 from waltz.protocol import checksum, client_server
 from waltz.protocol.frames import HEAD_BYTES

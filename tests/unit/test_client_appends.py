@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.fake_partition import FakeLog, FakePartition
-from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
-from waltz.client.codec import FeedRun, encode_message, parse
-from waltz.client.mount import RequestIds
+from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.core.codec import FeedRun, encode_message, parse
+from waltz.client.core.mount import RequestIds
 from waltz.protocol import checksum
 from waltz.protocol.client_server import (
     AppendRequest,

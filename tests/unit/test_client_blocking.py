@@ -14,7 +14,7 @@ import pytest
 
 import waltz
 from waltz import mock
-from waltz.blocking import BlockingClient, WrongProcess, WrongThread, opened
+from waltz.sync import BlockingClient, WrongProcess, WrongThread, opened
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_what_cannot_be_opened_leaves_no_thread() -> None:
 FORKED = """
 import os, sys
 from waltz import mock
-from waltz.blocking import WrongProcess, opened
+from waltz.sync import WrongProcess, opened
 client = opened(mock.MockCluster(1).connect())
 client.append(0, b"before")
 child = os.fork()
@@ -206,7 +206,7 @@ def test_a_fork_has_no_client_and_disturbs_none() -> None:
 def test_a_program_may_end_without_closing() -> None:
     ended = run(
         "from waltz import mock\n"
-        "from waltz.blocking import opened\n"
+        "from waltz.sync import opened\n"
         "client = opened(mock.MockCluster(1).connect())\n"
         "stream = client.stream(0)\n"
         "client.append(0, b'x')\n"

@@ -19,9 +19,9 @@ from waltz.client import (
     PartitionUnknown,
     ServerTooOld,
 )
-from waltz.client.batches import Absent, Appended, Refused
-from waltz.client.questions import CHECKSUM_ATTEMPTS
-from waltz.client.values import MAX_DATA_BYTES
+from waltz.client.core.batches import Absent, Appended, Refused
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS
+from waltz.client.core.values import MAX_DATA_BYTES
 from waltz.protocol import CLIENT_SERVER, Lock
 from waltz.protocol.batches import MAX_BATCH_APPENDS
 from waltz.protocol.client_server import AppendBatchRequest, RecordsRequest, TransactionDataRequest

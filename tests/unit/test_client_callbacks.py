@@ -11,8 +11,8 @@ import pytest
 import waltz
 from tests.recording import Recording, Say, until
 from waltz import mock
-from waltz.blocking import BlockingClient, opened
-from waltz.callbacks import (
+from waltz.sync import BlockingClient, opened
+from waltz.sync.callbacks import (
     CallbackClient,
     DataMissing,
     InCallback,

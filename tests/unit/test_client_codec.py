@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.client.codec import FeedRun, encode_message, parse
+from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.protocol import MalformedMessage, ReqId, UnsupportedByPeer, checksum, client_server
 from waltz.protocol.client_server import (
     AppendRequest,

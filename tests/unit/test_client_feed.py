@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fake_partition import FETCH, FakeLog, FakePartition
-from waltz.client.codec import FeedRun, encode_message, parse
-from waltz.client.feed import PartitionFeed
-from waltz.client.mount import RequestIds
-from waltz.client.read_ahead import ReadAhead
+from waltz.client.core.codec import FeedRun, encode_message, parse
+from waltz.client.core.feed import PartitionFeed
+from waltz.client.core.mount import RequestIds
+from waltz.client.core.read_ahead import ReadAhead
 from waltz.protocol.client_server import FeedRequest, MountRequest, encode
 
 

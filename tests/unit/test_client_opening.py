@@ -15,11 +15,11 @@ from tests.eventually import eventually
 from tests.fake_server import ROOT, fake_cluster
 from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.client.settings import read_client_settings
-from waltz.config import ConfigError
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.recipe import View
+from waltz.metadata.core.membership_steps import View
 from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError
+from waltz.runtime.configuration import ConfigError
 
 
 async def test_a_client_knows_its_cluster() -> None:

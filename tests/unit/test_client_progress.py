@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waltz import ReqId, Transaction
-from waltz.callbacks.progress import Delivery, PartitionProgress
+from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 
 MINE, THEIRS = 7, 8
 

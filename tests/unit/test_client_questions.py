@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fake_partition import FakeLog, FakePartition
-from waltz.client.mount import RequestIds
-from waltz.client.questions import (
+from waltz.client.core.mount import RequestIds
+from waltz.client.core.requests import (
     CHECKSUM_ATTEMPTS,
     DATA_SILENCE_SECONDS,
     LAST_PAUSE_SECONDS,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz import BytesSerializer, DataclassSerializer, DataTooLarge, JsonSerializer, TextSerializer
-from waltz.client import serializers
-from waltz.client.serializers import encoded
+from waltz.client.core import serializers
+from waltz.client.core.serializers import encoded
 
 json_values = st.recursive(
     st.none()

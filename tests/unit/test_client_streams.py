@@ -21,7 +21,7 @@ from waltz.client import (
     Transaction,
     TransactionNotFound,
 )
-from waltz.client.questions import CHECKSUM_ATTEMPTS
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS
 from waltz.protocol.client_server import FeedData, MountRequest, TransactionDataRequest
 
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from waltz.config import (
+from waltz.runtime.configuration import (
     ConfigError,
     Key,
     boolean,
@@ -25,9 +25,9 @@ from waltz.config import (
     tls_config,
     tls_keys,
 )
-from waltz.config import file as path_type
-from waltz_server import config as server_config
-from waltz_storage import config as storage_config
+from waltz.runtime.configuration import file as path_type
+from waltz_server.shell import config as server_config
+from waltz_storage.shell import config as storage_config
 
 REQUIRED_BY_SERVER = {
     "zookeeper.connectString": "localhost:2181",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from waltz.config.tls import identity_commands, trust_commands
 from waltz.net import TlsConfig
+from waltz.runtime.configuration.tls import identity_commands, trust_commands
 
 _PASSWORD = "change it"
 

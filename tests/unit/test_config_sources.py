@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 
 from waltz.client.settings import SCHEMA as CLIENT
 from waltz.client.settings import read_client_settings
-from waltz.config import ConfigError, Key, Schema, look_up, read_schema, text, variable
-from waltz.config.resolving import DEFAULT, Given, from_environment, resolve
-from waltz_server.config import SCHEMA as SERVER
-from waltz_server.config import load
-from waltz_storage.config import SCHEMA as STORAGE
+from waltz.runtime.configuration import (
+    ConfigError,
+    Key,
+    Schema,
+    look_up,
+    read_schema,
+    text,
+    variable,
+)
+from waltz.runtime.configuration.resolving import DEFAULT, Given, from_environment, resolve
+from waltz_server.shell.config import SCHEMA as SERVER
+from waltz_server.shell.config import load
+from waltz_storage.shell.config import SCHEMA as STORAGE
 
 SCHEMAS = (SERVER, STORAGE, CLIENT)
 REQUIRED_VARIABLES = {

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from waltz.exposition import (
+from waltz.runtime.exposition import (
     Catalogue,
     Family,
     Info,
@@ -18,9 +18,9 @@ from waltz.exposition import (
     histogram,
     is_asked_for,
 )
-from waltz.metrics import BUCKETS_SECONDS, Registry, Timer
-from waltz_server.catalogue import CATALOGUE as SERVER
-from waltz_storage.catalogue import CATALOGUE as STORAGE
+from waltz.runtime.metrics import BUCKETS_SECONDS, Registry, Timer
+from waltz_server.core.metrics import CATALOGUE as SERVER
+from waltz_storage.core.metrics import CATALOGUE as STORAGE
 
 _CATALOGUE = Catalogue(
     group="g",

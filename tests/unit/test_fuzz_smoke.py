@@ -18,15 +18,15 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.registry import offline_targets
 from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
-from waltz.config import ConfigError
-from waltz.http import serve_http
-from waltz.metrics import Registry
-from waltz_storage import config
-from waltz_storage.catalogue import CATALOGUE
-from waltz_storage.control_format import EntryCorrupted, decode_entry, fresh_entry
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.errors import PartitionDamaged
-from waltz_storage.log import LogOptions
+from waltz.runtime.configuration import ConfigError
+from waltz.runtime.http import serve_http
+from waltz.runtime.metrics import Registry
+from waltz_storage.core.control_format import EntryCorrupted, decode_entry, fresh_entry
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log import LogOptions
+from waltz_storage.core.metrics import CATALOGUE
+from waltz_storage.shell import config
 
 _ROUNDS = {"directories": 5, "settings": 3}
 _OPTIONS = LogOptions(lambda: 1, allocate_bytes=0)

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from waltz.local import Layout, PlanError, Shape, wanted_shape
-from waltz.local.plan import Plan, describe, server_settings, storage_settings
+from waltz.local.core.plan import Plan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
-from waltz_server import config as server_config
-from waltz_storage import config as storage_config
+from waltz_server.shell import config as server_config
+from waltz_storage.shell import config as storage_config
 
 SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
 PLAN = Plan.of(SHAPE, count(20_000))

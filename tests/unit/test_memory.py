@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from waltz.memory import keep_freed_memory
+from waltz.runtime.memory import keep_freed_memory
 
 keep_freed_memory()
 

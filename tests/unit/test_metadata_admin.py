@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from waltz.metadata.admin import (
+from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+from waltz.metadata.core.storage_maps import (
     ChangeRefused,
     ReplicaChange,
     StorageMaps,
@@ -18,7 +19,6 @@ from waltz.metadata.admin import (
     remove_storage_node,
     unassign_partitions,
 )
-from waltz.metadata.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
 
 
 def maps(

@@ -9,16 +9,16 @@ import pytest
 
 from tests.eventually import eventually
 from tests.memory_zookeeper import MemoryZooKeeper
-from waltz.metadata.admin import ChangeRefused, assign_everything
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import (
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import (
     NEW_PARTITION,
     UNRESOLVED,
     PartitionMetadata,
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.storage_maps import ChangeRefused, assign_everything
 from waltz.metadata.lifecycle import (
     ClusterExists,
     NotThatCluster,

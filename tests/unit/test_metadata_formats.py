@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.metadata import formats
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import (
+from waltz.metadata.core import formats
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import (
     NEW_PARTITION,
     UNASSIGNED,
     UNRESOLVED,
@@ -29,8 +29,8 @@ from waltz.metadata.formats import (
     ServerDescriptor,
     StoreParams,
 )
-from waltz.metadata.modified_utf8 import MalformedText, decode_text, encode_text
-from waltz.metadata.paths import BadRoot, Paths
+from waltz.metadata.core.modified_utf8 import MalformedText, decode_text, encode_text
+from waltz.metadata.core.paths import BadRoot, Paths
 
 PARTITION = 2
 STORAGES = ("höst-世:4001", "b.example:4002")

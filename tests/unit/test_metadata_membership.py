@@ -12,11 +12,11 @@ import pytest
 from tests.eventually import eventually
 from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.cluster import Cluster, NoCluster
-from waltz.metadata.formats import OwnedPartition, PartitionAssignment
+from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment
+from waltz.metadata.core.membership_steps import Endpoint
+from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.policy import PolicyError
-from waltz.metadata.recipe import Endpoint
 from waltz.metadata.store import ANY_VERSION, Connection
 
 ROOT = "/waltz/test"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.metadata.formats import UNASSIGNED, OwnedPartition, PartitionAssignment
-from waltz.metadata.policy import PolicyError, assign
+from waltz.metadata.core.formats import UNASSIGNED, OwnedPartition, PartitionAssignment
+from waltz.metadata.core.policy import PolicyError, assign
 
 Members = dict[int, tuple[int, ...]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.metadata.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
-from waltz.metadata.recipe import (
+from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
+from waltz.metadata.core.membership_steps import (
     NOTHING,
     Connect,
     Join,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.metrics import Registry, Timer
+from waltz.runtime.metrics import Registry, Timer
 
 
 class Clock:

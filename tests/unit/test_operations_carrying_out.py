@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tests.replica_model import Model
-from waltz.operations import Observed, ReplicaOperator, ReplicaRecovery, Scope, Stalled, carry_out
-from waltz.operations.steps import Step, SwitchOn, Wait
+from waltz.admin import Observed, ReplicaOperator, ReplicaRecovery, Scope, Stalled, carry_out
+from waltz.admin.core.steps import Step, SwitchOn, Wait
 
 A, B, C = "a:1", "b:1", "c:1"
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.replica_model import Down, Model
-from waltz.operations.move import Move
-from waltz.operations.recovery import ReplicaRecovery
-from waltz.operations.replicas import LAG_ALLOWED, HeldPartition
-from waltz.operations.retirement import Retirement
-from waltz.operations.steps import Done, Fill, Next, Order, Reassign, Refuse, SwitchOff, Wait
+from waltz.admin.core.move import Move
+from waltz.admin.core.replica_recovery import ReplicaRecovery
+from waltz.admin.core.replicas import LAG_ALLOWED, HeldPartition
+from waltz.admin.core.retirement import Retirement
+from waltz.admin.core.steps import Done, Fill, Next, Order, Reassign, Refuse, SwitchOff, Wait
 
 MANY_STEPS = 20
 """More than any plan needs: each has at most six steps, of which a change may repeat some."""

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from waltz.admin import ServerQuery
 from waltz.net import PLAINTEXT, FrameConnection, Listener
-from waltz.operations import ServerQuery
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
 

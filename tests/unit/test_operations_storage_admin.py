@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from waltz.metadata.formats import StoreParams
+from waltz.admin import HeldPartition, StorageAdmin, SyncStep, sync_storage
+from waltz.metadata.core.formats import StoreParams
 from waltz.net import PLAINTEXT, FrameConnection, Listener
-from waltz.operations import HeldPartition, StorageAdmin, SyncStep, sync_storage
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
 
 PARAMS = StoreParams(uuid.UUID(int=3), 4)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.replica_model import Model
-from waltz.metadata.formats import PartitionMetadata
-from waltz.operations import Unassignment
-from waltz.operations.steps import Done, Drop, Next, Reassign, Refuse, Wait
-from waltz.operations.unassignment import Told
+from waltz.admin import Unassignment
+from waltz.admin.core.steps import Done, Drop, Next, Reassign, Refuse, Wait
+from waltz.admin.core.unassignment import Told
+from waltz.metadata.core.formats import PartitionMetadata
 
 A, B, C = "a:1", "b:1", "c:1"
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from waltz.metadata.formats import (
+from waltz.admin import Check, Found, ServerAnswers, StorageAnswers, verify
+from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
     PartitionAssignment,
@@ -16,7 +17,6 @@ from waltz.metadata.formats import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz.operations import Check, Found, ServerAnswers, StorageAnswers, verify
 
 IN_SESSION = ReplicaState(4, UNRESOLVED)
 HOLDING = ("a:1", "b:1", "c:1")

@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import asyncio
-from waltz.process import run_loop, set_up_logging, watched
+from waltz.runtime.process import run_loop, set_up_logging, watched
 
 async def task():
     {action}

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waltz.client.core.ranges import (
+    format_partitions,
+    parse_ids,
+    parse_lock,
+    parse_partitions,
+    parse_range,
+)
 from waltz.protocol import Lock
-from waltz.ranges import format_partitions, parse_ids, parse_lock, parse_partitions, parse_range
 
 
 def test_ranges_and_single_partitions_mix_without_repetition() -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from tests.partition_world import NAMES, flush, log_of, mount, new_world, opened, put, said
 from tests.scripted_storages import World, append, record
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
-from waltz_server.append_batches import AppendBatch
-from waltz_server.effects import Append, Peer
+from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.effects import Append, Peer
 
 ABSENT, UNKNOWN = BatchedOutcome(Fate.ABSENT), BatchedOutcome(Fate.UNKNOWN)
 

@@ -16,8 +16,8 @@ from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
-from waltz_server.append_batches import AppendBatch
-from waltz_server.effects import Append, NextTry, Peer, Rested
+from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.effects import Append, NextTry, Peer, Rested
 
 CLIENTS = (1, 2, 3)
 _LOCKS = st.lists(st.sampled_from((1, 2, 3)), max_size=2, unique=True).map(tuple)

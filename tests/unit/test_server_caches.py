@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from waltz.protocol import RecordHeader, ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.data_cache import DataCache
-from waltz_server.feed_cache import (
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.feed_cache import (
     BLOCK_TRANSACTIONS,
     FRAME_BYTES,
     FeedCache,

@@ -187,7 +187,7 @@ async def test_a_message_that_the_decoder_cannot_cope_with_closes_only_its_own_c
         raise IndexError("beyond the end")
 
     with monkeypatch.context() as broken:
-        broken.setattr(f"waltz_server.client_connection.{decoder}", fail)
+        broken.setattr(f"waltz_server.shell.client_connection.{decoder}", fail)
         client.say(new_append("a", 1), cs.HighWaterMarkRequest(req_id(2)))
         await eventually(lambda: client.lost_because is not None)
     assert "IndexError" in caplog.text

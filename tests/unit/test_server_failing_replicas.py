@@ -9,11 +9,11 @@ import pytest
 
 from tests.scripted_storages import ScriptedStorage, World
 from tests.store_world import LIMITS, NAMES, put, states
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import storage as st
-from waltz_server.effects import Wake
-from waltz_server.limits import RetryLimits
-from waltz_server.store import StorePartition
+from waltz_server.core.effects import Wake
+from waltz_server.core.limits import RetryLimits
+from waltz_server.core.replication.store_partition import StorePartition
 
 HOUR = 3600.0
 

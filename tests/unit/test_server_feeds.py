@@ -10,8 +10,8 @@ from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.effects import FeedsAgain
-from waltz_server.feeds import TURN_TRANSACTIONS
+from waltz_server.core.effects import FeedsAgain
+from waltz_server.core.reads.feeds import TURN_TRANSACTIONS
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz_server.lock_table import LockTable
+from waltz_server.core.appends.lock_table import LockTable
 
 START = 5
 _LOCKS = st.sets(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=3).map(tuple)

@@ -7,7 +7,7 @@ import pytest
 from tests.scripted_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.older_storages import RecordSizes
+from waltz_server.core.replication.storage_versions import RecordSizes
 
 BOUNDED = st.BoundedRecordListRequest(7, -2, 3, 100, 5000, 64 << 10)
 

@@ -16,11 +16,11 @@ from tests.partition_world import (
     said,
 )
 from tests.scripted_storages import append, record
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.effects import Drop, Peer
-from waltz_server.partition import PartitionSettings
+from waltz_server.core.effects import Drop, Peer
+from waltz_server.core.partition import PartitionSettings
 
 # ---- who may append
 

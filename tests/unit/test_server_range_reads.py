@@ -7,13 +7,13 @@ import pytest
 from tests.partition_world import NAMES, mounted, new_world, opened, put
 from tests.range_reader import FORGETFUL, Reader, asked, ids, texts, written
 from tests.scripted_storages import append
-from waltz.metadata.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz_server.effects import Drop, ReadsTick
-from waltz_server.partition import PartitionSettings
-from waltz_server.range_reads import (
+from waltz_server.core.effects import Drop, ReadsTick
+from waltz_server.core.partition import PartitionSettings
+from waltz_server.core.reads.range_reads import (
     MAX_ANSWER_BYTES,
     QUESTIONS_PER_CONNECTION,
     READS_PER_CONNECTION,

@@ -11,11 +11,11 @@ from tests.scripted_storages import record
 from waltz.protocol import FrameDecoder, RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.data_cache import DataCache
-from waltz_server.effects import Fetched, Peer, Send
-from waltz_server.reads import Reads
-from waltz_server.recent_records import RecentRecords
-from waltz_server.store_reads import StoreReads
+from waltz_server.core.effects import Fetched, Peer, Send
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.data_reads import Reads
+from waltz_server.core.reads.recent_records import RecentRecords
+from waltz_server.core.replication.replica_reads import StoreReads
 
 LAST = 40
 

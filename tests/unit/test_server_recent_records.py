@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.scripted_storages import record
 from waltz.protocol import RecordBatch
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES
-from waltz_server.recent_records import Bounds, RecentRecords, within
+from waltz_server.core.reads.recent_records import Bounds, RecentRecords, within
 
 PLENTY = Bounds(1 << 20, 1 << 30)
 

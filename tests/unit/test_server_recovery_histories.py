@@ -13,10 +13,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.metadata.formats import PartitionMetadata, ReplicaState
-from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
-from waltz_storage.control_format import PartitionInfo
-from waltz_storage.fencing import begin_session
+from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
+from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_storage.core.control_format import PartitionInfo
+from waltz_storage.core.fencing import begin_session
 
 _FRESH = PartitionInfo()
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.metadata.formats import UNRESOLVED, ReplicaState
-from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
+from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
 
 _EMPTIED = -1
 

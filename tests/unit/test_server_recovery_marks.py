@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.metadata.formats import UNRESOLVED, ReplicaState
-from waltz_server.recovery import Copy, Mark, Recovery, Step, Truncate
-from waltz_server.recovery_cases import NEVER
+from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
+from waltz_server.core.replication.recovery import Copy, Mark, Recovery, Step, Truncate
+from waltz_server.core.replication.recovery_rules import NEVER
 
 _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
 

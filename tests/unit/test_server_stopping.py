@@ -10,11 +10,11 @@ import pytest
 
 from tests.eventually import eventually
 from waltz.net import FrameConnection
-from waltz_server import config
-from waltz_server import node as node_module
-from waltz_server.hosting import HostedPartition
 from waltz_server.main import run_node
-from waltz_server.node import ServerNode
+from waltz_server.shell import config
+from waltz_server.shell import node as node_module
+from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.node import ServerNode
 
 SETTINGS = {
     "WALTZ_ZOOKEEPER_CONNECT_STRING": "unused:1",

@@ -15,7 +15,7 @@ from tests.scripted_storages import ScriptedStorage
 from waltz.net import PLAINTEXT
 from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
-from waltz_server.storage_links import ClusterIdentity, StorageLinks
+from waltz_server.shell.storage_links import ClusterIdentity, StorageLinks
 
 _POLL_SECONDS = 0.002
 

@@ -21,9 +21,9 @@ from tests.store_world import (
     texts,
     wake_any,
 )
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import storage as st
-from waltz_server.effects import (
+from waltz_server.core.effects import (
     Committed,
     Failed,
     Forgiven,

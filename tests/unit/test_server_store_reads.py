@@ -16,9 +16,9 @@ from tests.store_world import (
     reopen,
     start,
 )
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import storage as st
-from waltz_server.effects import Fetched, Rested
+from waltz_server.core.effects import Fetched, Rested
 
 # ---- replicas that lag
 

@@ -9,11 +9,11 @@ import pytest
 from tests.eventually import eventually
 from tests.fake_storage import FakeStorage
 from tests.server_host import Client, Host, batched, connect, mount, new_append, req_id, serving
-from waltz.metadata.formats import UNRESOLVED
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
 from waltz.protocol.records import EMPTY_BATCH
-from waltz_server.partition import PartitionSettings
+from waltz_server.core.partition import PartitionSettings
 
 THERE = 2
 """A partition that is on another server."""

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.append_batches import AppendBatch
-from waltz_server.append_queue import AppendQueue, Barrier
-from waltz_server.effects import Append, Peer
-from waltz_server.lock_table import LockTable
-from waltz_server.waiting_lines import WaitingLines
+from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.appends.append_queue import AppendQueue, Barrier
+from waltz_server.core.appends.lock_queues import WaitingLines
+from waltz_server.core.appends.lock_table import LockTable
+from waltz_server.core.effects import Append, Peer
 
 START = 10
 PEER = Peer(5)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from waltz.config import Schema
-from waltz_server.config import SCHEMA as SERVER
-from waltz_storage.config import SCHEMA as STORAGE
+from waltz.runtime.configuration import Schema
+from waltz_server.shell.config import SCHEMA as SERVER
+from waltz_storage.shell.config import SCHEMA as STORAGE
 
 
 def run(process: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

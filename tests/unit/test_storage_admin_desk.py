@@ -16,9 +16,9 @@ from tests.faultdisk import FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage import range_checksum
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.log import LogOptions
+from waltz_storage.core import range_checksum
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
 
 KEY = uuid.UUID(int=5)
 PARTITIONS = 4

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from tests.faultdisk import FaultDisk
-from waltz_storage.control import ControlFile, open_control
-from waltz_storage.control_format import (
+from waltz_storage.core.control import ControlFile, open_control
+from waltz_storage.core.control_format import (
     CONTROL_FILE,
     ControlEntry,
     EntryCorrupted,
@@ -21,8 +21,8 @@ from waltz_storage.control_format import (
     fresh_entry,
     reset_steps,
 )
-from waltz_storage.disk import RealDisk
-from waltz_storage.errors import DirectoryRefused, DiskFailed, PartitionDamaged
+from waltz_storage.core.errors import DirectoryRefused, DiskFailed, PartitionDamaged
+from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=77)
 INFO = PartitionInfo(3, 10, 9, 5)
@@ -158,9 +158,9 @@ def test_entries_that_are_cut_off_concern_only_their_partitions() -> None:
 _HOLDER = """
 import sys, uuid
 from pathlib import Path
-from waltz_storage.control import open_control
-from waltz_storage.disk import RealDisk
-control = open_control(RealDisk(Path(sys.argv[1])), uuid.UUID(int=77), 2, 5)
+from waltz_storage.core.control import open_control
+from waltz_storage.shell.posix_disk import PosixDisk
+control = open_control(PosixDisk(Path(sys.argv[1])), uuid.UUID(int=77), 2, 5)
 print("open", flush=True)
 sys.stdin.read()
 """
@@ -177,11 +177,11 @@ def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> Non
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
         with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
-            open_control(RealDisk(tmp_path), KEY, 2, 5)
+            open_control(PosixDisk(tmp_path), KEY, 2, 5)
         holder.communicate("")
-    open_control(RealDisk(tmp_path), KEY, 2, 5).close()
+    open_control(PosixDisk(tmp_path), KEY, 2, 5).close()
 
 
 def test_a_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="does not exist"):
-        RealDisk(tmp_path / "missing")
+        PosixDisk(tmp_path / "missing")

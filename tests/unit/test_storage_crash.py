@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.control_format import PartitionInfo
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.fencing import begin_session
-from waltz_storage.log import LogOptions
+from waltz_storage.core.control_format import PartitionInfo
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.fencing import begin_session
+from waltz_storage.core.log import LogOptions
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 FRESH = PartitionInfo()

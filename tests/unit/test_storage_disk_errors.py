@@ -14,10 +14,11 @@ from tests.faultdisk import FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import Disk, RealDisk
-from waltz_storage.errors import DiskFailed
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=5)
 SEGMENT_BYTES = 600
@@ -104,7 +105,7 @@ def test_a_read_that_cannot_open_its_file_is_refused_and_nothing_else() -> None:
 
 
 def test_a_truncation_that_finds_a_file_gone_ends_the_process(tmp_path: Path) -> None:
-    engine = engine_on(RealDisk(tmp_path))
+    engine = engine_on(PosixDisk(tmp_path))
     newest = max((tmp_path / "0").glob("*.idx"))
     newest.unlink()
     answers, failures = outcome(engine, storage.TruncateRequest(-1, 1, 0, 3))
@@ -121,7 +122,7 @@ def test_a_truncation_that_cannot_look_where_to_cut_ends_the_process() -> None:
 
 
 def test_a_closed_file_is_not_used_under_the_number_of_another(tmp_path: Path) -> None:
-    disk = RealDisk(tmp_path)
+    disk = PosixDisk(tmp_path)
     closed = disk.create("closed")
     closed.close()
     others = [disk.create(f"other{n}") for n in range(3)]
@@ -142,7 +143,7 @@ def test_a_closed_file_is_not_used_under_the_number_of_another(tmp_path: Path) -
 
 
 def test_every_failed_change_of_a_directory_is_fatal(tmp_path: Path) -> None:
-    disk = RealDisk(tmp_path)
+    disk = PosixDisk(tmp_path)
     for change in (
         lambda: disk.remove("absent"),
         lambda: disk.rename("absent", "other"),

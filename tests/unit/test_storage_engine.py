@@ -15,12 +15,12 @@ from tests.faultdisk import UNLIMITED, FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.durability import RoundPart, SegmentDurability
-from waltz_storage.engine import GROUP_LIMIT_BYTES, Arrival
-from waltz_storage.engine_thread import EngineThread, Mailbox
-from waltz_storage.errors import DiskFailed
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.durability import RoundPart, SegmentDurability
+from waltz_storage.core.engine import GROUP_LIMIT_BYTES, Arrival
+from waltz_storage.core.errors import DiskFailed
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.engine_thread import EngineThread, Mailbox
 
 KEY = uuid.UUID(int=5)
 PARTITIONS = 4

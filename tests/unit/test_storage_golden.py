@@ -11,9 +11,9 @@ import uuid
 from pathlib import Path
 
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 GOLDEN = Path(__file__).parent / "golden" / "storage"
 KEY = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
@@ -29,7 +29,7 @@ def _records(first_id: int, count: int) -> RecordBatch:
 
 
 def _open(path: Path) -> StorageDirectory:
-    return StorageDirectory(RealDisk(path), KEY, 3, OPTIONS)
+    return StorageDirectory(PosixDisk(path), KEY, 3, OPTIONS)
 
 
 def _write(path: Path) -> None:

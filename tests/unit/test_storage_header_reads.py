@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
-from waltz_storage.errors import PartitionDamaged
-from waltz_storage.log import LogOptions, PartitionLog
-from waltz_storage.opening import open_log
-from waltz_storage.segment import LogIdentity
-from waltz_storage.segment_format import HEADER_BYTES, SegmentEncoder
-from waltz_storage.segment_reads import (
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log import LogOptions, PartitionLog
+from waltz_storage.core.opening import open_log
+from waltz_storage.core.segment import LogIdentity
+from waltz_storage.core.segment_format import HEADER_BYTES, SegmentEncoder
+from waltz_storage.core.segment_reads import (
     HEADER_READ_BYTES,
     HEADER_READS,
     Extent,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.protocol.stored import NOTHING_STORED, StoredBatch
-from waltz_storage.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
-from waltz_storage.log import OUT_OF_ORDER, LogOptions, PartitionLog
-from waltz_storage.opening import open_log
-from waltz_storage.segment import LogIdentity
+from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
+from waltz_storage.core.log import OUT_OF_ORDER, LogOptions, PartitionLog
+from waltz_storage.core.opening import open_log
+from waltz_storage.core.segment import LogIdentity
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40

@@ -15,16 +15,16 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from waltz.config import ConfigError
+from waltz.admin import StorageAdmin
 from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
-from waltz.operations import StorageAdmin
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.config import StorageConfig, load
-from waltz_storage.connections import ClusterIdentity
-from waltz_storage.errors import DirectoryRefused
-from waltz_storage.node import StorageNode
+from waltz.runtime.configuration import ConfigError
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.shell.config import StorageConfig, load
+from waltz_storage.shell.connections import ClusterIdentity
+from waltz_storage.shell.node import StorageNode
 
 CLUSTER = ClusterIdentity(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)

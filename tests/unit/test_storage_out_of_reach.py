@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.faultdisk import FaultDisk, FaultFile
-from waltz_storage.control_format import CONTROL_FILE
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import Disk, RealDisk
-from waltz_storage.errors import DirectoryRefused, PartitionUnopened
-from waltz_storage.log import LogOptions
+from waltz_storage.core.control_format import CONTROL_FILE
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DirectoryRefused, PartitionUnopened
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 
 class ClosedDisk(FaultDisk):
@@ -78,7 +79,7 @@ def test_a_control_file_out_of_reach_is_said_in_a_sentence(disk: ClosedDisk, num
 
 
 def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
-    disk = RealDisk(tmp_path)
+    disk = PosixDisk(tmp_path)
     (tmp_path / "file").touch()
     assert disk.exists("file")
     assert not disk.exists("other")
@@ -89,4 +90,4 @@ def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
 
 def test_a_storage_directory_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="cannot be looked at: File name too long"):
-        RealDisk(tmp_path / ("n" * 300))
+        PosixDisk(tmp_path / ("n" * 300))

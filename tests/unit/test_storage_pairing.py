@@ -14,12 +14,13 @@ import pytest
 
 from tests.faultdisk import FaultDisk
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
-from waltz_storage.control_format import CONTROL_FILE
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import Disk, RealDisk
-from waltz_storage.errors import DirectoryRefused
-from waltz_storage.log import LogOptions
-from waltz_storage.pairing import DATA_MARK, META_MARK
+from waltz_storage.core.control_format import CONTROL_FILE
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.log import LogOptions
+from waltz_storage.core.pairing import DATA_MARK, META_MARK
+from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=55)
 
@@ -216,9 +217,9 @@ def test_a_storage_that_held_nothing_begins_anew() -> None:
 _HOLDER = """
 import sys, uuid
 from pathlib import Path
-from waltz_storage.control import open_control
-from waltz_storage.disk import RealDisk
-data, meta = (RealDisk(Path(each)) for each in sys.argv[1:])
+from waltz_storage.core.control import open_control
+from waltz_storage.shell.posix_disk import PosixDisk
+data, meta = (PosixDisk(Path(each)) for each in sys.argv[1:])
 control = open_control(data, uuid.UUID(int=55), 2, 5, meta)
 print("open", flush=True)
 sys.stdin.read()
@@ -238,10 +239,10 @@ def test_neither_directory_can_be_used_with_a_third(tmp_path: Path) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
         with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
-            storage_on(RealDisk(data), RealDisk(meta))
+            storage_on(PosixDisk(data), PosixDisk(meta))
         with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
-            storage_on(RealDisk(data), RealDisk(third))
+            storage_on(PosixDisk(data), PosixDisk(third))
         with pytest.raises(DirectoryRefused, match=r"it has no waltz-storage\.data"):
-            storage_on(RealDisk(third), RealDisk(meta))
+            storage_on(PosixDisk(third), PosixDisk(meta))
         holder.communicate("")
-    storage_on(RealDisk(data), RealDisk(meta)).close()
+    storage_on(PosixDisk(data), PosixDisk(meta)).close()

@@ -17,14 +17,14 @@ from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import storage
 from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.control_format import (
+from waltz_storage.core.control_format import (
     ControlEntry,
     PartitionInfo,
     decode_entry,
     fresh_entry,
 )
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.log import LogOptions
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
 
 KEY = uuid.UUID(int=5)
 PARTITION = 1

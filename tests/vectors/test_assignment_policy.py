@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from waltz.metadata.formats import OwnedPartition, PartitionAssignment
-from waltz.metadata.policy import PolicyError, assign
+from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment
+from waltz.metadata.core.policy import PolicyError, assign
 
 
 def compute(case: dict[str, Any]) -> PartitionAssignment:

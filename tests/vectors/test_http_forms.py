@@ -13,15 +13,15 @@ import aiohttp
 import pytest
 
 from tests.faultdisk import FaultDisk
-from waltz.metrics import Registry, Timer
 from waltz.net import PLAINTEXT
-from waltz_server.data_cache import DataCache
-from waltz_server.http import start_http
-from waltz_server.node import ServerNode
-from waltz_server.partition import Partition, PartitionSettings
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.log import LogOptions
-from waltz_storage.measures import StorageRegistry, health
+from waltz.runtime.metrics import Registry, Timer
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.shell.http import start_http
+from waltz_server.shell.node import ServerNode
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.measurements import StorageRegistry, health
 
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
 

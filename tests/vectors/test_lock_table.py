@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from waltz_server.lock_table import LockTable, Slots
+from waltz_server.core.appends.lock_table import LockTable, Slots
 
 
 def test_slots(vectors: Path) -> None:

@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from waltz.metadata.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
 
 WIPED_COUNTS = "storage older than ZooKeeper believes"
 DIVERGED_LATE = "re-added replica with diverged records connects after the quorum"

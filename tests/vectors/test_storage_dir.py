@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.errors import DirectoryRefused, PartitionDamaged, RequestRefused
-from waltz_storage.log import LogOptions
-from waltz_storage.segment_format import FileHeader, decode_entries
+from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, RequestRefused
+from waltz_storage.core.log import LogOptions
+from waltz_storage.core.segment_format import FileHeader, decode_entries
+from waltz_storage.shell.posix_disk import PosixDisk
 
 Case = dict[str, Any]
 
@@ -50,7 +50,7 @@ def _options(opening: Case) -> LogOptions:
 
 def _open(path: Path, opening: Case) -> StorageDirectory:
     key = uuid.UUID(opening["key"])
-    return StorageDirectory(RealDisk(path), key, opening["numPartitions"], _options(opening))
+    return StorageDirectory(PosixDisk(path), key, opening["numPartitions"], _options(opening))
 
 
 def _manifest(vectors: Path) -> Case:

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from tests.faultdisk import FaultDisk
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.log import LogOptions
-from waltz_storage.measures import StorageRegistry
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.measurements import StorageRegistry
 
 _GROUP = "waltz-storage"
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")

@@ -16,10 +16,10 @@ import pytest
 from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.control_format import CONTROL_FILE, struct_offset
-from waltz_storage.directory import StorageDirectory
-from waltz_storage.disk import RealDisk
-from waltz_storage.log import LogOptions
+from waltz_storage.core.control_format import CONTROL_FILE, struct_offset
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.log import LogOptions
+from waltz_storage.shell.posix_disk import PosixDisk
 
 Step = dict[str, Any]
 
@@ -139,7 +139,7 @@ def test_every_step_is_answered_as_recorded(vectors: Path, tmp_path: Path) -> No
     threshold = script["segmentSizeThreshold"]
     options = LogOptions(lambda: 1, segment_threshold=threshold)
     key, count = UUID(script["key"]), script["numPartitions"]
-    node = InlineEngine(StorageDirectory(RealDisk(tmp_path), key, count, options))
+    node = InlineEngine(StorageDirectory(PosixDisk(tmp_path), key, count, options))
     for step in script["steps"]:
         if step.get("admin"):
             answer = node.administer(_admin_request(step["note"]))

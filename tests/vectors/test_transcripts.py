@@ -20,8 +20,8 @@ import pytest
 
 import waltz
 from tests.replicas import replicas_agree
+from waltz.admin import StorageAdmin
 from waltz.local import LocalCluster, Shape
-from waltz.operations import StorageAdmin
 from waltz.protocol import RecordBatch, admin, client_server, storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.frames import HEAD_BYTES, decode_hello

@@ -14,7 +14,7 @@ import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.formats import (
+from waltz.metadata.core.formats import (
     ClusterParams,
     ConnectionMetadata,
     GroupDescriptor,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from waltz.metadata.formats import (
+from waltz.metadata.core.formats import (
     ClusterParams,
     ConnectionMetadata,
     GroupDescriptor,

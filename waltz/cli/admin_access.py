@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
+from waltz.admin import StorageAdmin
 from waltz.cli.running import Failed
-from waltz.metadata.admin import ChangeRefused, StorageMaps
+from waltz.client.core.ranges import format_partitions
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TlsConfig
-from waltz.operations import StorageAdmin
-from waltz.ranges import format_partitions
 
 ANSWER_SECONDS = 10.0
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from waltz.cli import client, cluster, config, disk, local, log, perf, server, storage, top
+from waltz.cli.client import commands as client
+from waltz.cli.cluster import commands as cluster
+from waltz.cli.config import commands as config
+from waltz.cli.disk import commands as disk
+from waltz.cli.local import commands as local
+from waltz.cli.log import commands as log
 from waltz.cli.options import examples
-from waltz.service import Version
+from waltz.cli.perf import commands as perf
+from waltz.cli.server import commands as server
+from waltz.cli.storage import commands as storage
+from waltz.cli.top import commands as top
+from waltz.runtime.service import Version
 
 app = typer.Typer(
     no_args_is_help=True,

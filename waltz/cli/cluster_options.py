@@ -17,9 +17,9 @@ import typer
 from typer.core import TyperCommand
 
 from waltz.cli.settings import read_cli_settings
-from waltz.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
-from waltz.config import ConfigError, read_settings, tls_config, tls_keys
 from waltz.net import PLAINTEXT, TlsConfig
+from waltz.runtime.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
+from waltz.runtime.configuration import ConfigError, read_settings, tls_config, tls_keys
 
 LOCAL_DIRECTORY = Path("waltz-local")
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"

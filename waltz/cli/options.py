@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from waltz.ranges import parse_partitions
+from waltz.client.core.ranges import parse_partitions
 
 T = TypeVar("T")
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import typer
 
-from waltz.cli.archive import BadArchive
+from waltz.admin import CopyFailed, ServerUnreachable
 from waltz.cli.cluster_options import Target
+from waltz.cli.log.archive import BadArchive
 from waltz.client import WaltzError
 from waltz.local import (
     ClusterRunning,
@@ -25,15 +26,14 @@ from waltz.local import (
     UnknownProcess,
     ZooKeeperNotStarted,
 )
-from waltz.metadata.admin import ChangeRefused
 from waltz.metadata.cluster import Cluster, NoCluster
-from waltz.metadata.codec import MalformedMetadata
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.paths import BadRoot
+from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
-from waltz.metadata.paths import BadRoot
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfigError
-from waltz.operations import CopyFailed, ServerUnreachable
 from waltz.protocol import UnsupportedByPeer
 
 T = TypeVar("T")

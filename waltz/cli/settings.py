@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from waltz.cluster_file import DEFAULT_ROOT
-from waltz.config import (
+from waltz.net import TlsConfig
+from waltz.runtime.cluster_file import DEFAULT_ROOT
+from waltz.runtime.configuration import (
     KEY_STORES,
     Key,
     Schema,
@@ -21,7 +22,6 @@ from waltz.config import (
     tls_keys,
     tls_problems,
 )
-from waltz.net import TlsConfig
 
 _OWN_TIMES = "each verb knows how long it may wait, and has an option where that is to be chosen"
 

@@ -16,11 +16,11 @@ waiting. `settings` reads configuration files.
 """
 
 from waltz.client.api import LogBulk, LogClient, LogStream
-from waltz.client.batches import Absent, Appended, Refused
 from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.client import Client
 from waltz.client.connecting import connect, connect_as_configured
-from waltz.client.errors import (
+from waltz.client.core.batches import Absent, Appended, Refused
+from waltz.client.core.errors import (
     AnswerLate,
     AppendUncertain,
     ClientAhead,
@@ -36,15 +36,15 @@ from waltz.client.errors import (
     TransactionNotFound,
     WaltzError,
 )
-from waltz.client.serializers import (
+from waltz.client.core.serializers import (
     BytesSerializer,
     DataclassSerializer,
     JsonSerializer,
     TextSerializer,
 )
+from waltz.client.core.values import Attempt, Draft, Serializer, Transaction
 from waltz.client.settings import ClientOptions
 from waltz.client.stream import Stream
-from waltz.client.values import Attempt, Draft, Serializer, Transaction
 
 __all__ = [
     "Absent",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self, Unpack, overload
 
-from waltz.client.batches import BatchOutcome
 from waltz.client.bulk import HeaderRange, RecordRange
+from waltz.client.core.batches import BatchOutcome
+from waltz.client.core.values import DataT, DataT_co, Draft, DraftFields, StreamBounds, Transaction
 from waltz.client.submitting import Build
-from waltz.client.values import DataT, DataT_co, Draft, DraftFields, StreamBounds, Transaction
-from waltz.metrics import Registry
+from waltz.runtime.metrics import Registry
 
 
 class LogStream(Protocol[DataT_co]):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from waltz.client.appends import Outcome, Settled
-from waltz.client.batches import Absent, Appended, BatchOutcome, Refused
+from waltz.client.core.appends import Outcome, Settled
+from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 
 
 class AppendCall:

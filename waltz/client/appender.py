@@ -1,6 +1,6 @@
 """Drives the appends of all partitions over the network: calls, limits, connections.
 
-What is sent and what an answer means is decided in `waltz.client.appends`.
+What is sent and what an answer means is decided in `waltz.client.core.appends`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from waltz.client.append_call import AppendCall, Ticket, batch_outcome
-from waltz.client.appends import Append, Outcome, PartitionAppends, Settled
-from waltz.client.asker import Asker
-from waltz.client.batches import BatchOutcome
-from waltz.client.codec import FeedRun, parse
-from waltz.client.directory import Directory
-from waltz.client.errors import (
+from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.core.batches import BatchOutcome
+from waltz.client.core.codec import FeedRun, parse
+from waltz.client.core.directory import Directory
+from waltz.client.core.errors import (
     AppendUncertain,
     ClientAhead,
     ClientClosed,
@@ -26,10 +25,11 @@ from waltz.client.errors import (
     LockFailed,
     ServerTooOld,
 )
+from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.in_flight import InFlight
 from waltz.client.link import Link
 from waltz.client.links import Links
-from waltz.client.mount import Phase, RequestIds
+from waltz.client.request_client import Asker
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz.client.appender import Appender
-from waltz.client.appends import Append
-from waltz.client.asker import Asker
-from waltz.client.batches import BatchOutcome
+from waltz.client.core.appends import Append
+from waltz.client.core.batches import BatchOutcome
+from waltz.client.core.errors import DataTooLarge
+from waltz.client.core.requests import Headers, Records
+from waltz.client.core.serializers import append_of
+from waltz.client.core.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.client.deadlines import in_time
-from waltz.client.errors import DataTooLarge
-from waltz.client.questions import Headers, Records
-from waltz.client.serializers import append_of
+from waltz.client.membership_state import Standing
+from waltz.client.request_client import Asker
 from waltz.client.settings import ClientOptions
-from waltz.client.standing import Standing
-from waltz.client.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS
 from waltz.protocol.records import RecordBatch, RecordHeader
 

@@ -8,31 +8,31 @@ from functools import partial
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from waltz.client.appender import Appender
-from waltz.client.asker import Asker
 from waltz.client.bulk import Bulk
-from waltz.client.deadlines import in_time
-from waltz.client.directory import Directory
-from waltz.client.errors import (
+from waltz.client.core.directory import Directory
+from waltz.client.core.errors import (
     ClusterNotFound,
     ClusterUnreachable,
     Ending,
     TransactionNotFound,
 )
-from waltz.client.measures import ClientMeasures, measured
-from waltz.client.serializers import append_of
+from waltz.client.core.metrics import ClientMeasures, measured
+from waltz.client.core.serializers import append_of
+from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
+from waltz.client.deadlines import in_time
+from waltz.client.membership_state import Standing
+from waltz.client.request_client import Asker
 from waltz.client.settings import ClientOptions
-from waltz.client.standing import Standing
 from waltz.client.stream import Stream, StreamSources
 from waltz.client.submitting import Build, submit
-from waltz.client.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.metadata.cluster import Cluster, NoCluster
-from waltz.metadata.formats import ClusterParams
+from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
 from waltz.metadata.store import StoreError
-from waltz.metrics import Registry
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION
+from waltz.runtime.metrics import Registry
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
-from waltz.client.errors import ClusterUnreachable
+from waltz.client.core.errors import ClusterUnreachable
+from waltz.client.core.values import Serializer
 from waltz.client.opening import Opening
 from waltz.client.settings import ClientOptions, read_client_settings
-from waltz.client.values import Serializer
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.net import TlsConfig
@@ -74,7 +74,7 @@ def connect(
     `ClientOptions`.
 
     Raises ClusterUnreachable when ZooKeeper does not answer, ClusterNotFound when there is no
-    cluster at ``root``, waltz.metadata.paths.BadRoot, waltz.net.TlsConfigError.
+    cluster at ``root``, waltz.metadata.core.paths.BadRoot, waltz.net.TlsConfigError.
     """
     options = ClientOptions(
         tls=tls or TlsConfig(),
@@ -93,7 +93,8 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
     """Open a client as a configuration file of Waltz 0.13.2 says (behaviour.md section 14).
 
     An unknown key is an error, one without a meaning here a warning. TLS is set by
-    ``client.tls.*`` (PEM files). Raises waltz.config.ConfigError, and what `connect` raises.
+    ``client.tls.*`` (PEM files). Raises ConfigError, and what `connect`
+    raises.
     """
     zookeeper, root, options = read_client_settings(Path(path))
     return Opening(lambda: _open(zookeeper, root, options))

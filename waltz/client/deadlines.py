@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from waltz.client.errors import AnswerLate
+from waltz.client.core.errors import AnswerLate
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
-from waltz.client.asker import Asker, OnAnswer
-from waltz.client.errors import ClientAhead, DataCorrupt
-from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Records, Verdict
-from waltz.client.values import Transaction
+from waltz.client.core.errors import ClientAhead, DataCorrupt
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, Records, Verdict
+from waltz.client.core.values import Transaction
+from waltz.client.request_client import Asker, OnAnswer
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol.records import WIRE_HEAD
 

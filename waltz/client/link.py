@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
-from waltz.client.codec import encode_message
-from waltz.metadata.recipe import Endpoint
+from waltz.client.core.codec import encode_message
+from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import DialFailed, FrameConnection, TlsConfig, dial
 from waltz.protocol import ProtocolSpec
 from waltz.protocol.client_server import Message

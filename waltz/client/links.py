@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Protocol
 
-from waltz.client.directory import Directory
+from waltz.client.core.directory import Directory
 from waltz.client.link import Link
-from waltz.metadata.recipe import Endpoint
+from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import TlsConfig
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from waltz.client.values import Serializer
-from waltz.config import (
+from waltz.client.core.values import Serializer
+from waltz.net import TlsConfig
+from waltz.runtime.configuration import (
     KEY_STORES,
     Key,
     Schema,
@@ -23,7 +24,6 @@ from waltz.config import (
     tls_keys,
     tls_problems,
 )
-from waltz.net import TlsConfig
 
 _TLS_PREFIX = "client.tls."
 
@@ -81,7 +81,7 @@ def read_client_settings(
     """Return ZooKeeper's address, the cluster's root and the options that settings name.
 
     They are in the file at ``path`` and in environment variables, which count more
-    (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.config.ConfigError.
+    (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.runtime.configuration.ConfigError.
     """
     values = read_schema(SCHEMA, path, environment)
     options = ClientOptions(

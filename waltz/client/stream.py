@@ -1,7 +1,7 @@
 """A stream of transactions: its feeds, its buffer, and how the application takes from it.
 
 Touches the network, on connections and under a client id of its own, so that it is independent of
-the client's appends and of other streams. Order and repetition are decided in `waltz.client.feed`.
+the client's appends and of other streams. `waltz.client.core.feed` decides order and repetition.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waltz.client.asker import Asker
-from waltz.client.batched import BatchedStream
-from waltz.client.codec import FeedRecord, FeedRun, parse
-from waltz.client.directory import Directory
-from waltz.client.errors import ClientAhead, ClientClosed, DataCorrupt
-from waltz.client.feed import PartitionFeed
+from waltz.client.core.batched import BatchedStream
+from waltz.client.core.codec import FeedRecord, FeedRun, parse
+from waltz.client.core.directory import Directory
+from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt
+from waltz.client.core.feed import PartitionFeed
+from waltz.client.core.mount import Phase, RequestIds
+from waltz.client.core.read_ahead import ReadAhead
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, Data, Verdict
+from waltz.client.core.values import DataT_co, Transaction
 from waltz.client.inline import InlineFeeds, taken
 from waltz.client.link import Link
 from waltz.client.links import Links
-from waltz.client.mount import Phase, RequestIds
-from waltz.client.questions import CHECKSUM_ATTEMPTS, Answer, Data, Verdict
-from waltz.client.read_ahead import ReadAhead
+from waltz.client.request_client import Asker
 from waltz.client.ticker import Ticker
-from waltz.client.values import DataT_co, Transaction
 from waltz.net import TlsConfig
 from waltz.protocol import ProtocolSpec, ReqId
 

@@ -9,8 +9,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
-from waltz.client.errors import ClusterUnreachable, LockFailed, WaltzError
-from waltz.client.values import Attempt, DataT, Draft
+from waltz.client.core.errors import ClusterUnreachable, LockFailed, WaltzError
+from waltz.client.core.values import Attempt, DataT, Draft
 
 Build = (
     Callable[[Attempt], Draft[DataT] | None] | Callable[[Attempt], Awaitable[Draft[DataT] | None]]

@@ -14,6 +14,7 @@ from waltz.local.cluster import (
     UnknownProcess,
     wanted_shape,
 )
+from waltz.local.core.plan import Layout, PlanError, Shape
 from waltz.local.orders import (
     NotRunning,
     Order,
@@ -23,7 +24,6 @@ from waltz.local.orders import (
     read_description,
     wait_until_down,
 )
-from waltz.local.plan import Layout, PlanError, Shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted

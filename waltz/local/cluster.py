@@ -21,8 +21,9 @@ from typing import IO, Any
 
 import yaml
 
+from waltz.admin import StorageAdmin, inspect, sync_storage, verify
 from waltz.local.child import ChildProcess, ProcessFailed
-from waltz.local.plan import (
+from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
     ZOOKEEPER,
@@ -36,12 +37,11 @@ from waltz.local.plan import (
 )
 from waltz.local.ports import choose_ports
 from waltz.local.zookeeper import ZooKeeperProcess
-from waltz.metadata.admin import assign_everything
 from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
-from waltz.operations import StorageAdmin, inspect, sync_storage, verify
 
 _READY_TIMEOUT_S = 60.0
 _HEALTHY_TIMEOUT_S = 60.0
@@ -209,7 +209,7 @@ class LocalCluster:
         part.replace(path)
 
     async def healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
-        """Return when every check of `waltz.operations.verify` passes.
+        """Return when every check of `waltz.admin.verify` passes.
 
         Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a process has ended.
         """

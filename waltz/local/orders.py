@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from waltz.local.plan import Layout
+from waltz.local.core.plan import Layout
 
 _POLL_S = 0.05
 _END_TIMEOUT_S = 10.0

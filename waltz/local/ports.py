@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from waltz.local.plan import HOST
+from waltz.local.core.plan import HOST
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL_OUTGOING = 32_768

@@ -6,16 +6,16 @@ Pure modules decide: ``codec``, ``modified_utf8``, ``formats``, ``paths``, ``pol
 deleting it), ``membership`` (who owns which partitions).
 """
 
-from waltz.metadata.admin import ChangeRefused, StorageMaps
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import (
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import (
     NEW_PARTITION,
     UNRESOLVED,
     PartitionMetadata,
     ReplicaAssignments,
     ReplicaState,
 )
+from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership

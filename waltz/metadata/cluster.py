@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from waltz.metadata import admin
-from waltz.metadata.admin import ReplicaChange, StorageMaps
 from waltz.metadata.admin_lock import AdminLock
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import (
+from waltz.metadata.core import storage_maps as admin
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import (
     NEW_PARTITION,
     ClusterParams,
     ConnectionMetadata,
@@ -29,8 +28,9 @@ from waltz.metadata.formats import (
     decode_id,
     encode_id,
 )
-from waltz.metadata.paths import SERVER_PREFIX, Paths
-from waltz.metadata.recipe import Member, View
+from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.paths import SERVER_PREFIX, Paths
+from waltz.metadata.core.storage_maps import ReplicaChange, StorageMaps
 from waltz.metadata.retry import compare_and_set, until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, OnChange, VersionConflict
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 
-from waltz.metadata.admin import StorageMaps
 from waltz.metadata.admin_lock import AdminLock
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import UNASSIGNED, ClusterParams, StoreParams, encode_id
-from waltz.metadata.paths import Paths
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import UNASSIGNED, ClusterParams, StoreParams, encode_id
+from waltz.metadata.core.paths import Paths
+from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.metadata.store import MetadataStore, NodeExists, StoreError, create_ancestors
 
 

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.codec import MalformedMetadata
-from waltz.metadata.formats import OwnedPartition, ServerDescriptor
-from waltz.metadata.policy import PolicyError, Shuffle, assign
-from waltz.metadata.recipe import (
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.core.formats import OwnedPartition, ServerDescriptor
+from waltz.metadata.core.membership_steps import (
     NOTHING,
     Connect,
     Endpoint,
@@ -31,6 +30,7 @@ from waltz.metadata.recipe import (
     next_for_client,
     next_for_server,
 )
+from waltz.metadata.core.policy import PolicyError, Shuffle, assign
 from waltz.metadata.retry import reconnections, retry_delays, until_answered, wait_at_most
 from waltz.metadata.store import (
     ANY_VERSION,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from waltz.metadata.paths import ancestors
+from waltz.metadata.core.paths import ancestors
 
 OnChange = Callable[[], None]
 """Called on the event loop, at most once per registration."""

@@ -16,9 +16,9 @@
             await transfer(client, ...)
 
 `MockClient` and `waltz.Client` both satisfy `waltz.LogClient`. For a blocking client give
-``cluster.connect()`` to `waltz.blocking.opened`, for one with callbacks to
-`waltz.callbacks.CallbackClient`. Several clients of one mock cluster, also on several threads and
-event loops, share its logs.
+``cluster.connect()`` to `waltz.sync.opened`, for one with callbacks to
+`waltz.sync.callbacks.CallbackClient`. Several clients of one mock cluster, also on several
+threads and event loops, share its logs.
 """
 
 from waltz.mock.bulk import MockBulk

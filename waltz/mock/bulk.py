@@ -17,8 +17,8 @@ from waltz.client import (
     HeaderRange,
     RecordRange,
 )
-from waltz.client.batches import BatchOutcome
 from waltz.client.bulk import appends_of, check_range
+from waltz.client.core.batches import BatchOutcome
 from waltz.mock.faults import Delivery
 from waltz.mock.log import Entry, Request
 from waltz.mock.partition import MockPartition

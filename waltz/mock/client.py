@@ -21,12 +21,11 @@ from waltz.client import (
     PartitionUnknown,
     TransactionNotFound,
 )
+from waltz.client.core.metrics import ClientMeasures, measured
+from waltz.client.core.serializers import encoded
+from waltz.client.core.values import DataT, DraftFields, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
-from waltz.client.measures import ClientMeasures, measured
-from waltz.client.serializers import encoded
 from waltz.client.submitting import Build, submit
-from waltz.client.values import DataT, DraftFields, StreamBounds, stream_bounds
-from waltz.metrics import Registry
 from waltz.mock.bulk import MockBulk
 from waltz.mock.faults import Delivery
 from waltz.mock.log import Request
@@ -34,13 +33,14 @@ from waltz.mock.partition import MockPartition
 from waltz.mock.shared import SharedLogs
 from waltz.mock.stream import MockStream
 from waltz.protocol.records import NO_TRANSACTION, ReqId
+from waltz.runtime.metrics import Registry
 
 _GENERATION = 1
 
 
 @dataclass(slots=True)
 class _Appending:
-    """What the measures ask for; see `waltz.client.measures.Appending`."""
+    """What the measures ask for; see `waltz.client.core.metrics.Appending`."""
 
     cluster: SharedLogs
     partitions: dict[int, MockPartition] = field(default_factory=dict)

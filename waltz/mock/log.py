@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from waltz.client.values import Draft
+from waltz.client.core.values import Draft
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION, ReqId
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from waltz.client import Appended, PartitionUnknown, Refused, Transaction
-from waltz.client.batches import BatchOutcome
+from waltz.client.core.batches import BatchOutcome
 from waltz.mock.faults import Delivery, Draws, Faults
 from waltz.mock.log import Entry, MockLog, Request
 from waltz.protocol.records import NO_TRANSACTION

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from waltz.client import ClientAhead, ClientClosed, Transaction
-from waltz.client.batched import BatchedStream
+from waltz.client.core.batched import BatchedStream
+from waltz.client.core.values import DataT_co
 from waltz.client.stream import BATCH
-from waltz.client.values import DataT_co
 from waltz.mock.faults import Draws
 from waltz.mock.shared import SharedLogs
 

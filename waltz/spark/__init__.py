@@ -26,7 +26,7 @@ from waltz.spark.needed import check_packages
 
 check_packages()
 
-from waltz.spark.option_values import OptionError  # noqa: E402 - nothing works without them
+from waltz.spark.core.option_values import OptionError  # noqa: E402 - nothing works without them
 from waltz.spark.session import (  # noqa: E402
     PUSHDOWN,
     SparkUnsuitable,

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 from waltz.client import Appended, Client, ClientOptions, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.spark.ledger import Joining, Ledger
+from waltz.spark.core.ledger import Joining, Ledger
+from waltz.spark.core.missing import Missing
+from waltz.spark.core.rows import Columns, Row, fingerprint
 from waltz.spark.ledger_store import LedgerStore
-from waltz.spark.missing import Missing
 from waltz.spark.reading import Where
-from waltz.spark.rows import Columns, Row, fingerprint
 
 T = TypeVar("T")
 

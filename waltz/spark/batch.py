@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from waltz.spark.filters import Wanted, push
-from waltz.spark.options import ReadOptions
-from waltz.spark.payload import Payload
-from waltz.spark.planning import Slice, Span, choose_partitions, cut, rows_for, spans
+from waltz.spark.core.filters import Wanted, push
+from waltz.spark.core.options import ReadOptions
+from waltz.spark.core.payload import Payload
+from waltz.spark.core.planning import Slice, Span, choose_partitions, cut, rows_for, spans
 from waltz.spark.reading import READERS, LogReader, Where
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from waltz.client.deadlines import in_time
 from waltz.metadata.retry import until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, VersionConflict
-from waltz.spark.ledger import Joining, Ledger, WriteIsOver
+from waltz.spark.core.ledger import Joining, Ledger, WriteIsOver
 
 T = TypeVar("T")
 

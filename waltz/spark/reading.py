@@ -23,13 +23,13 @@ from waltz.client import (
     WaltzError,
     connect,
 )
-from waltz.memory import keep_freed_memory
+from waltz.client.replica_reader import Replicas, WantedRecords
 from waltz.net import TlsConfig
 from waltz.protocol.records import RecordBatch
 from waltz.protocol.stored import StoredBatch
-from waltz.spark.decoding import RecordsDamaged, stored_to_arrow, to_arrow
-from waltz.spark.planning import Slice
-from waltz.spark.replicas import Replicas, WantedRecords
+from waltz.runtime.memory import keep_freed_memory
+from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
+from waltz.spark.core.planning import Slice
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import (
 )
 
 from waltz.spark.appending import SESSIONS, WriteTask, Written
-from waltz.spark.option_values import OptionError
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.rows import Columns
+from waltz.spark.core.write_options import WriteOptions
 from waltz.spark.reading import Where
-from waltz.spark.rows import Columns
-from waltz.spark.write_options import WriteOptions
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"

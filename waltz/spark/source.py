@@ -12,13 +12,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from waltz.spark.batch import FilteringReader, WaltzReader
-from waltz.spark.options import ReadOptions, check_streaming, parse_options
-from waltz.spark.payload import Payload, payload_of
-from waltz.spark.rows import columns_of
+from waltz.spark.core.options import ReadOptions, check_streaming, parse_options
+from waltz.spark.core.payload import Payload, payload_of
+from waltz.spark.core.rows import columns_of
+from waltz.spark.core.write_options import parse_write_options
 from waltz.spark.sink import WaltzStreamWriter, WaltzWriter, refuse_overwriting
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.where import locate
-from waltz.spark.write_options import parse_write_options
 
 
 class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed

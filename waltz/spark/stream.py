@@ -18,7 +18,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from waltz.client import WaltzError
-from waltz.spark.admission import (
+from waltz.spark.batch import SliceTask, read_slice, rows_per_task
+from waltz.spark.core.admission import (
     Offset,
     admit_bytes,
     admit_rows,
@@ -27,11 +28,10 @@ from waltz.spark.admission import (
     positions_of,
     spans_between,
 )
-from waltz.spark.batch import SliceTask, read_slice, rows_per_task
-from waltz.spark.filters import Wanted
-from waltz.spark.options import ReadOptions
-from waltz.spark.payload import Payload
-from waltz.spark.planning import choose_partitions, cut, starting_positions
+from waltz.spark.core.filters import Wanted
+from waltz.spark.core.options import ReadOptions
+from waltz.spark.core.payload import Payload
+from waltz.spark.core.planning import choose_partitions, cut, starting_positions
 from waltz.spark.reading import READERS, LogReader, Where
 
 T = TypeVar("T")

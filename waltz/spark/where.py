@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from waltz.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
 from waltz.net import TlsConfig
-from waltz.spark.option_values import ClusterOptions, OptionError
+from waltz.runtime.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
+from waltz.spark.core.option_values import ClusterOptions, OptionError
 from waltz.spark.reading import Where
 
 

@@ -22,7 +22,7 @@ killed when, the data are those that follow from the log up to the mark. Several
 the same database up to date; each transaction is applied by one of them.
 """
 
-from waltz.state.errors import MarkMismatch, NotYourTransaction
+from waltz.state.core.errors import MarkMismatch, NotYourTransaction
 from waltz.state.store import StateStore
 
 __all__ = ["MarkMismatch", "NotYourTransaction", "StateStore"]

@@ -10,7 +10,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection
 from sqlalchemy.orm import Session
 
-from waltz.state.errors import NotYourTransaction
+from waltz.state.core.errors import NotYourTransaction
 
 
 class ApplyingSession(Session):

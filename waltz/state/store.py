@@ -16,14 +16,14 @@ from sqlalchemy.engine import Transaction as SqlTransaction
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from waltz.callbacks import Application
 from waltz.client import Transaction
-from waltz.client.values import DataT
+from waltz.client.core.values import DataT
 from waltz.protocol.records import NO_TRANSACTION
-from waltz.state.errors import MarkMismatch, NotYourTransaction
+from waltz.state.core.errors import MarkMismatch, NotYourTransaction
+from waltz.state.core.retrying import may_pass, pauses
 from waltz.state.marks import Marks
-from waltz.state.retrying import may_pass, pauses
 from waltz.state.session import ApplyingSession, uncommittable
+from waltz.sync.callbacks import Application
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from waltz.process import report_ports, run_until_done
-from waltz.service import Service, run_service
-from waltz_server.config import SCHEMA, ServerConfig, load
-from waltz_server.http import start_http
-from waltz_server.node import ServerNode
+from waltz.runtime.process import report_ports, run_until_done
+from waltz.runtime.service import Service, run_service
+from waltz_server.shell.config import SCHEMA, ServerConfig, load
+from waltz_server.shell.http import start_http
+from waltz_server.shell.node import ServerNode
 
 
 async def serve(config: ServerConfig, stop: asyncio.Event) -> None:

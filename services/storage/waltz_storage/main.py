@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from waltz.process import report_ports, run_until_done
-from waltz.service import Service, run_service
-from waltz_storage.config import SCHEMA, StorageConfig, load
-from waltz_storage.errors import DirectoryRefused, DiskFailed, NoSpace
-from waltz_storage.node import StorageNode, learn_cluster
+from waltz.runtime.process import report_ports, run_until_done
+from waltz.runtime.service import Service, run_service
+from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
+from waltz_storage.shell.config import SCHEMA, StorageConfig, load
+from waltz_storage.shell.node import StorageNode, learn_cluster
 
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:

@@ -1,0 +1,36 @@
+"""What Kubernetes is given for a cluster, as manifests. Pure.
+
+``manifest`` is the value and how it is compared with what is there; ``pods`` is what all pods have;
+``storage``, ``server`` and ``zookeeper`` make the workloads, ``protection`` the disruption budgets
+and network policies, ``secrets`` what cert-manager is asked for.
+"""
+
+from waltz_operator.core.objects.manifest import Manifest, ObjectKey, is_ours, matches
+from waltz_operator.core.objects.protection import budgets, network_policies
+from waltz_operator.core.objects.secrets import certificate_requests
+from waltz_operator.core.objects.server import server_deployment, server_objects
+from waltz_operator.core.objects.storage import storage_objects, storage_set
+from waltz_operator.core.objects.zookeeper import (
+    connect_string,
+    zookeeper_objects,
+    zookeeper_set,
+    zookeeper_switch,
+)
+
+__all__ = [
+    "Manifest",
+    "ObjectKey",
+    "budgets",
+    "certificate_requests",
+    "connect_string",
+    "is_ours",
+    "matches",
+    "network_policies",
+    "server_deployment",
+    "server_objects",
+    "storage_objects",
+    "storage_set",
+    "zookeeper_objects",
+    "zookeeper_set",
+    "zookeeper_switch",
+]

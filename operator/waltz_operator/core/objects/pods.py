@@ -1,0 +1,169 @@
+"""What the pods of all components have: who they run as, what they may do, how they are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from waltz.runtime.configuration.resolving import variable
+from waltz_operator.core.names import Component, labels, selector, tls_name, tls_secret
+from waltz_operator.core.resources import TlsMode, WaltzCluster
+from waltz_operator.core.resources.parts import Resources, Scheduling, Volume
+
+USER = 1000
+_TLS_FOLDER = "/etc/waltz/tls"
+
+LOCKED_DOWN = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of every container."""
+
+SCRATCH = {"name": "tmp", "mountPath": "/tmp"}
+
+
+def pod_template(
+    cluster: WaltzCluster,
+    component: Component,
+    spec: Mapping[str, Any],
+    scheduling: Scheduling,
+    *,
+    pool: str | None = None,
+) -> dict[str, Any]:
+    """Return a pod's template around what is special to its component."""
+    name, images = cluster.metadata.name, cluster.spec.images
+    pod: dict[str, Any] = {
+        "serviceAccountName": service_account(name, component),
+        "automountServiceAccountToken": False,
+        # Variables that Kubernetes makes of Services would be taken for settings.
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **_placement(scheduling, selector(name, component, pool)),
+        **spec,
+    }
+    if images.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": each} for each in images.pull_secrets]
+    return {"metadata": {"labels": labels(name, component, pool)}, "spec": pod}
+
+
+def service_account(cluster: str, component: Component) -> str:
+    """Return the name of the account that a component's pods run under; it may do nothing."""
+    return f"{cluster}-{component.value}"
+
+
+def container(
+    name: str, image: str, cluster: WaltzCluster, resources: Resources, **more: Any
+) -> dict[str, Any]:
+    """Return a container that can do no more than it must."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": cluster.spec.images.pull_policy,
+        "securityContext": LOCKED_DOWN,
+        "resources": resources.to_json(),
+        # What a process said last is then seen in its pod's status, and in the cluster's.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **more,
+    }
+
+
+def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str, Any]:
+    """Return a probe that asks a process's HTTP port every ``period`` seconds."""
+    return {
+        "httpGet": {"path": path, "port": port},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return settings as environment variables, in the form of the processes' configuration."""
+    return [{"name": variable(name), "value": _text(value)} for name, value in settings.items()]
+
+
+def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str, Any]:
+    """Return the TLS settings of a process below ``prefix`` (``server.tls.``)."""
+    if cluster.spec.tls.mode is TlsMode.NONE:
+        return {f"{prefix}enabled": False}
+    settings: dict[str, Any] = {
+        f"{prefix}enabled": True,
+        f"{prefix}certificate": f"{_TLS_FOLDER}/tls.crt",
+        f"{prefix}key": f"{_TLS_FOLDER}/tls.key",
+        f"{prefix}ca": f"{_TLS_FOLDER}/ca.crt",
+    }
+    if dials:
+        metadata = cluster.metadata
+        settings[f"{prefix}serverName"] = tls_name(metadata.name, metadata.namespace)
+    return settings
+
+
+def tls_secret_name(cluster: WaltzCluster) -> str | None:
+    """Return which secret has the certificates, None for plaintext."""
+    match cluster.spec.tls.mode:
+        case TlsMode.NONE:
+            return None
+        case TlsMode.SECRET:
+            return cluster.spec.tls.secret_name
+        case TlsMode.OPERATOR | TlsMode.CERT_MANAGER:
+            return tls_secret(cluster.metadata.name)
+
+
+def scratch_and_tls(cluster: WaltzCluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the volumes that storages and servers have, and where they are mounted."""
+    volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[dict[str, Any]] = [SCRATCH]
+    secret = tls_secret_name(cluster)
+    if secret is not None:
+        # Not by subPath: only a whole folder follows the secret when certificates are renewed.
+        volumes.append({"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440}})
+        mounts.append({"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True})
+    return volumes, mounts
+
+
+def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template of the claims of one volume of a StatefulSet's pods."""
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class_name:
+        spec["storageClassName"] = volume.storage_class_name
+    return {"metadata": {"name": name, "labels": dict(claim_labels)}, "spec": spec}
+
+
+def _placement(scheduling: Scheduling, pods: Mapping[str, str]) -> dict[str, Any]:
+    where: dict[str, Any] = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": dict(pods)},
+            }
+        ]
+    }
+    nodes = dict(scheduling.node_selector)
+    if scheduling.zone:
+        nodes["topology.kubernetes.io/zone"] = scheduling.zone
+    if nodes:
+        where["nodeSelector"] = nodes
+    if scheduling.tolerations:
+        where["tolerations"] = list(scheduling.tolerations)
+    if scheduling.affinity:
+        where["affinity"] = scheduling.affinity
+    if scheduling.priority_class_name:
+        where["priorityClassName"] = scheduling.priority_class_name
+    return where
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,120 @@
+"""What guards a cluster's pods: disruption budgets by quorum arithmetic, network policies. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from waltz.admin.core.replicas import quorum
+from waltz_operator.core import names
+from waltz_operator.core.names import (
+    ZOOKEEPER_CLIENT_PORT,
+    ZOOKEEPER_ELECTION_PORT,
+    ZOOKEEPER_PEER_PORT,
+    Component,
+)
+from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+
+
+def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+    """Return how many pods of each component may be away at once, by anybody's will.
+
+    Every pool has one replica of each partition, so as many storages may go as whole pools could.
+    Where one copy is all there is, nothing can go without a pause, and no budget forbids it.
+    """
+    spec, managed = cluster.spec, cluster.spec.zookeeper.managed
+    pools = len(spec.pools)
+    allowed = {Component.STORAGE: pools - quorum(pools)}
+    if spec.servers.replicas > 1:
+        allowed[Component.SERVER] = 1
+    if managed is not None:
+        allowed[Component.ZOOKEEPER] = managed.members - quorum(managed.members)
+    return tuple(
+        _budget(cluster, component, count) for component, count in allowed.items() if count > 0
+    )
+
+
+def network_policies(
+    cluster: WaltzCluster, pools: Iterable[StoragePool], operator_namespace: str
+) -> tuple[Manifest, ...]:
+    """Return who may talk to whom; nobody else reaches a storage or a managed ZooKeeper's peers.
+
+    Clients, which may be anywhere, reach servers and ZooKeeper's client port.
+    """
+    if not cluster.spec.network_policies:
+        return ()
+    name = cluster.metadata.name
+    operator = _pods(
+        {"app.kubernetes.io/name": names.MANAGER},
+        {"kubernetes.io/metadata.name": operator_namespace},
+    )
+    servers = _pods(names.selector(name, Component.SERVER))
+    anybody: list[dict[str, Any]] = []
+    policies = []
+    for pool in pools:
+        spec = pool.spec
+        rules = [
+            _allow([servers, operator], spec.port),
+            _allow([operator], spec.admin_port),
+            _allow(anybody, spec.http_port),
+        ]
+        policies.append(_policy(cluster, Component.STORAGE, rules, pool))
+    if cluster.spec.zookeeper.managed is not None:
+        peers = [_pods(names.selector(name, Component.ZOOKEEPER))]
+        rules = [
+            _allow(peers, ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
+            _allow(anybody, ZOOKEEPER_CLIENT_PORT),
+        ]
+        policies.append(_policy(cluster, Component.ZOOKEEPER, rules))
+    return tuple(policies)
+
+
+def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Manifest:
+    name = cluster.metadata.name
+    content = {
+        "spec": {
+            "maxUnavailable": unavailable,
+            "selector": {"matchLabels": names.selector(name, component)},
+            # A pod that does not work protects nothing, and must not hold up a node's drain.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow"
+            if component is Component.SERVER
+            else "IfHealthyBudget",
+        }
+    }
+    found_by = names.labels(name, component)
+    return manifest(cluster, "PodDisruptionBudget", f"{name}-{component.value}", found_by, content)
+
+
+def _policy(
+    cluster: WaltzCluster,
+    component: Component,
+    rules: list[dict[str, Any]],
+    pool: StoragePool | None = None,
+) -> Manifest:
+    name = cluster.metadata.name
+    pool_name = None if pool is None else pool.metadata.name
+    own = f"{name}-{component.value}" if pool_name is None else names.storage_set(pool_name)
+    content = {
+        "spec": {
+            "podSelector": {"matchLabels": names.selector(name, component, pool_name)},
+            "policyTypes": ["Ingress"],
+            "ingress": rules,
+        }
+    }
+    found_by = names.labels(name, component, pool_name)
+    return manifest(pool or cluster, "NetworkPolicy", own, found_by, content)
+
+
+def _pods(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -> dict[str, Any]:
+    peer: dict[str, Any] = {"podSelector": {"matchLabels": dict(pods)}}
+    if namespace is not None:
+        peer["namespaceSelector"] = {"matchLabels": dict(namespace)}
+    return peer
+
+
+def _allow(peers: list[dict[str, Any]], *ports: int) -> dict[str, Any]:
+    rule: dict[str, Any] = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
+    if peers:
+        rule["from"] = peers
+    return rule

@@ -1,0 +1,26 @@
+"""What cert-manager is asked for. Pure: certificates that the operator makes are no manifests."""
+
+from __future__ import annotations
+
+from waltz_operator.core import names
+from waltz_operator.core.names import Component
+from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.resources import TlsMode, WaltzCluster
+
+
+def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+    """Return the Certificate that cert-manager shall keep up, if it is to."""
+    tls, metadata = cluster.spec.tls, cluster.metadata
+    if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
+        return ()
+    content = {
+        "spec": {
+            "secretName": names.tls_secret(metadata.name),
+            "dnsNames": [names.tls_name(metadata.name, metadata.namespace)],
+            "usages": ["server auth", "client auth"],
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+            "issuerRef": {"group": "cert-manager.io", **tls.issuer_ref.to_json()},
+        }
+    }
+    found_by = names.labels(metadata.name, Component.CLUSTER)
+    return (manifest(cluster, "Certificate", names.tls_secret(metadata.name), found_by, content),)

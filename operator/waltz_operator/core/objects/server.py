@@ -1,0 +1,121 @@
+"""The workload of a cluster's servers: a Deployment, and a Service for their metrics. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waltz_operator.core import names
+from waltz_operator.core.names import Component
+from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.objects.pods import (
+    container,
+    http_probe,
+    pod_template,
+    scratch_and_tls,
+    service_account,
+    tls_settings,
+    variables,
+)
+from waltz_operator.core.objects.zookeeper import connect_string
+from waltz_operator.core.resources import WaltzCluster
+
+_GRACE_SECONDS = 30
+
+
+def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+    """Return what servers need besides their Deployment, and the accounts of all components."""
+    name, spec = cluster.metadata.name, cluster.spec.servers
+    found_by = names.labels(name, Component.SERVER)
+    service = {
+        "spec": {
+            # Clients learn from ZooKeeper which server has what; this is a way in for tools.
+            "clusterIP": "None",
+            "selector": names.selector(name, Component.SERVER),
+            "ports": [
+                {"name": "waltz", "port": spec.port},
+                {"name": "http", "port": spec.http_port},
+            ],
+        }
+    }
+    accounts = [Component.STORAGE, Component.SERVER]
+    if cluster.spec.zookeeper.managed is not None:
+        accounts.append(Component.ZOOKEEPER)
+    return (
+        *(
+            manifest(
+                cluster,
+                "ServiceAccount",
+                service_account(name, component),
+                names.labels(name, component),
+                {"automountServiceAccountToken": False},
+            )
+            for component in accounts
+        ),
+        manifest(cluster, "Service", names.server_deployment(name), found_by, service),
+    )
+
+
+def server_deployment(cluster: WaltzCluster) -> Manifest:
+    """Return the Deployment of the servers: a new one joins before an old one leaves."""
+    name = cluster.metadata.name
+    content = {
+        "spec": {
+            "replicas": cluster.spec.servers.replicas,
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": names.selector(name, Component.SERVER)},
+            "template": pod_template(
+                cluster, Component.SERVER, _pod(cluster), cluster.spec.servers.scheduling
+            ),
+        }
+    }
+    found_by = names.labels(name, Component.SERVER)
+    return manifest(cluster, "Deployment", names.server_deployment(name), found_by, content)
+
+
+def _pod(cluster: WaltzCluster) -> dict[str, Any]:
+    spec = cluster.spec.servers
+    volumes, mounts = scratch_and_tls(cluster)
+    address = {
+        "name": "WALTZ_SERVER_ADVERTISED_HOST",
+        "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
+    }
+    return {
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "volumes": volumes,
+        "containers": [
+            container(
+                "server",
+                cluster.spec.images.server,
+                cluster,
+                spec.resources,
+                env=[*variables(_settings(cluster)), address],
+                ports=[
+                    {"name": "waltz", "containerPort": spec.port},
+                    {"name": "http", "containerPort": spec.http_port},
+                ],
+                volumeMounts=mounts,
+                # The HTTP port opens when the server has joined the cluster.
+                startupProbe=http_probe("/ping", spec.http_port, period=2, failures=60),
+                livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
+                readinessProbe=http_probe("/ping", spec.http_port, period=5, failures=2),
+            )
+        ],
+    }
+
+
+def _settings(cluster: WaltzCluster) -> dict[str, Any]:
+    zookeeper, spec = cluster.spec.zookeeper, cluster.spec.servers
+    return {
+        "zookeeper.connectString": connect_string(cluster),
+        "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
+        "cluster.root": zookeeper.root,
+        "server.port": spec.port,
+        "server.jetty.port": spec.http_port,
+        "server.feedCacheSize": spec.caches.feed_bytes,
+        "server.transactionDataCacheSize": spec.caches.data_bytes,
+        **tls_settings(cluster, "server.tls.", dials=True),
+    }

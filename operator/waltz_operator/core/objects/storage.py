@@ -1,0 +1,132 @@
+"""The workload of a pool: a StatefulSet of storages, and the Service that names them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waltz_operator.core import names
+from waltz_operator.core.names import Component
+from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.objects.pods import (
+    claim_template,
+    container,
+    http_probe,
+    pod_template,
+    scratch_and_tls,
+    tls_settings,
+    variables,
+)
+from waltz_operator.core.objects.zookeeper import connect_string
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.resources.parts import Volume
+
+_GRACE_SECONDS = 60
+_START_FAILURES = 360
+"""Times 5 s: opening many partitions after a crash takes its time."""
+
+
+def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest, ...]:
+    """Return what a pool needs besides its StatefulSet."""
+    name, pool_name, spec = cluster.metadata.name, pool.metadata.name, pool.spec
+    ports = {"storage": spec.port, "admin": spec.admin_port, "http": spec.http_port}
+    service = {
+        "spec": {
+            "clusterIP": "None",
+            # A storage that recovers has to be reached before it is ready.
+            "publishNotReadyAddresses": True,
+            "selector": names.selector(name, Component.STORAGE, pool_name),
+            "ports": [{"name": port, "port": number} for port, number in ports.items()],
+        }
+    }
+    found_by = names.labels(name, Component.STORAGE, pool_name)
+    return (manifest(pool, "Service", names.storage_set(pool_name), found_by, service),)
+
+
+def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Manifest:
+    """Return the StatefulSet of a pool with ``replicas`` storages.
+
+    Its pods start all at once, and change only when somebody deletes them: which one may go when is
+    the operator's to know. It never deletes a volume.
+    """
+    name, pool_name = cluster.metadata.name, pool.metadata.name
+    found_by = names.labels(name, Component.STORAGE, pool_name)
+    content = {
+        "spec": {
+            "replicas": replicas,
+            "serviceName": names.storage_set(pool_name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Retain",
+                "whenScaled": "Retain",
+            },
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": names.selector(name, Component.STORAGE, pool_name)},
+            "template": pod_template(
+                cluster,
+                Component.STORAGE,
+                _pod(cluster, pool),
+                pool.spec.scheduling,
+                pool=pool_name,
+            ),
+            "volumeClaimTemplates": [
+                claim_template(kind, volume, found_by) for kind, volume in _volumes(pool).items()
+            ],
+        }
+    }
+    return manifest(pool, "StatefulSet", names.storage_set(pool_name), found_by, content)
+
+
+def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
+    spec = pool.spec
+    volumes, mounts = scratch_and_tls(cluster)
+    mounts += [
+        {"name": kind, "mountPath": f"/{kind}", "subPath": "storage"} for kind in _volumes(pool)
+    ]
+    return {
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "volumes": volumes,
+        "containers": [
+            container(
+                "storage",
+                cluster.spec.images.storage,
+                cluster,
+                spec.resources,
+                env=variables(_settings(cluster, pool)),
+                ports=[
+                    {"name": "storage", "containerPort": spec.port},
+                    {"name": "admin", "containerPort": spec.admin_port},
+                    {"name": "http", "containerPort": spec.http_port},
+                ],
+                volumeMounts=mounts,
+                startupProbe=http_probe(
+                    "/ping", spec.http_port, period=5, failures=_START_FAILURES
+                ),
+                livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
+                # Healthy means that no partition is refused: all that it has are served.
+                readinessProbe=http_probe("/health", spec.http_port, period=5, failures=2),
+            )
+        ],
+    }
+
+
+def _volumes(pool: StoragePool) -> dict[str, Volume]:
+    """Return the volumes of every pod of a pool, by what they are for."""
+    volumes = {"data": pool.spec.volumes.data, "meta": pool.spec.volumes.meta}
+    return {kind: volume for kind, volume in volumes.items() if volume is not None}
+
+
+def _settings(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
+    zookeeper, spec = cluster.spec.zookeeper, pool.spec
+    return {
+        "zookeeper.connectString": connect_string(cluster),
+        "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
+        "cluster.root": zookeeper.root,
+        "storage.port": spec.port,
+        "storage.admin.port": spec.admin_port,
+        "storage.jetty.port": spec.http_port,
+        "storage.directory": "/data",
+        **({"storage.metaDirectory": "/meta"} if spec.volumes.meta else {}),
+        "storage.segment.size.threshold": spec.segment_bytes,
+        **tls_settings(cluster, "storage.tls.", dials=False),
+    }

@@ -1,0 +1,157 @@
+"""A managed ZooKeeper: a StatefulSet that cannot erase history when an empty member joins. Pure.
+
+A member whose volume is empty may found an ensemble only while the *switch* says so: a ConfigMap
+whose ``found`` is ``yes`` until the cluster's metadata is there, and ``no`` for ever after. From
+then on an empty member has no vote, and waits for one that remembers. (ZooKeeper's own means for
+this are ``zookeeper.db.autocreate=false`` and the file ``initialize``; the image uses them.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from waltz_operator.core import names
+from waltz_operator.core.names import (
+    ZOOKEEPER_CLIENT_PORT,
+    ZOOKEEPER_ELECTION_PORT,
+    ZOOKEEPER_PEER_PORT,
+    Component,
+)
+from waltz_operator.core.objects.manifest import Manifest, manifest
+from waltz_operator.core.objects.pods import SCRATCH, claim_template, container, pod_template
+from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.resources.cluster import ManagedZooKeeper
+
+FOUND = "found"
+"""The key of the switch."""
+
+_GRACE_SECONDS = 30
+
+
+def connect_string(cluster: WaltzCluster) -> str:
+    """Return where the cluster's ZooKeeper is, as pods reach it."""
+    zookeeper, metadata = cluster.spec.zookeeper, cluster.metadata
+    if zookeeper.managed is None:
+        assert zookeeper.external is not None
+        return zookeeper.external.connect_string
+    name, members = names.zookeeper_set(metadata.name), zookeeper.managed.members
+    service = f"{names.zookeeper_members_service(metadata.name)}.{metadata.namespace}.svc"
+    return ",".join(f"{name}-{i}.{service}:{ZOOKEEPER_CLIENT_PORT}" for i in range(members))
+
+
+def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
+    """Return the Services of a managed ZooKeeper: of its members, and for clients."""
+    name = cluster.metadata.name
+    found_by, pods = (
+        names.labels(name, Component.ZOOKEEPER),
+        names.selector(name, Component.ZOOKEEPER),
+    )
+    client = {"name": "client", "port": ZOOKEEPER_CLIENT_PORT}
+    members = {
+        "clusterIP": "None",
+        # Members that look for each other are not ready yet.
+        "publishNotReadyAddresses": True,
+        "selector": pods,
+        "ports": [
+            client,
+            {"name": "peer", "port": ZOOKEEPER_PEER_PORT},
+            {"name": "election", "port": ZOOKEEPER_ELECTION_PORT},
+        ],
+    }
+    clients = {"selector": pods, "ports": [client]}
+    services = {
+        names.zookeeper_members_service(name): members,
+        names.zookeeper_set(name): clients,
+    }
+    return tuple(
+        manifest(cluster, "Service", service, found_by, {"spec": spec})
+        for service, spec in services.items()
+    )
+
+
+def zookeeper_switch(cluster: WaltzCluster, *, found: bool) -> Manifest:
+    """Return the ConfigMap that says whether empty members may found an ensemble."""
+    name = cluster.metadata.name
+    return manifest(
+        cluster,
+        "ConfigMap",
+        names.zookeeper_set(name),
+        names.labels(name, Component.ZOOKEEPER),
+        {"data": {FOUND: "yes" if found else "no"}},
+    )
+
+
+def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
+    """Return the StatefulSet of the members."""
+    name = cluster.metadata.name
+    found_by = names.labels(name, Component.ZOOKEEPER)
+    content = {
+        "spec": {
+            "replicas": managed.members,
+            "serviceName": names.zookeeper_members_service(name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Retain",
+                "whenScaled": "Retain",
+            },
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": names.selector(name, Component.ZOOKEEPER)},
+            "template": pod_template(
+                cluster, Component.ZOOKEEPER, _pod(cluster, managed), managed.scheduling
+            ),
+            "volumeClaimTemplates": [claim_template("data", managed.volume, found_by)],
+        }
+    }
+    return manifest(cluster, "StatefulSet", names.zookeeper_set(name), found_by, content)
+
+
+def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
+    name = cluster.metadata.name
+    probe = {"exec": {"command": ["/opt/zookeeper/ready"]}, "timeoutSeconds": 5}
+    return {
+        "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "switch", "configMap": {"name": names.zookeeper_set(name)}},
+        ],
+        "containers": [
+            container(
+                "zookeeper",
+                cluster.spec.images.zookeeper,
+                cluster,
+                managed.resources,
+                env=[
+                    {"name": "MEMBERS", "value": str(managed.members)},
+                    {
+                        "name": "DOMAIN",
+                        "value": f"{names.zookeeper_members_service(name)}"
+                        f".{cluster.metadata.namespace}.svc",
+                    },
+                    {"name": "HEAP", "value": _java_size(managed.heap)},
+                ],
+                ports=[
+                    {"name": "client", "containerPort": ZOOKEEPER_CLIENT_PORT},
+                    {"name": "peer", "containerPort": ZOOKEEPER_PEER_PORT},
+                    {"name": "election", "containerPort": ZOOKEEPER_ELECTION_PORT},
+                ],
+                volumeMounts=[
+                    SCRATCH,
+                    {"name": "data", "mountPath": "/data", "subPath": "zookeeper"},
+                    {"name": "switch", "mountPath": "/etc/zookeeper", "readOnly": True},
+                ],
+                readinessProbe={**probe, "periodSeconds": 2, "failureThreshold": 3},
+                livenessProbe={
+                    "tcpSocket": {"port": ZOOKEEPER_CLIENT_PORT},
+                    "initialDelaySeconds": 30,
+                    "periodSeconds": 10,
+                    "failureThreshold": 6,
+                },
+            )
+        ],
+    }
+
+
+def _java_size(quantity: str) -> str:
+    """Return an amount of memory as Java spells it: ``256Mi`` is 256m."""
+    return quantity.removesuffix("i").lower()

@@ -1,0 +1,34 @@
+"""The resources that users write, as frozen models, from which their definitions are generated.
+
+``pool`` and ``cluster`` are the two kinds; ``parts`` is what both have; ``model`` knows how a rule
+for the API server is attached to a field. Pure.
+"""
+
+from waltz_operator.core.resources.cluster import (
+    ClusterStatus,
+    TlsMode,
+    WaltzCluster,
+    WaltzClusterSpec,
+)
+from waltz_operator.core.resources.parts import Condition, Disposal, Metadata
+from waltz_operator.core.resources.pool import PoolStatus, StoragePool, StoragePoolSpec
+
+GROUP = "waltz.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "VERSION",
+    "ClusterStatus",
+    "Condition",
+    "Disposal",
+    "Metadata",
+    "PoolStatus",
+    "StoragePool",
+    "StoragePoolSpec",
+    "TlsMode",
+    "WaltzCluster",
+    "WaltzClusterSpec",
+]

@@ -1,0 +1,159 @@
+"""What clusters and pools have in common: volumes, resources, scheduling, conditions. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from waltz_operator.core.resources.model import Model, checked, immutable, rule, shape
+
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+
+AMOUNT = shape(_QUANTITY, "an amount is a number and a unit, without a space, as 500m or 2Gi")
+
+Quantity = Annotated[
+    str, Field(pattern=_QUANTITY, max_length=20, json_schema_extra=checked(AMOUNT))
+]
+"""An amount as Kubernetes writes it: ``500m``, ``2Gi``."""
+
+OPEN_TO_ALL = rule(
+    "self >= 1024 && self <= 65535",
+    "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
+)
+"""Of every port."""
+
+Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(OPEN_TO_ALL))]
+
+_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+ObjectName = Annotated[
+    str,
+    Field(
+        pattern=_NAME,
+        max_length=63,
+        json_schema_extra=checked(
+            shape(_NAME, "the name of an object has small letters, digits and hyphens only")
+        ),
+    ),
+]
+
+FreeForm = Annotated[
+    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+]
+"""A part of the Kubernetes API, handed on as it is."""
+
+
+class Disposal(StrEnum):
+    """What happens to volumes that nobody uses any more."""
+
+    KEEP = "Keep"
+    DELETE = "Delete"
+
+
+class Metadata(Model):
+    """What Kubernetes itself keeps of every resource, as far as it is looked at."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Volume(Model):
+    """One volume of every pod."""
+
+    size: Annotated[
+        Quantity,
+        Field(
+            json_schema_extra=checked(
+                AMOUNT,
+                rule(
+                    "!isQuantity(self) || !isQuantity(oldSelf) "
+                    "|| quantity(self) == quantity(oldSelf)",
+                    "the size of existing volumes cannot be changed here: make a new StoragePool "
+                    "with the size that you want",
+                ),
+                rule(
+                    "!isQuantity(self) || quantity(self).isGreaterThan(quantity('0'))",
+                    "a volume needs a size, as 10Gi",
+                ),
+            )
+        ),
+    ]
+    """How large it is, as `10Gi`."""
+
+    storage_class_name: Annotated[
+        str,
+        Field(
+            max_length=253,
+            json_schema_extra=immutable(
+                "the class of existing volumes cannot be changed: make a new StoragePool"
+            ),
+        ),
+    ] = ""
+    """Its StorageClass; empty takes the default one."""
+
+
+class Resources(Model):
+    """What a container asks for, and what it may have at most."""
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
+    limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "self.requests.all(what, !(what in self.limits) || !isQuantity(self.requests[what]) "
+            "|| !isQuantity(self.limits[what]) "
+            "|| !quantity(self.requests[what]).isGreaterThan(quantity(self.limits[what])))",
+            "resources.requests must not exceed resources.limits: raise the limit or lower the "
+            "request",
+        ),
+    )
+
+
+class Scheduling(Model):
+    """Where pods may run."""
+
+    zone: Annotated[str, Field(max_length=63)] = ""
+    """Only on nodes whose label `topology.kubernetes.io/zone` is this; empty: anywhere."""
+
+    node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    tolerations: Annotated[tuple[FreeForm, ...], Field(max_length=32)] = ()
+    affinity: FreeForm = Field(default_factory=dict)
+    priority_class_name: Annotated[str, Field(max_length=253)] = ""
+
+    RULES: ClassVar[tuple[dict[str, str], ...]] = (
+        rule(
+            "!has(self.nodeSelector) || !('topology.kubernetes.io/zone' in self.nodeSelector)",
+            "write scheduling.zone instead of a nodeSelector for topology.kubernetes.io/zone",
+        ),
+    )
+
+
+class Condition(Model):
+    """One statement about a resource, in the form that all of Kubernetes uses."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]
+    observed_generation: int = 0
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    reason: Annotated[str, Field(max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Field(
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        }
+    ),
+]

@@ -1,0 +1,160 @@
+"""What a cluster's and its pools' status say: only what was seen, and of which generation. Pure.
+
+*Ready* is true while every partition has its quorum and a server, and the present generation of the
+spec was carried out; that of a paused cluster is not. *Healthy* is true while nothing at all is
+missing. *Reconciled* is false while there is something that the operator has yet to do, or cannot
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from waltz.admin.core.replicas import PartitionView, ailment, quorum
+from waltz_operator.core import names
+from waltz_operator.core.desired import Desired, addresses_of
+from waltz_operator.core.names import Component
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import Live, Observed, Present
+from waltz_operator.core.planning.znodes import groups_of
+from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
+from waltz_operator.core.steps import Plan
+
+_LONGEST_MESSAGE = 1000
+_MOST_REASONS = 3
+
+
+def cluster_status(desired: Desired, observed: Observed, decided: Plan, now: str) -> ClusterStatus:
+    """Return the status of a WaltzCluster for whom ``decided`` is planned at the time ``now``."""
+    old, generation = desired.cluster.status, desired.cluster.metadata.generation
+    # What is to be done is known, and what was done can be seen: only then is it carried out.
+    idle = not decided.steps and not desired.cluster.spec.paused
+    reconciled = generation if idle else old.observed_generation
+    present = observed.metadata if isinstance(observed.metadata, Present) else None
+    with_quorum, total = _count_quorums(present), desired.cluster.spec.partitions
+    message = _message(decided, observed)
+    ready = with_quorum == total and reconciled == generation and not decided.problems
+    reason = _reason(desired, decided, ready=ready, serving=with_quorum == total)
+    healthy = ready and not decided.waits
+    done = not decided.steps and not decided.problems
+    statements = (
+        ("Ready", ready, reason, message),
+        ("Healthy", healthy, "AllWell" if healthy else "SomethingMissing", message),
+        ("Reconciled", done, "NothingToDo" if done else reason, message if not done else ""),
+    )
+    return ClusterStatus(
+        observed_generation=reconciled,
+        conditions=tuple(
+            _condition(old.conditions, statement, reconciled, now) for statement in statements
+        ),
+        cluster_key=old.cluster_key if present is None else str(present.key),
+        connect_string=desired.zookeeper,
+        partitions=f"{with_quorum}/{total}",
+        storages=_storages(desired.own_pools, present),
+        servers=f"{0 if present is None else len(present.servers)}"
+        f"/{desired.cluster.spec.servers.replicas}",
+        message=message,
+    )
+
+
+def pool_status(desired: Desired, observed: Observed, pool: StoragePool, now: str) -> PoolStatus:
+    """Return the status of one of the cluster's pools."""
+    generation, old = pool.metadata.generation, pool.status
+    present = observed.metadata if isinstance(observed.metadata, Present) else None
+    name = pool.metadata.name
+    live = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(name)))
+    ready_pods = 0 if live is None else (live.get("status") or {}).get("readyReplicas", 0)
+    ready = ready_pods >= pool.spec.storages
+    message = "" if ready else f"{ready_pods} of {pool.spec.storages} storages are ready"
+    statement = ("Ready", ready, "AllServe" if ready else "SomeMissing", message)
+    group = None if present is None else groups_of(desired, present.maps).get(name)
+    return PoolStatus(
+        observed_generation=generation,
+        conditions=(_condition(old.conditions, statement, generation, now),),
+        cluster=desired.name,
+        group=group,
+        storages=f"{ready_pods}/{pool.spec.storages}",
+        message=message,
+    )
+
+
+def has_quorum(present: Present, view: PartitionView) -> bool:
+    """Whether a partition is served, with a quorum of its replicas in the present session."""
+    if view.server_problem is not None or not view.replicas:
+        return False
+    well = [s for s in view.replicas if ailment(present.replicas, view, s) is None]
+    return len(well) >= quorum(len(view.replicas))
+
+
+def _count_quorums(present: Present | None) -> int:
+    if present is None:
+        return 0
+    return sum(has_quorum(present, view) for view in present.replicas.partitions.values())
+
+
+def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
+    wanted = [storage for pool in pools for storage in addresses_of(pool)]
+    known = {} if present is None else present.replicas.storages
+    answering = [s for s in wanted if s in known and known[s].problem is None]
+    return f"{len(answering)}/{len(wanted)}"
+
+
+def _reason(desired: Desired, decided: Plan, *, ready: bool, serving: bool) -> str:
+    if desired.cluster.spec.paused:
+        return "Paused"
+    if decided.problems:
+        return "NeedsAttention"
+    if ready:
+        return "AllPartitionsServed"
+    return "Reconciling" if serving or decided.steps else "NoQuorum"
+
+
+def _message(decided: Plan, observed: Observed) -> str:
+    """Return what matters most: what only a person can mend, else what is waited for, and why."""
+    reasons = decided.problems or decided.waits
+    if reasons:
+        said = [*reasons[:_MOST_REASONS], *_last_words(observed)]
+    else:
+        said = [str(step) for step in decided.steps[:1]]
+    return "; ".join(said)[:_LONGEST_MESSAGE]
+
+
+def _last_words(observed: Observed) -> list[str]:
+    """Return what pods that end again and again said last."""
+    words = {}
+    for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
+        for pod in observed.of_kind("Pod", component):
+            for container in (pod.get("status") or {}).get("containerStatuses") or ():
+                if (said := _why_not(container)) is not None:
+                    words[said] = f"pod {pod['metadata']['name']}: {said}"
+    return list(words.values())[:_MOST_REASONS]
+
+
+def _why_not(container: Live) -> str | None:
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    if waiting.get("reason") == "CrashLoopBackOff" and ended.get("message"):
+        return str(ended["message"]).strip().splitlines()[-1]
+    if waiting.get("reason") in ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull"):
+        return f"its image {container.get('image')} cannot be had"
+    return None
+
+
+def _condition(
+    old: Iterable[Condition],
+    statement: tuple[str, bool, str, str],
+    generation: int,
+    now: str,
+) -> Condition:
+    kind, holds, reason, message = statement
+    status = "True" if holds else "False"
+    before = next((each for each in old if each.type == kind), None)
+    since = before.last_transition_time if before and before.status == status else now
+    return Condition(
+        type=kind,
+        status=status,
+        observed_generation=generation,
+        last_transition_time=since,
+        reason=reason,
+        message="" if holds and kind != "Healthy" else message,
+    )

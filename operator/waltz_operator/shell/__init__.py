@@ -1,0 +1,1 @@
+"""Act for the planner: Kubernetes API, ZooKeeper, storages, events, leader election."""

@@ -1,0 +1,189 @@
+"""The API server as the operator uses it: objects as plain dictionaries. Touches the network.
+
+`Kube` is what the rest of the operator needs of it; `ApiServer` is the real one. The client's
+generated classes are not used: they are most of what its import costs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from aiohttp import ClientError
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+
+from waltz_operator.core.names import MANAGER
+from waltz_operator.core.objects.manifest import API_VERSIONS
+from waltz_operator.core.observed import Live
+
+_PLURALS = {"NetworkPolicy": "networkpolicies"}
+_TIMEOUT_SECONDS = 30.0
+_WATCH_SECONDS = 240
+
+
+class KubeError(Exception):
+    """The API server refused, or did not answer; the text is its own."""
+
+
+class Conflict(KubeError):
+    """Somebody else was faster, or the object is there already: look again."""
+
+
+class Kube(Protocol):
+    """Every method raises KubeError; names are of objects in one namespace."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Live | None:
+        """Return an object, None if there is none."""
+
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Live]:
+        """Return the objects that have all these labels; of a kind that is not known, none."""
+
+    async def create(self, body: Mapping[str, Any]) -> None:
+        """Create an object. Raises Conflict if there is one of this name."""
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """Have an object be so, by a server-side apply; others' fields stay."""
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        """Merge ``change`` into an object, or into its ``part`` (``status``).
+
+        A ``resourceVersion`` in it makes that a compare-and-set, which raises Conflict.
+        """
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete an object if it is still this one; what is gone already is no error."""
+
+
+class ApiServer:
+    """The API server that a client is set up for."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get(self, kind: str, namespace: str, name: str) -> Live | None:
+        """See Kube."""
+        status, found = await self._call("GET", path_of(kind, namespace, name), allowed=(404,))
+        return None if status == 404 else found
+
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Live]:
+        """See Kube."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        query = [("labelSelector", selector)]
+        path = path_of(kind, namespace)
+        status, found = await self._call("GET", path, query=query, allowed=(404,))
+        if status == 404:
+            return []
+        # What is in a list does not say what it is.
+        named = {"apiVersion": API_VERSIONS[kind], "kind": kind}
+        return [named | item for item in found["items"]]
+
+    async def create(self, body: Mapping[str, Any]) -> None:
+        """See Kube."""
+        await self._call("POST", path_of(body["kind"], body["metadata"]["namespace"]), body=body)
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """See Kube."""
+        metadata = body["metadata"]
+        path = path_of(body["kind"], metadata["namespace"], metadata["name"])
+        query = [("fieldManager", MANAGER), ("force", "true")]
+        await self._call("PATCH", path, query=query, body=body, form="application/apply-patch+yaml")
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
+    ) -> None:
+        """See Kube."""
+        path = path_of(kind, namespace, name) + (f"/{part}" if part else "")
+        form = "application/merge-patch+json"
+        await self._call("PATCH", path, body=change, form=form)
+
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """See Kube."""
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        # 409: it is another object by now, which nobody has decided to delete.
+        path = path_of(kind, namespace, name)
+        await self._call("DELETE", path, body=body, allowed=(404, 409))
+
+    async def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[Live]:
+        """Yield every object with these labels that is there, comes, changes or goes.
+
+        Ends after some minutes; what happens before it is called again is then yielded first.
+        Raises KubeError.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        query = [
+            ("watch", "true"),
+            ("labelSelector", selector),
+            ("timeoutSeconds", str(_WATCH_SECONDS)),
+        ]
+        path = path_of(kind, namespace)
+        try:
+            request = await self._client.param_serialize(
+                "GET", path, query_params=query, auth_settings=["BearerToken"]
+            )
+            allowed = _WATCH_SECONDS + _TIMEOUT_SECONDS
+            response = await self._client.call_api(*request, _request_timeout=allowed)
+            if response.status >= 300:
+                text: bytes = await response.read()  # type: ignore[no-untyped-call]
+                raise KubeError(f"watching {path}: {response.status} {_said(text)}")
+            async for line in response.response.content:
+                yield json.loads(line)["object"]
+        except (ApiException, OSError, TimeoutError, ClientError, ValueError) as broken:
+            raise KubeError(f"watching {path}: {broken or 'no answer in time'}") from broken
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Mapping[str, Any] | None = None,
+        form: str = "application/json",
+        allowed: tuple[int, ...] = (),
+    ) -> tuple[int, Any]:
+        headers = {"Accept": "application/json", "Content-Type": form}
+        try:
+            request = await self._client.param_serialize(
+                method,
+                path,
+                query_params=query or [],
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            response = await self._client.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
+            text: bytes = await response.read()  # type: ignore[no-untyped-call]
+        except ApiException as refused:
+            raise KubeError(f"{method} {path}: {refused.reason}") from refused
+        except (OSError, TimeoutError, ClientError) as broken:
+            raise KubeError(f"{method} {path}: {broken or 'no answer in time'}") from broken
+        if response.status in allowed:
+            return response.status, None
+        if response.status == 409:
+            raise Conflict(f"{method} {path}: {_said(text)}")
+        if response.status >= 300:
+            raise KubeError(f"{method} {path}: {response.status} {_said(text)}")
+        return response.status, json.loads(text)
+
+
+def path_of(kind: str, namespace: str, name: str = "") -> str:
+    """Return the path of a kind of objects, or of one of them; no namespace means all."""
+    version = API_VERSIONS[kind]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
+
+
+def _said(text: bytes) -> str:
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.decode(errors="replace")[:200]

@@ -1,0 +1,1 @@
+"""Decisions of the server: one `Partition` and its parts. Pure: events in, effects out."""

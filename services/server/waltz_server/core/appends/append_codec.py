@@ -1,0 +1,107 @@
+"""Reads appends and batches of them into what the server moves on, records left whole. Pure.
+
+The end of an AppendRequest is the end of a record (wire.md sections 2 and 4), and so is that of
+each append in a batch: it is kept as bytes from the client's connection to the storages' and into
+the cache.
+"""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+from waltz.protocol import MalformedMessage, ReqId
+from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
+from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
+from waltz.protocol.records import wrapped
+from waltz_server.core.effects import Append
+
+# client id, generation, partition, sequence number, client high-water mark
+_HEAD = struct.Struct(">iiiiq")
+_LOCKS_OFFSET = 1 + _HEAD.size
+_REQ_ID = struct.Struct(">iiii")
+_COUNT = struct.Struct(">i")
+_REST_OVERHEAD_BYTES = 12  # header, data length, checksum
+# The number of write locks, one of them, the numbers of read locks and append locks.
+_ONE_WRITE_LOCK = struct.Struct(">iiii")
+
+Locks = tuple[int, ...]
+
+
+def decode_append(body: bytes, version: int) -> tuple[int, Append]:
+    """Return the partition and the append of a message body; raises MalformedMessage."""
+    try:
+        client, generation, partition, _, mark = _HEAD.unpack_from(body, 1)
+        writes, lock, reads, appends = _ONE_WRITE_LOCK.unpack_from(body, _LOCKS_OFFSET)
+        read: Locks = ()
+        append: Locks = ()
+        if version >= APPEND_LOCKS_SINCE and writes == 1 and reads == 0 and appends == 0:
+            # By far the most frequent form, so it is read in one step.
+            write: Locks = (lock,)
+            at = _LOCKS_OFFSET + _ONE_WRITE_LOCK.size
+        else:
+            write, at = _locks(body, _LOCKS_OFFSET)
+            if version >= READ_LOCKS_SINCE:
+                read, at = _locks(body, at)
+            if version >= APPEND_LOCKS_SINCE:
+                append, at = _locks(body, at)
+            check_locks(len(write) + len(read) + len(append))
+        (length,) = _COUNT.unpack_from(body, at + 4)
+    except struct.error:
+        raise MalformedMessage("append cut off") from None
+    if length < 0 or at + _REST_OVERHEAD_BYTES + length != len(body):
+        raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
+    if crc32(body[at + 8 : -4]) != int.from_bytes(body[-4:], "big"):
+        raise MalformedMessage("data does not match its checksum")
+    return partition, Append(client, generation, body[1:17], body[at:], mark, write, read, append)
+
+
+def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
+    """Return the request id and the appends of a batch; raises MalformedMessage."""
+    try:
+        client, generation, partition, first_seq, mark = _HEAD.unpack_from(body, 1)
+        (count,) = _COUNT.unpack_from(body, _LOCKS_OFFSET)
+        at = _LOCKS_OFFSET + _COUNT.size
+        if not 0 < count <= MAX_BATCH_APPENDS:
+            raise MalformedMessage(f"a batch of {count} appends")
+        appends = []
+        num_locks = 0
+        for seq in range(first_seq, first_seq + count):
+            write, at = _locks(body, at)
+            read, at = _locks(body, at)
+            append, at = _locks(body, at)
+            num_locks += len(write) + len(read) + len(append)
+            end = _end_of_record(body, at)
+            req_id = _REQ_ID.pack(client, generation, partition, wrapped(seq))
+            tail = body[at:end]
+            one = Append(client, generation, req_id, tail, mark, write, read, append)
+            one.batch = body[1:17]
+            appends.append(one)
+            at = end
+    except struct.error:
+        raise MalformedMessage("batch cut off") from None
+    check_locks(num_locks)
+    if at != len(body):
+        raise MalformedMessage(f"{len(body) - at} bytes behind a batch")
+    return ReqId(client, generation, partition, first_seq), appends
+
+
+def _end_of_record(body: bytes, at: int) -> int:
+    """Return where the record's end that begins at ``at`` is over; raises MalformedMessage."""
+    length: int = _COUNT.unpack_from(body, at + 4)[0]
+    end = at + _REST_OVERHEAD_BYTES + length
+    if length < 0 or end > len(body):
+        raise MalformedMessage(f"append with a data length of {length} does not fit its batch")
+    if crc32(body[at + 8 : end - 4]) != int.from_bytes(body[end - 4 : end], "big"):
+        raise MalformedMessage("data does not match its checksum")
+    return end
+
+
+def _locks(body: bytes, at: int) -> tuple[Locks, int]:
+    (count,) = _COUNT.unpack_from(body, at)
+    at += 4
+    if count <= 0:
+        return (), at
+    if at + 4 * count > len(body):
+        raise MalformedMessage(f"impossible number of locks: {count}")
+    return struct.unpack_from(f">{count}i", body, at), at + 4 * count

@@ -1,0 +1,298 @@
+"""Appends between their client and the store: order, locks, and who waits for whom. Pure.
+
+Appends of one client are never reordered, because the client takes a later one's commit as the
+failure of every earlier one that is still open (behaviour.md section 8). An append that wants a
+lock which an open one holds waits for it, first come first served, and holds up nothing but its
+own client and those who want the same locks. A batch is decided and waits as one append does that
+wants all its locks; only what others hold counts, never what its own appends take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append_batches import AppendBatch
+from waltz_server.core.appends.lock_queues import Waiting, WaitingLines
+from waltz_server.core.appends.lock_table import LockTable, Slots
+from waltz_server.core.effects import Append, Peer
+
+Refused = tuple[Peer, Append, int]
+"""An append that came too late for a lock, and the transaction that took the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Something to be answered once all earlier appends are resolved: a flush or a mount."""
+
+    peer: Peer
+    request: cs.FlushRequest | cs.MountRequest
+
+
+_Single = tuple[Peer, Append]
+_Waiter = _Single | AppendBatch
+
+
+class AppendQueue:
+    """The appends that a partition has accepted and the store has not resolved."""
+
+    def __init__(self, lock_table_size: int) -> None:
+        self._size = lock_table_size
+        self._locks: LockTable | None = None
+        self._arrived: list[_Waiter | Barrier] = []
+        self._waiting: WaitingLines[_Waiter] = WaitingLines()
+        self._held_up: deque[tuple[int, Barrier]] = deque()
+        """Barriers behind waiters. They and the waiters are numbered as they came."""
+        self._numbers = count()
+        self._renounced: list[Append] = []
+        self._submitted = 0
+        self._resolved = 0
+        self.open_count = 0
+        """Appends accepted and not yet resolved or refused."""
+        self.open_bytes = 0
+        """Bytes of them."""
+        self._barriers: deque[tuple[int, Barrier]] = deque()
+        """Barriers, with the number of submitted appends that must be resolved first."""
+
+    def open(self, high_water_mark: int) -> None:
+        """The log's mark is known; the first call makes the lock table."""
+        if self._locks is None:
+            self._locks = LockTable(self._size, high_water_mark)
+
+    def assume(self, high_water_mark: int) -> None:
+        """The log grew in a way that the lock table has not seen."""
+        if self._locks is not None:
+            self._locks.assume(high_water_mark)
+
+    def renounce(self, generation: int) -> None:
+        """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
+        stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
+        dropped = [append for item in stale for append in _appends_of(item)]
+        arrived, self._arrived = self._arrived, []
+        for entry in arrived:
+            if isinstance(entry, Barrier) or _appends_of(entry)[0].generation == generation:
+                self._arrived.append(entry)
+            else:
+                dropped += _appends_of(entry)
+        for append in dropped:
+            self._close(append)
+        self._renounced += dropped
+
+    def take_renounced(self) -> list[Append]:
+        """Take what was dropped: it will never be in the log."""
+        renounced, self._renounced = self._renounced, []
+        return renounced
+
+    def add(self, peer: Peer, appends: Sequence[Append]) -> None:
+        """Accept a chunk's appends; `take` decides what becomes of each."""
+        self._arrived += [(peer, append) for append in appends]
+        self.open_count += len(appends)
+        self.open_bytes += sum(len(append.record_tail) for append in appends)
+
+    def add_batch(self, batch: AppendBatch) -> None:
+        """Accept a batch; `take` decides it as one."""
+        self._arrived.append(batch)
+        self.open_count += len(batch.appends)
+        self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
+
+    def add_barrier(self, barrier: Barrier) -> None:
+        """Accept a barrier, behind everything accepted before it."""
+        if self._arrived:
+            self._arrived.append(barrier)
+        else:
+            self._place_barrier(barrier, self._submitted)
+
+    def forget(self, peer: Peer) -> None:
+        """A connection is gone: nobody waits for the answers to its barriers."""
+
+        def stays(item: _Waiter | Barrier) -> bool:
+            return not (isinstance(item, Barrier) and item.peer is peer)
+
+        self._barriers = deque(entry for entry in self._barriers if stays(entry[1]))
+        self._held_up = deque(entry for entry in self._held_up if stays(entry[1]))
+        self._arrived = list(filter(stays, self._arrived))
+
+    def take(self) -> tuple[list[Append], list[Refused]]:
+        """Return the appends that hold their locks now, in order, and those refused."""
+        granted: list[Append] = []
+        refused: list[Refused] = []
+        if self._locks is None:
+            return granted, refused
+        self._retry_waiting(self._locks, granted, refused)
+        arrived, self._arrived = self._arrived, []
+        for item in arrived:
+            if isinstance(item, tuple):
+                self._decide(self._locks, item, granted, refused)
+            elif isinstance(item, AppendBatch):
+                self._decide_batch(self._locks, item, granted, refused)
+            else:
+                self._place_barrier(item, self._submitted + len(granted))
+        self._submitted += len(granted)
+        return granted, refused
+
+    def resolved(self, appends: list[Append], first_id: int | None) -> None:
+        """These were committed from ``first_id`` on, or failed (None): their slots are free."""
+        self._resolved += len(appends)
+        self.open_count -= len(appends)
+        self.open_bytes -= sum(len(append.record_tail) for append in appends)
+        locks = self._locks
+        if locks is None:
+            return
+        for position, append in enumerate(appends):
+            if append.taken:
+                locks.end(append.taken, None if first_id is None else first_id + position)
+                self._waiting.freed(append.taken)
+
+    def passed_barriers(self) -> list[Barrier]:
+        """Take the barriers whose appends are all resolved."""
+        passed = []
+        while self._barriers and self._barriers[0][0] <= self._resolved:
+            passed.append(self._barriers.popleft()[1])
+        return passed
+
+    def _decide(
+        self,
+        locks: LockTable,
+        waiter: _Single,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> None:
+        append = waiter[1]
+        append.taken = append.checked = locks.slots(append.write_locks)
+        if append.append_locks:
+            append.taken += locks.slots(append.append_locks)
+        if append.read_locks:
+            append.checked += locks.slots(append.read_locks)
+        if (self._waiting and self._must_queue(append)) or not self._try(
+            locks, waiter, granted, refused
+        ):
+            self._wait(locks, waiter)
+
+    def _try(
+        self,
+        locks: LockTable,
+        waiter: _Single,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> bool:
+        """Grant or refuse the append; returns False if it must wait for a lock that is open."""
+        append = waiter[1]
+        if append.taken or append.checked:
+            if locks.any_open(append.taken) or (
+                append.read_locks and locks.any_open(append.checked)
+            ):
+                return False
+            latest = locks.last_taken(append.checked)
+            if latest > append.client_mark:
+                refused.append((*waiter, latest))
+                self._close(append)
+                return True
+            locks.begin(append.taken)
+        granted.append(append)
+        return True
+
+    def _decide_batch(
+        self,
+        locks: LockTable,
+        batch: AppendBatch,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> None:
+        for append in batch.appends:
+            append.taken = locks.slots(append.write_locks + append.append_locks)
+            append.checked = locks.slots(append.write_locks + append.read_locks)
+        if any(map(self._must_queue, batch.appends)) or not self._try_batch(
+            locks, batch, granted, refused
+        ):
+            self._wait(locks, batch)
+
+    def _try_batch(
+        self,
+        locks: LockTable,
+        batch: AppendBatch,
+        granted: list[Append],
+        refused: list[Refused],
+    ) -> bool:
+        """Grant or refuse each append of the batch; returns False if the batch must wait."""
+        if any(locks.any_open(slots) for slots in _slots_of(batch)):
+            return False
+        taken: list[tuple[int, int, int]] = []
+        for append in batch.appends:
+            # Marks in the table change when something is committed: its own appends do not show.
+            taken_by = locks.last_taken(append.checked)
+            if append.checked and append.client_mark < taken_by:
+                refused.append((batch.peer, append, taken_by))
+                self._close(append)
+            else:
+                taken += append.taken
+                granted.append(append)
+        locks.begin(tuple(taken))
+        return True
+
+    def _retry_waiting(
+        self, locks: LockTable, granted: list[Append], refused: list[Refused]
+    ) -> None:
+        self._release_barriers(self._submitted)
+        while waiting := self._waiting.next_due():
+            item = waiting.item
+            if isinstance(item, AppendBatch):
+                decided = self._try_batch(locks, item, granted, refused)
+            else:
+                decided = self._try(locks, item, granted, refused)
+            if decided:
+                self._waiting.leave(waiting)
+                self._release_barriers(self._submitted + len(granted))
+            else:
+                self._park(locks, waiting)
+
+    def _must_queue(self, append: Append) -> bool:
+        """Whether a waiter is of the same client, or wants one of the same locks."""
+        return self._waiting.must_wait(append.client_id, _locks_of(append))
+
+    def _wait(self, locks: LockTable, waiter: _Waiter) -> None:
+        appends = _appends_of(waiter)
+        wanted = (lock for append in appends for lock in _locks_of(append))
+        waiting = self._waiting.add(next(self._numbers), waiter, appends[0].client_id, wanted)
+        if not waiting.behind:
+            self._park(locks, waiting)
+
+    def _park(self, locks: LockTable, waiting: Waiting[_Waiter]) -> None:
+        """Have one that met an open lock wait until that lock may be free."""
+        lock = next(
+            lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
+        )
+        self._waiting.park(waiting, lock)
+
+    def _close(self, append: Append) -> None:
+        self.open_count -= 1
+        self.open_bytes -= len(append.record_tail)
+
+    def _place_barrier(self, barrier: Barrier, submitted: int) -> None:
+        """``submitted`` appends of those before the barrier are not waiting any more."""
+        if self._waiting or self._held_up:
+            self._held_up.append((next(self._numbers), barrier))
+        else:
+            self._barriers.append((submitted, barrier))
+
+    def _release_barriers(self, submitted: int) -> None:
+        """Place the barriers that no waiter is before any more."""
+        while self._held_up and (
+            self._waiting.first is None or self._held_up[0][0] < self._waiting.first
+        ):
+            self._barriers.append((submitted, self._held_up.popleft()[1]))
+
+
+def _appends_of(waiter: _Waiter) -> Sequence[Append]:
+    return waiter.appends if isinstance(waiter, AppendBatch) else (waiter[1],)
+
+
+def _slots_of(waiter: _Waiter) -> Iterable[Slots]:
+    """Return the slots of all locks that none but the waiter may have open."""
+    return (slots for append in _appends_of(waiter) for slots in (append.taken, append.checked))
+
+
+def _locks_of(append: Append) -> tuple[int, ...]:
+    return append.write_locks + append.read_locks + append.append_locks

@@ -1,0 +1,400 @@
+"""One partition on its server: appends, locks, mounts, feeds and reads. Pure.
+
+Everything that happens to a partition comes in as a method call and leaves as effects, which
+`drain_effects` hands to the shell: frames for clients, requests for storages, metadata writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
+from waltz.protocol import NO_TRANSACTION, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as st
+from waltz.protocol.batches import Fate
+from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent
+from waltz_server.core.appends.append_queue import AppendQueue, Barrier
+from waltz_server.core.appends.clients import Clients
+from waltz_server.core.effects import (
+    Append,
+    Committed,
+    Drop,
+    Failed,
+    FeedsAgain,
+    Fetched,
+    Forgiven,
+    MetadataOrder,
+    NextTry,
+    Opened,
+    PartitionEffect,
+    PatienceOver,
+    Peer,
+    Purpose,
+    ReadsTick,
+    Rested,
+    Send,
+    Unresolved,
+)
+from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.data_reads import Reads
+from waltz_server.core.reads.feed_cache import FeedCache, feed_frames
+from waltz_server.core.reads.feeding import HEADERS, Feeding
+from waltz_server.core.reads.feeds import Feed, Feeds
+from waltz_server.core.reads.range_reads import (
+    NOT_OPEN,
+    Question,
+    RangeReads,
+    RangeRequest,
+    refusal,
+)
+from waltz_server.core.reads.recent_records import RecentRecords
+from waltz_server.core.replication.store_partition import StorePartition
+
+_MAX_OPEN_APPENDS = 10_000
+_MAX_OPEN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """What shapes a partition's behaviour; defaults are those of the server's settings."""
+
+    lock_table_size: int = 30_000
+    min_fetch: int = 100
+    realtime_threshold: int = 1000
+    feed_cache_bytes: int = 4 << 20
+    recent_bytes: int = 4 << 20
+    """Of the log's end, kept to answer reads of ranges."""
+    replication: ReplicationLimits = field(default_factory=ReplicationLimits)
+    retry: RetryLimits = field(default_factory=RetryLimits)
+
+
+@dataclass(slots=True)
+class PartitionCounters:
+    """What has happened so far, for metrics."""
+
+    transactions: int = 0
+    committed: int = 0
+    rejected: int = 0
+
+
+class Partition:
+    """The state machine of one partition."""
+
+    def __init__(self, partition: int, settings: PartitionSettings, data: DataCache) -> None:
+        self.id = partition
+        self.generation = -1
+        self.counters = PartitionCounters()
+        self.store = StorePartition(partition, settings.replication, settings.retry)
+        self._settings = settings
+        self._queue = AppendQueue(settings.lock_table_size)
+        self._clients = Clients()
+        self._mark: int | None = None
+        self._confirmed = False
+        """Whether a store session of this generation has opened: only then is the mark the log's,
+        and what an earlier owner had under way can no longer get in."""
+        self._out: list[PartitionEffect] = []
+        reads, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
+        feeds, recent = Feeds(settings.realtime_threshold), RecentRecords(settings.recent_bytes)
+        self._reads = Reads(partition, data, recent, self.store.reads)
+        self._feeding = Feeding(partition, feeds, headers, reads, self._out)
+        self._ranges = RangeReads(headers, recent, reads, self._out)
+        self._batches = AppendBatches(self._out)
+
+    # ---- questions
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The last committed transaction id, None until the first store session has opened."""
+        return self._mark
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether clients should stop sending appends for a while."""
+        queue = self._queue
+        return queue.open_count > _MAX_OPEN_APPENDS or queue.open_bytes > _MAX_OPEN_BYTES
+
+    @property
+    def open_appends(self) -> int:
+        """Number of appends accepted and not yet resolved."""
+        return self._queue.open_count
+
+    @property
+    def data_cache_misses(self) -> int:
+        """Number of reads that the cache could not answer."""
+        return self._reads.data_cache_misses
+
+    @property
+    def feeds(self) -> Feeds:
+        """The open feeds, for metrics."""
+        return self._feeding.feeds
+
+    @property
+    def feed_cache_misses(self) -> int:
+        """Number of times that a feed needed what the cache did not have."""
+        return self._feeding.cache_misses
+
+    def drain_effects(self) -> list[PartitionEffect]:
+        """Return what is to be done since the last call, in order."""
+        self._follow_store()
+        effects = self._out.copy()
+        self._out.clear()
+        return effects
+
+    # ---- ownership
+
+    def set_generation(self, generation: int) -> None:
+        """The partition is this server's in ``generation``."""
+        if generation > self.generation:
+            self.generation = generation
+            self._confirmed = False
+            self._ranges.unconfirmed()
+            self._queue.renounce(generation)
+            self._batches.ended(self._queue.take_renounced(), Fate.ABSENT)
+            self.store.set_generation(generation)
+
+    def set_replicas(self, replicas: Iterable[str]) -> None:
+        """The storages that hold the partition."""
+        self.store.set_replicas(replicas)
+
+    def close(self) -> None:
+        """The partition is no longer this server's: feeds end, appends stay unresolved."""
+        self.store.close()
+        self._batches.close()
+        self._out += self._reads.close()
+        self._ranges.close()
+        for peer in self.feeds.peers:
+            self.feeds.close(peer)
+
+    # ---- clients
+
+    def mount(self, peer: Peer, request: cs.MountRequest) -> None:
+        """Register the client's connection, and begin its feed when earlier appends are done."""
+        req_id = request.req_id
+        if req_id.generation > self.generation:
+            # The client has heard of a change that has not reached this server yet.
+            self._send(peer, cs.MountResponse(req_id, cs.MountState.NOT_READY))
+            return
+        if self._clients.register(peer, request):
+            self._queue.add_barrier(Barrier(peer, request))
+            self._release_barriers()
+
+    def append(self, peer: Peer, appends: list[Append]) -> None:
+        """Take the appends of one received chunk."""
+        generation = self.generation
+        speaks = {c: self._clients.speaks(peer, c) for c in {a.client_id for a in appends}}
+        accepted = [a for a in appends if speaks[a.client_id] and a.generation == generation]
+        self.counters.transactions += len(accepted)
+        self._queue.add(peer, accepted)
+        self._submit()
+
+    def append_batch(self, batch: AppendBatch) -> None:
+        """Take a batch: its appends are decided at one instant and answered together."""
+        req_id = batch.req_id
+        if req_id.generation != self.generation or not self._clients.speaks(
+            batch.peer, req_id.client_id
+        ):
+            self._out.append(absent(batch.peer, req_id, len(batch.appends)))
+            return
+        self.counters.transactions += len(batch.appends)
+        self._batches.open(batch)
+        self._queue.add_batch(batch)
+        self._submit()
+
+    def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
+        """Feed on from the client's mark."""
+        if not self._clients.speaks(peer, request.req_id.client_id):
+            return
+        mark, position = self._mark, request.client_high_water_mark
+        if mark is None or position > mark or position < NO_TRANSACTION:
+            self._out.append(Drop(peer, f"feed request from {position}, the log ends at {mark}"))
+            return
+        remaining = max(mark - position, self._settings.min_fetch)
+        self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
+
+    def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
+        """Answer once every append received before this is resolved."""
+        if request.req_id.generation > self.generation:
+            return
+        self._queue.add_barrier(Barrier(peer, request))
+        self._release_barriers()
+
+    def read_mark(self, peer: Peer, request: cs.HighWaterMarkRequest) -> None:
+        """Answer with the high-water mark."""
+        mark = self._mark
+        answer = cs.HighWaterMarkResponse(request.req_id, UNRESOLVED if mark is None else mark)
+        self._send(peer, answer)
+
+    def read_data(self, peer: Peer, request: cs.TransactionDataRequest) -> None:
+        """Answer with a transaction's data, from the cache or from a replica."""
+        self._out += self._reads.read(peer, request, self._mark)
+
+    def read_range(self, peer: Peer, request: RangeRequest) -> None:
+        """Answer with records or headers, at once or when there are some."""
+        if request.req_id.generation > self.generation:
+            # As in `mount`: somebody else may have gone on with the log.
+            self._out.append(refusal(peer, request, NOT_OPEN, UNRESOLVED))
+        else:
+            self._ranges.ask(peer, request)
+
+    def writable(self, peer: Peer) -> None:
+        """A congested connection drains again."""
+        self._feeding.writable(peer)
+        self._ranges.writable(peer)
+
+    def lost(self, peer: Peer) -> None:
+        """A client's connection is gone."""
+        self._clients.lost(peer)
+        self._reads.lost(peer)
+        self._ranges.lost(peer)
+        self.feeds.close(peer)
+        self._queue.forget(peer)
+
+    def turn(self) -> None:
+        """Give one far-behind feed its turn, and go on answering reads of ranges."""
+        self._feeding.turn()
+        self._ranges.resume()
+
+    # ---- reports, passed to the store
+
+    def storage_up(self, storage: str) -> None:
+        """A connection to a storage is open."""
+        self.store.storage_up(storage)
+
+    def storage_down(self, storage: str) -> None:
+        """A connection to a storage is gone."""
+        self.store.storage_down(storage)
+
+    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
+        """A storage answered."""
+        self.store.answered(storage, request, response, elapsed_ms)
+
+    def metadata_read(self, order: MetadataOrder, value: PartitionMetadata, version: int) -> None:
+        """The partition's metadata was read."""
+        self.store.metadata_read(order, value, version)
+
+    def metadata_written(self, order: MetadataOrder, version: int) -> None:
+        """The partition's metadata was written."""
+        self.store.metadata_written(order, version)
+
+    def metadata_failed(self, order: MetadataOrder, reason: str) -> None:
+        """A metadata operation failed."""
+        self.store.metadata_failed(order, reason)
+
+    def woken(self, purpose: Purpose) -> None:
+        """The time of a `Wake` has come."""
+        match purpose:
+            case FeedsAgain():
+                self._feeding.resume()
+            case ReadsTick():
+                self._ranges.tick()
+            case NextTry() | PatienceOver() | Rested() | Forgiven():
+                self.store.woken(purpose)
+            case _:
+                assert_never(purpose)
+
+    # ---- what the store says
+
+    def _follow_store(self) -> None:
+        while effects := self.store.drain_effects():
+            for effect in effects:
+                match effect:
+                    case Committed():
+                        self._committed(effect)
+                    case Failed(appends):
+                        self._batches.ended(appends, Fate.ABSENT)
+                        self._resolved(appends, None)
+                    case Unresolved(appends):
+                        self._batches.ended(appends, Fate.UNKNOWN)
+                        self._resolved(appends, None)
+                    case Opened(mark):
+                        self._opened(mark)
+                    case Fetched():
+                        self._fetched(effect)
+                    case _:
+                        self._out.append(effect)
+
+    def _opened(self, mark: int) -> None:
+        if mark != self._mark:
+            # Others wrote, and took locks that the table has not seen.
+            self._queue.assume(mark)
+        self._mark = mark
+        self._confirmed = True
+        self._feeding.opened(mark)
+        self._queue.open(mark)
+        self._submit()
+        self._feeding.serve()
+        self._ranges.opened(mark)
+
+    def _committed(self, committed: Committed) -> None:
+        first_id, appends = committed.first_id, committed.appends
+        frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
+        self._reads.committed(committed.records)
+        self.counters.committed += len(appends)
+        self._mark = first_id + len(appends) - 1
+        self._feeding.committed(self._mark, first_id, frames)
+        self._batches.committed(appends, first_id)
+        self._resolved(appends, first_id)
+        self._feeding.serve({first_id: frames})
+        self._ranges.committed(self._mark, first_id, committed.records)
+
+    def _resolved(self, appends: list[Append], first_id: int | None) -> None:
+        self._queue.resolved(appends, first_id)
+        self._submit()
+
+    def _submit(self) -> None:
+        """Send what the lock table grants, refuse what it refuses, and answer barriers.
+
+        What an earlier owner has under way may take locks: until it is over, everything waits.
+        """
+        if not self._confirmed:
+            return
+        granted, refused = self._queue.take()
+        for peer, append, taken in refused:
+            self.counters.rejected += 1
+            if not self._batches.refused(append, taken):
+                self._send(peer, cs.LockFailure(ReqId.decode(append.req_id), taken))
+        if granted:
+            self.store.append(granted)
+        self._release_barriers()
+
+    def _release_barriers(self) -> None:
+        mark = self._mark
+        if mark is None or not self._confirmed:
+            return
+        for barrier in self._queue.passed_barriers():
+            match barrier.request:
+                case cs.FlushRequest(req_id=req_id):
+                    self._send(barrier.peer, cs.FlushResponse(req_id, mark))
+                case cs.MountRequest() as request:
+                    self._mounted(barrier.peer, request, mark)
+
+    def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
+        if not self._clients.speaks(peer, request.req_id.client_id):
+            return
+        position = request.client_high_water_mark
+        if position > mark:
+            self._send(peer, cs.MountResponse(request.req_id, cs.MountState.CLIENT_AHEAD))
+            return
+        ready = cs.MountResponse(request.req_id, cs.MountState.READY)
+        if position == mark:
+            self.feeds.close(peer)
+            self._send(peer, ready)
+        elif position < NO_TRANSACTION:
+            self._out.append(Drop(peer, f"mount from {position}: no such transaction"))
+        else:
+            self._feeding.open(Feed(peer, position, mark - position, ready))
+
+    def _fetched(self, fetched: Fetched) -> None:
+        if isinstance(fetched.token, Question):
+            self._ranges.fetched(fetched.token, fetched)
+        elif fetched.token == HEADERS:
+            self._feeding.fetched(fetched)
+        else:
+            self._out += self._reads.records_fetched(fetched)
+
+    def _send(self, peer: Peer, message: Any) -> None:
+        self._out.append(Send(peer, cs.encode(message, peer.version)))

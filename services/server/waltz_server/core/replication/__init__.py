@@ -1,0 +1,1 @@
+"""Store sessions: recovery by voting, quorum appends, catching up, in-doubt appends. Pure."""

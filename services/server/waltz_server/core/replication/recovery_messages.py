@@ -1,0 +1,39 @@
+"""The steps of a recovery as messages to storages, and their answers as reports to it. Pure."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from waltz.protocol import storage as st
+from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+
+
+def request_of(step: Step, session: int, partition: int) -> st.Request:
+    """Return what is asked of a storage; for a copy, what is asked of the peer that has it."""
+    match step:
+        case Measure():
+            return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
+        case Truncate(to):
+            return st.TruncateRequest(session, st.NO_SEQ, partition, to)
+        case Mark(mark):
+            return st.SetLowWaterMarkRequest(session, st.NO_SEQ, partition, mark)
+        case Copy(_, first, count):
+            return st.RecordListRequest(session, st.NO_SEQ, partition, first, count)
+        case _:
+            assert_never(step)
+
+
+def report(recovery: Recovery, replica: str, request: st.Request, response: st.Response) -> bool:
+    """Report what ``replica`` has done; returns False if the answer does not fit the request."""
+    match request, response:
+        case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
+            recovery.measured(replica, max_id)
+        case st.TruncateRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
+            recovery.cut(replica, max_id)
+        case st.SetLowWaterMarkRequest(), st.SuccessResponse():
+            recovery.marked(replica)
+        case st.AppendRequest(records=records), st.SuccessResponse():
+            recovery.copied(replica, records.first_id() + records.count - 1)
+        case _:
+            return False
+    return True

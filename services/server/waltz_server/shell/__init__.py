@@ -1,0 +1,1 @@
+"""Perform the effects of the core: connections, ZooKeeper, HTTP, process. No decisions here."""

@@ -1,0 +1,263 @@
+"""One client's connection: hands its messages to partitions. Touches one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar, assert_never
+
+from waltz.metadata.core.formats import UNRESOLVED
+from waltz.metadata.core.policy import PolicyError
+from waltz.net import FrameConnection
+from waltz.protocol import MalformedMessage, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol.client_numbers import (
+    ALWAYS_ANSWERED_SINCE,
+    APPEND_BATCH_SINCE,
+    APPEND_BATCH_TYPE,
+    APPEND_TYPE,
+)
+from waltz.runtime.process import watched
+from waltz_server.core.appends.append_batches import AppendBatch, absent
+from waltz_server.core.appends.append_codec import (
+    decode_append,
+    decode_batch,
+)
+from waltz_server.core.effects import Append, Peer
+from waltz_server.core.partition import Partition
+from waltz_server.core.reads.range_reads import NOT_HERE, refusal
+from waltz_server.shell.hosted_partition import HostedPartition
+
+log = logging.getLogger(__name__)
+
+_Decoded = TypeVar("_Decoded")
+
+_OfPartition = (
+    cs.MountRequest
+    | cs.FeedRequest
+    | cs.FlushRequest
+    | cs.HighWaterMarkRequest
+    | cs.TransactionDataRequest
+    | cs.RecordsRequest
+    | cs.HeadersRequest
+)
+"""What is asked of one partition; appends are decoded apart."""
+
+
+class Host(Protocol):
+    """What a connection needs of the server."""
+
+    num_partitions: int
+
+    def partition(self, partition: int) -> HostedPartition | None:
+        """Return a partition if it is on this server."""
+
+    def partitions(self) -> list[HostedPartition]:
+        """Return all partitions on this server."""
+
+    def connected(self, peer: Peer, connection: FrameConnection) -> None:
+        """A client's handshake is done."""
+
+    def disconnected(self, peer: Peer) -> None:
+        """A client's connection is gone."""
+
+    def overloaded(self, connection: FrameConnection) -> None:
+        """A partition has too much to do for what ``connection`` sends: stop reading it."""
+
+    async def check_storages(self) -> dict[str, bool]:
+        """Dial every storage in use."""
+
+    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+        """Change the server's preferred partitions; raises PolicyError."""
+
+
+class ClientConnection:
+    """Implements `FrameHandler` for the client-facing port."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._connection: FrameConnection | None = None
+        self._peer: Peer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ready(self, connection: FrameConnection) -> None:
+        """The protocol version is known."""
+        self._connection = connection
+        self._peer = Peer(connection.version, lambda: connection.congested)
+        self._host.connected(self._peer, connection)
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Hand the messages of one chunk to their partitions, appends in batches."""
+        assert self._peer is not None
+        version = self._peer.version
+        appends: dict[int, list[Append]] = {}
+        for body in bodies:
+            if body[0] == APPEND_TYPE:
+                partition, append = _read(decode_append, body, version)
+                appends.setdefault(partition, []).append(append)
+                continue
+            self._append(appends)
+            appends = {}
+            if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
+                self._append_batch(body)
+            else:
+                self._dispatch(_read(cs.decode, body, version))
+        self._append(appends)
+
+    def lost(self, reason: str) -> None:
+        """Forget the client."""
+        for task in self._tasks:
+            task.cancel()
+        if self._peer is not None:
+            self._host.disconnected(self._peer)
+            for hosted in self._host.partitions():
+                hosted.core.lost(self._peer)
+
+    def writable(self) -> None:
+        """Feeds may go on."""
+        if self._peer is not None:
+            for hosted in self._host.partitions():
+                hosted.core.writable(self._peer)
+                hosted.settle()
+
+    def _append(self, appends: dict[int, list[Append]]) -> None:
+        assert self._peer is not None
+        for partition, batch in appends.items():
+            hosted = self._host.partition(partition)
+            if hosted is not None:
+                hosted.append(self._peer, batch)
+                if hosted.core.overloaded:
+                    self._host.overloaded(self._connected())
+
+    def _append_batch(self, body: bytes) -> None:
+        assert self._peer is not None
+        req_id, appends = _read(decode_batch, body)
+        hosted = self._host.partition(req_id.partition)
+        if hosted is None:
+            self._connected().send(absent(self._peer, req_id, len(appends)).frames)
+            return
+        hosted.append_batch(AppendBatch(self._peer, req_id, appends))
+        if hosted.core.overloaded:
+            self._host.overloaded(self._connected())
+
+    def _dispatch(self, message: cs.Message) -> None:
+        assert self._peer is not None
+        if not isinstance(message, _OfPartition):
+            self._answer_about_server(message)
+            return
+        hosted = self._host.partition(message.req_id.partition)
+        if hosted is None:
+            self._answer_without_partition(self._peer, message)
+        else:
+            _hand_over(hosted.core, self._peer, message)
+            hosted.settle()
+
+    def _answer_without_partition(self, peer: Peer, message: _OfPartition) -> None:
+        match message:
+            case cs.MountRequest(req_id):
+                self._send(cs.MountResponse(req_id, cs.MountState.NOT_READY))
+            case cs.TransactionDataRequest(req_id, transaction_id):
+                error = "partition not ready"
+                self._send(cs.TransactionDataResponse(req_id, transaction_id, None, error=error))
+            case cs.HighWaterMarkRequest(req_id):
+                if peer.version >= ALWAYS_ANSWERED_SINCE:
+                    self._send(cs.HighWaterMarkResponse(req_id, UNRESOLVED))
+            case cs.RecordsRequest() | cs.HeadersRequest():
+                self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
+            case cs.FeedRequest() | cs.FlushRequest():
+                pass
+            case _:
+                assert_never(message)
+
+    def _answer_about_server(self, message: cs.Message) -> None:
+        match message:
+            case cs.ServerPartitionsAssignmentRequest(req_id):
+                ids = tuple(hosted.core.id for hosted in self._host.partitions())
+                self._send(cs.ServerPartitionsAssignmentResponse(req_id, ids))
+            case cs.ServerPartitionsHealthStatRequest(req_id):
+                health = {h.core.id: h.core.store.healthy for h in self._host.partitions()}
+                self._send(cs.ServerPartitionsHealthStatResponse(req_id, health))
+            case cs.CheckStorageConnectivityRequest(req_id):
+                self._spawn(self._check_storages(req_id))
+            case cs.AddPreferredPartitionRequest(req_id, partitions):
+                self._prefer(req_id, partitions, preferred=True)
+            case cs.RemovePreferredPartitionRequest(req_id, partitions):
+                self._prefer(req_id, partitions, preferred=False)
+            case _:
+                raise MalformedMessage(f"{type(message).__name__} is not for a server")
+
+    def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
+        if not partitions:
+            raise MalformedMessage("a preference without partitions")
+        if min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
+            self._send(_preference_answer(req_id, preferred, result=False))
+        else:
+            self._spawn(self._change_preference(req_id, partitions, preferred))
+
+    async def _change_preference(
+        self, req_id: ReqId, partitions: tuple[int, ...], preferred: bool
+    ) -> None:
+        try:
+            await self._host.prefer(partitions, preferred)
+        except PolicyError as error:
+            log.warning("the preference for %s is kept for later: %s", partitions, error)
+        self._send(_preference_answer(req_id, preferred, result=True))
+
+    async def _check_storages(self, req_id: ReqId) -> None:
+        reachable = await self._host.check_storages()
+        self._send(cs.CheckStorageConnectivityResponse(req_id, reachable))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = watched(asyncio.get_running_loop().create_task(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _connected(self) -> FrameConnection:
+        assert self._connection is not None
+        return self._connection
+
+    def _send(self, message: cs.Message) -> None:
+        assert self._peer is not None
+        self._connected().send(cs.encode(message, self._peer.version))
+
+
+def _read(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
+    """Return the decoded message; raises MalformedMessage, whatever the decoder raises.
+
+    Nothing has been done yet, so a message that the decoder cannot cope with ends its connection
+    alone: its client would send it to the next server, too, and end one after the other.
+    """
+    try:
+        return decode(*message)
+    except MalformedMessage:
+        raise
+    except Exception as error:
+        log.exception("a client's message could not be decoded: please report it")
+        raise MalformedMessage(f"decoding it failed: {error!r}") from error
+
+
+def _hand_over(core: Partition, peer: Peer, message: _OfPartition) -> None:
+    match message:
+        case cs.MountRequest():
+            core.mount(peer, message)
+        case cs.FeedRequest():
+            core.feed(peer, message)
+        case cs.FlushRequest():
+            core.flush(peer, message)
+        case cs.HighWaterMarkRequest():
+            core.read_mark(peer, message)
+        case cs.TransactionDataRequest():
+            core.read_data(peer, message)
+        case cs.RecordsRequest() | cs.HeadersRequest():
+            core.read_range(peer, message)
+        case _:
+            assert_never(message)
+
+
+def _preference_answer(
+    req_id: ReqId, preferred: bool, *, result: bool
+) -> cs.AddPreferredPartitionResponse | cs.RemovePreferredPartitionResponse:
+    if preferred:
+        return cs.AddPreferredPartitionResponse(req_id, result)
+    return cs.RemovePreferredPartitionResponse(req_id, result)

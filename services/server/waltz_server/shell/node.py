@@ -1,0 +1,272 @@
+"""A server process: its place in the cluster, its partitions, its clients. The outermost shell.
+
+Touches ZooKeeper (membership, replica assignments) and the network (clients, storages).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import ReplicaAssignments
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.membership import ServerMembership
+from waltz.net import FrameConnection, Listener
+from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
+from waltz_server.core.effects import Peer
+from waltz_server.core.partition import Partition
+from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.shell.client_connection import ClientConnection
+from waltz_server.shell.config import ServerConfig
+from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.storage_links import ClusterIdentity, StorageLinks
+
+log = logging.getLogger(__name__)
+
+_OVERLOAD_CHECK_SECONDS = 0.01
+_RECENT_SHARE = 0.5
+"""Of the memory for recent data: kept as whole batches, as they were committed."""
+_FINISH_SECONDS = 3.0
+_FINISH_CHECK_SECONDS = 0.005
+
+OnHosted = Callable[[HostedPartition], None]
+OnGone = Callable[[int], None]
+
+
+class ServerNode:
+    """One running server. `start`, then `stop`; it also implements the connections' `Host`.
+
+    ``clients`` and ``storages`` are what it offers to them: all versions, or fewer to act out an
+    older server.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        clients: ProtocolSpec = CLIENT_SERVER,
+        storages: ProtocolSpec = STORAGE,
+    ) -> None:
+        self.config = config
+        self._storages = storages
+        self.num_partitions = 0
+        self.cluster_name = ""
+        self._store: KazooStore | None = None
+        self._cluster: Cluster | None = None
+        self._links: StorageLinks | None = None
+        self._membership: ServerMembership | None = None
+        self._hosted: dict[int, HostedPartition] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._assignments = ReplicaAssignments({})
+        self._connections: dict[Peer, FrameConnection] = {}
+        self._paused: list[FrameConnection] = []
+        self._preferred: set[int] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._leaving = False
+        self._on_hosted: OnHosted = lambda hosted: None
+        self._on_gone: OnGone = lambda partition: None
+        self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
+        self._settings = config.partition
+        self.listener = Listener(clients, lambda: ClientConnection(self), config.tls)
+
+    @property
+    def server_id(self) -> int:
+        """This server's id in the cluster, 0 before it has joined."""
+        return self._membership.server_id if self._membership is not None else 0
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        """What clients are told."""
+        config = self.config
+        return config.advertised_host, config.advertised_port or self.listener.port
+
+    @property
+    def store(self) -> KazooStore:
+        """The metadata store; only after `start`."""
+        assert self._store is not None
+        return self._store
+
+    async def start(self) -> None:
+        """Listen, connect to ZooKeeper, join. Partitions follow as they are assigned.
+
+        Raises ListenFailed, and what the metadata raises when there is no cluster.
+        """
+        config = self.config
+        self._store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
+        self._cluster = cluster = Cluster(self._store, config.cluster_root)
+        params, store_params = await cluster.params(), await cluster.store_params()
+        self.cluster_name = params.name
+        self.num_partitions = params.num_partitions
+        shares = params.num_partitions + 1
+        self._settings = replace(
+            config.partition,
+            feed_cache_bytes=config.feed_cache_bytes // shares,
+            recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
+        )
+        identity = ClusterIdentity(store_params.key, store_params.num_partitions)
+        self._links = StorageLinks(config.tls, identity, self._storages)
+        self._assignments = (await cluster.replica_assignments()).value
+        self.listener.start(config.bind_host, config.port)
+        self._following = asyncio.create_task(self._follow_assignments())
+        self._membership = ServerMembership(cluster, self.endpoint, self._own)
+        await self._membership.join()
+
+    async def stop(self) -> None:
+        """Leave the cluster at once, so that others take over; finish what is here; close all."""
+        self._leaving = True
+        for connection in self._connections.values():
+            connection.pause_reading()
+        if self._membership is not None:
+            await self._membership.leave()
+        await self._finish_appends()
+        if self._following is not None:
+            self._following.cancel()
+        await self.listener.close()
+        await asyncio.gather(*(hosted.close() for hosted in self._hosted.values()))
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        if self._links is not None:
+            await self._links.close()
+        if self._store is not None:
+            await self._store.close()
+
+    async def failed(self) -> None:
+        """Return or raise only when the server can no longer take part in the cluster."""
+        assert self._membership is not None
+        assert self._following is not None
+        ended = [asyncio.ensure_future(self._membership.finished()), self._following]
+        done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def on_hosted(self, hosted: OnHosted, gone: OnGone) -> None:
+        """Have these called for every partition that comes and goes, and now for those here."""
+        self._on_hosted, self._on_gone = hosted, gone
+        for each in self._hosted.values():
+            hosted(each)
+
+    def replicas(self) -> dict[str, list[str]]:
+        """Return the storages of each partition on this server."""
+        return {str(p): list(self._assignments.storages_of(p)) for p in sorted(self._hosted)}
+
+    # ---- what connections ask
+
+    def partition(self, partition: int) -> HostedPartition | None:
+        """Return a partition if it is on this server."""
+        return self._hosted.get(partition)
+
+    def partitions(self) -> list[HostedPartition]:
+        """Return all partitions on this server."""
+        return list(self._hosted.values())
+
+    def connected(self, peer: Peer, connection: FrameConnection) -> None:
+        """A client's handshake is done."""
+        self._connections[peer] = connection
+        if self._leaving:
+            connection.pause_reading()
+
+    def disconnected(self, peer: Peer) -> None:
+        """A client's connection is gone."""
+        connection = self._connections.pop(peer, None)
+        if connection in self._paused:
+            self._paused.remove(connection)
+
+    def overloaded(self, connection: FrameConnection) -> None:
+        """Stop reading a connection until the partitions have caught up."""
+        if connection not in self._paused:
+            connection.pause_reading()
+            self._paused.append(connection)
+            if len(self._paused) == 1:
+                self._check_overload()
+
+    async def check_storages(self) -> dict[str, bool]:
+        """Dial every storage that holds a partition."""
+        assert self._links is not None
+        used = frozenset(s for s, held in self._assignments.partitions.items() if held)
+        return await self._links.check(used)
+
+    async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
+        """Change the preferred partitions; raises PolicyError."""
+        assert self._membership is not None
+        if preferred:
+            self._preferred |= set(partitions)
+        else:
+            self._preferred -= set(partitions)
+        await self._membership.prefer(sorted(self._preferred))
+
+    # ---- what the cluster says
+
+    def _own(self, owned: Mapping[int, int]) -> None:
+        """Have exactly these partitions, each in its generation."""
+        for partition in self._hosted.keys() - owned.keys():
+            log.info("partition %d: no longer here", partition)
+            self._on_gone(partition)
+            task = asyncio.create_task(self._hosted.pop(partition).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        for partition, generation in sorted(owned.items()):
+            hosted = self._hosted.get(partition)
+            if hosted is None:
+                log.info("partition %d: here in generation %d", partition, generation)
+                hosted = self._hosted[partition] = self._new_partition(partition)
+                self._on_hosted(hosted)
+                hosted.core.set_replicas(self._assignments.storages_of(partition))
+            hosted.core.set_generation(generation)
+            hosted.settle()
+
+    def _new_partition(self, partition: int) -> HostedPartition:
+        assert self._cluster is not None
+        assert self._links is not None
+        core = Partition(partition, self._settings, self._data)
+        return HostedPartition(core, self._cluster, self._links, self._send, self._drop)
+
+    async def _follow_assignments(self) -> None:
+        assert self._cluster is not None
+        async for assignments in self._cluster.follow_replica_assignments():
+            self._assignments = assignments
+            for partition, hosted in self._hosted.items():
+                hosted.core.set_replicas(assignments.storages_of(partition))
+                hosted.settle()
+
+    def _send(self, peer: Peer, frames: bytes) -> None:
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.send(frames)
+
+    def _drop(self, peer: Peer, reason: str) -> None:
+        connection = self._connections.get(peer)
+        if connection is not None:
+            log.warning("closing the connection of %s: %s", connection.peer, reason)
+            connection.close(reason)
+
+    async def _finish_appends(self) -> None:
+        """Wait for the appends that were taken: their clients need not look for them then.
+
+        One whose store session has ended is given up: another server resolves it, and to begin a
+        session here would end that server's.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _FINISH_SECONDS
+        while unfinished := sum(
+            h.core.open_appends for h in self.partitions() if h.core.store.is_open
+        ):
+            if loop.time() > deadline:
+                log.warning(
+                    "%d appends were not done within %g s: their clients will look them up",
+                    unfinished,
+                    _FINISH_SECONDS,
+                )
+                return
+            await asyncio.sleep(_FINISH_CHECK_SECONDS)
+
+    def _check_overload(self) -> None:
+        if self._leaving:
+            return
+        if any(hosted.core.overloaded for hosted in self._hosted.values()):
+            loop = asyncio.get_running_loop()
+            loop.call_later(_OVERLOAD_CHECK_SECONDS, self._check_overload)
+            return
+        paused, self._paused = self._paused, []
+        for connection in paused:
+            connection.resume_reading()

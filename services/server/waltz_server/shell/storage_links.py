@@ -1,0 +1,232 @@
+"""Connections from this server to storage nodes: one each, shared by all partitions.
+
+A link is kept up as long as a partition needs it: dialed, opened, dialed again when lost, after
+pauses that grow until a connection has been of use. A node that leaves a request unanswered for too
+long is cut off, so that a hung machine does not hold up what a quorum could do. Touches the
+network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.protocol import STORAGE, ProtocolSpec
+from waltz.protocol import storage as st
+from waltz.runtime.process import watched
+from waltz_server.core.replication.storage_versions import RecordSizes
+
+log = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 10.0
+"""A storage that lets a request wait this long is taken for dead."""
+_DIAL_RETRY_SECONDS = (0.05, 1.0)
+
+
+class StorageUser(Protocol):
+    """What a partition's shell is told about the storages it watches."""
+
+    def storage_up(self, storage: str) -> None:
+        """The connection is open."""
+
+    def storage_down(self, storage: str) -> None:
+        """The connection is gone; everything asked on it has been answered with None before."""
+
+    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
+        """An answer, or None if the connection was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """What a storage must agree with before anything is asked of it."""
+
+    key: uuid.UUID
+    num_partitions: int
+
+
+class _Link:
+    """One storage: its connection and who uses it."""
+
+    def __init__(
+        self, storage: str, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec
+    ) -> None:
+        self.storage = storage
+        self.users: set[StorageUser] = set()
+        self._tls = tls
+        self._identity = identity
+        self._spec = spec
+        self._rpc: RpcConnection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        self._sizes = RecordSizes()
+        self._useful = False
+        """Whether the connection has brought an answer to what was asked on it."""
+        self._asked: dict[int, float] = {}
+        self._deadline: asyncio.TimerHandle | None = None
+        self._task = watched(self._loop.create_task(self._keep_up()))
+
+    @property
+    def up(self) -> bool:
+        return self._rpc is not None and not self._rpc.closed
+
+    def ask(self, user: StorageUser, request: st.Request) -> None:
+        rpc = self._rpc
+        if rpc is None or rpc.closed:
+            self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
+            return
+        seq, begun = rpc.next_seq(), self._loop.time()
+        self._asked[seq] = begun
+        if self._deadline is None:
+            self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
+
+        def answered(answer: Any) -> None:
+            self._asked.pop(seq, None)
+            response = None if isinstance(answer, ConnectionLost) else answer
+            self._useful = self._useful or response is not None
+            if isinstance(response, st.RecordListResponse):
+                self._sizes.learn(response.partition, response.records)
+            elapsed_ms = (self._loop.time() - begun) * 1000
+            user.answered(self.storage, request, response, elapsed_ms)
+
+        sent = self._sizes.in_version(request, rpc.version)
+        rpc.ask(replace(sent, seq_num=seq), answered)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.users.clear()
+        if self._rpc is not None:
+            self._rpc.close()
+
+    async def _keep_up(self) -> None:
+        host, _, port = self.storage.rpartition(":")
+        first, longest = _DIAL_RETRY_SECONDS
+        delay, said = first, ""
+        while True:
+            self._lost.clear()
+            self._useful = False
+            try:
+                self._rpc = await RpcConnection.open_storage(
+                    (host, int(port)),
+                    self._tls,
+                    (self._identity.key, self._identity.num_partitions),
+                    self._on_lost,
+                    self._spec,
+                )
+            except (DialFailed, RemoteFailure) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("storage %s: %s; trying on", self.storage, said)
+            else:
+                said = ""
+                await self._serve()
+            if self._useful:
+                delay = first
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, longest)
+
+    async def _serve(self) -> None:
+        """Have the connection used until it is lost."""
+        log.info("storage %s: connected", self.storage)
+        if not self._lost.is_set():
+            for user in list(self.users):
+                user.storage_up(self.storage)
+        await self._lost.wait()
+        self._rpc = None
+
+    def _on_lost(self, reason: str) -> None:
+        self._lost.set()
+        if self._rpc is None:
+            return
+        log.warning("storage %s: connection lost: %s", self.storage, reason)
+        for user in list(self.users):
+            user.storage_down(self.storage)
+
+    def _check_deadline(self) -> None:
+        self._deadline = None
+        if not self._asked or not self.up:
+            return
+        oldest = min(self._asked.values())
+        waited = self._loop.time() - oldest
+        if waited >= _ANSWER_SECONDS:
+            assert self._rpc is not None
+            log.error("storage %s: no answer for %.0f s, cut off", self.storage, waited)
+            self._rpc.abort("cut off")
+        else:
+            left = _ANSWER_SECONDS - waited
+            self._deadline = self._loop.call_later(left, self._check_deadline)
+
+
+class StorageLinks:
+    """All links of a server. ``spec`` is what it offers to storages."""
+
+    def __init__(
+        self, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec = STORAGE
+    ) -> None:
+        self._tls = tls
+        self._identity = identity
+        self._spec = spec
+        self._links: dict[str, _Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def watch(self, user: StorageUser, storages: frozenset[str]) -> None:
+        """Have ``user`` told about exactly ``storages`` from now on."""
+        for name, link in list(self._links.items()):
+            if user in link.users and name not in storages:
+                link.users.discard(user)
+                if not link.users:
+                    self._drop(name)
+        for name in storages:
+            link_or_none = self._links.get(name)
+            if link_or_none is None:
+                link_or_none = _Link(name, self._tls, self._identity, self._spec)
+                self._links[name] = link_or_none
+            if user not in link_or_none.users:
+                link_or_none.users.add(user)
+                if link_or_none.up:
+                    user.storage_up(name)
+
+    def ask(self, user: StorageUser, storage: str, request: st.Request) -> None:
+        """Send ``request``; ``user.answered`` follows in any case."""
+        link = self._links.get(storage)
+        if link is None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(user.answered, storage, request, None, 0.0)
+        else:
+            link.ask(user, request)
+
+    async def close(self) -> None:
+        """Close all links."""
+        for name in list(self._links):
+            self._drop(name)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def check(self, storages: frozenset[str]) -> dict[str, bool]:
+        """Dial every storage afresh and tell which could be opened."""
+        return dict(
+            zip(storages, await asyncio.gather(*map(self._reachable, storages)), strict=True)
+        )
+
+    async def _reachable(self, storage: str) -> bool:
+        host, _, port = storage.rpartition(":")
+        identity = (self._identity.key, self._identity.num_partitions)
+        try:
+            rpc = await RpcConnection.open_storage(
+                (host, int(port)), self._tls, identity, spec=self._spec
+            )
+        except (DialFailed, RemoteFailure):
+            return False
+        rpc.close()
+        return True
+
+    def _drop(self, name: str) -> None:
+        link = self._links.pop(name)
+        task = asyncio.get_running_loop().create_task(link.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -1,0 +1,223 @@
+"""The control file of a storage: whose it is, and every partition's info. Touches disk.
+
+It is beside the partitions, or in a directory of its own (`pairing` sees to it that it is theirs).
+The codec and the rules are in `control_format`. Every update is durable before it returns.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from waltz_storage.core.control_format import (
+    CONTROL_FILE,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    ControlEntry,
+    ControlHeader,
+    EntryCorrupted,
+    PartitionInfo,
+    decode_entry,
+    entry_offset,
+    fresh_entry,
+    reset_steps,
+    struct_offset,
+)
+from waltz_storage.core.disk import Disk, DiskFile
+from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
+from waltz_storage.core.pairing import IN_USE, Pair, check_alone, check_pair, hold_pair
+
+_NEW_FILE = f"{CONTROL_FILE}.new"
+
+
+class ControlFile:
+    """An open, locked control file. Its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        file: DiskFile,
+        entries: list[ControlEntry | None],
+        damage: dict[int, str],
+        pair: Pair | None = None,
+    ) -> None:
+        self._file = file
+        self._pair = pair
+        self._entries = entries
+        self._damage = damage
+        self._lock = threading.Lock()
+
+    @property
+    def num_partitions(self) -> int:
+        """How many partitions the cluster has."""
+        return len(self._entries)
+
+    @property
+    def damaged(self) -> Mapping[int, PartitionDamaged]:
+        """Partitions whose entries cannot be trusted."""
+        return {partition: self._damaged(partition) for partition in self._damage}
+
+    def info(self, partition: int) -> PartitionInfo:
+        """Return a partition's info; raises PartitionDamaged."""
+        return self._entry(partition).info
+
+    def sequence(self, partition: int) -> int:
+        """Return the number of a partition's last update; raises PartitionDamaged."""
+        return self._entry(partition).sequence
+
+    def update(self, partition: int, info: PartitionInfo) -> None:
+        """Make ``info`` the partition's info; raises PartitionDamaged, DiskFailed."""
+        with self._lock:
+            entry = self._entry(partition).updated(info)
+            self._write(partition, entry)
+            self._entries[partition] = entry
+
+    def reset(self, partition: int) -> None:
+        """Forget a partition's session, marks and flags, and whatever was wrong with its entry."""
+        with self._lock:
+            for step in reset_steps(self._entries[partition]):
+                self._write(partition, step)
+            self._entries[partition] = step
+            self._damage.pop(partition, None)
+
+    def close(self) -> None:
+        """Release the directory, or the two."""
+        self._file.close()
+        if self._pair is not None:
+            self._pair.close()
+
+    def _entry(self, partition: int) -> ControlEntry:
+        entry = self._entries[partition]
+        if entry is None:
+            raise self._damaged(partition)
+        return entry
+
+    def _damaged(self, partition: int) -> PartitionDamaged:
+        offset = entry_offset(partition)
+        return PartitionDamaged(partition, CONTROL_FILE, offset, self._damage[partition])
+
+    def _write(self, partition: int, entry: ControlEntry) -> None:
+        self._file.write(struct_offset(partition, entry.slot), entry.encode())
+        self._file.flush()
+
+
+def open_control(
+    disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int, meta: Disk | None = None
+) -> ControlFile:
+    """Open the control file of this cluster, or make one for an empty directory.
+
+    ``disk`` has the partitions; the file is in ``meta``, if given. Raises DirectoryRefused: in use,
+    another cluster's, not of these partitions, cut off or missing while there are partitions (Waltz
+    0.13.2 would forget all assignments then), or out of reach. Raises DiskFailed.
+    """
+    try:
+        return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
+    except OSError as error:
+        raise DirectoryRefused(
+            f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; check the disk, "
+            "and that this process may read and write the storage directory"
+        ) from error
+
+
+def partition_directories(disk: Disk) -> list[int]:
+    """Return the partitions that have a directory, assigned or not."""
+    return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
+
+
+def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile:
+    with ExitStack() as held:
+        if meta is None:
+            check_alone(data)
+            home, pair = data, None
+        else:
+            home, pair = meta, _hold_pair(data, meta)
+            held.callback(pair.close)
+        file = _open_file(data, home) or _create(home, expected)
+        held.callback(file.close)
+        if not file.lock(HEADER_BYTES):
+            raise DirectoryRefused(IN_USE)
+        _check_owner(ControlHeader.decode(file.read(0, HEADER_BYTES)), expected)
+        entries, damage = _read(file, expected.num_partitions)
+        held.pop_all()
+        return ControlFile(file, entries, damage, pair)
+
+
+def _hold_pair(data: Disk, meta: Disk) -> Pair:
+    """Hold the two directories; if the control file is lost, nothing is changed."""
+    check_pair(data, meta)
+    if not meta.exists(CONTROL_FILE):
+        _check_empty(data, "is missing in storage.metaDirectory")
+    return hold_pair(data, meta)
+
+
+def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
+    if header.key != expected.key:
+        raise DirectoryRefused(
+            "the cluster key does not match: the storage directory belongs to the cluster "
+            f"{header.key}, this is {expected.key}; use the directory of this cluster, or an empty "
+            "one"
+        )
+    if header.num_partitions != expected.num_partitions:
+        raise DirectoryRefused(
+            "the number of partitions does not match: the storage directory is made for "
+            f"{header.num_partitions}, the cluster has {expected.num_partitions}; use the "
+            "directory of this cluster, or an empty one"
+        )
+
+
+def _open_file(data: Disk, home: Disk) -> DiskFile | None:
+    """Return the existing control file, None if a new one may be made."""
+    if not home.exists(CONTROL_FILE):
+        _check_empty(data, "is missing")
+        return None
+    file = home.open(CONTROL_FILE)
+    if file.size() >= HEADER_BYTES:
+        return file
+    file.close()
+    _check_empty(data, "is cut off")
+    home.remove(CONTROL_FILE)
+    return None
+
+
+def _check_empty(data: Disk, problem: str) -> None:
+    """Raise DirectoryRefused if there are partitions whose control file is lost."""
+    partitions = partition_directories(data)
+    if partitions:
+        raise DirectoryRefused(
+            f"the control file {CONTROL_FILE} {problem}, but there are directories of partitions "
+            f"({partitions[0]} …): which of them are assigned is unknown. Restore the file from a "
+            "copy, or move the directories away to begin with an empty node"
+        )
+
+
+def _create(disk: Disk, header: ControlHeader) -> DiskFile:
+    """Make the file complete and durable under another name first: it is there wholly or not."""
+    file = disk.create(_NEW_FILE)
+    try:
+        # Another process may be at it: it holds the lock, or has just given the file its name.
+        if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
+            raise DirectoryRefused(IN_USE)
+        file.truncate(0)
+        entries = b"".join(fresh_entry(partition) for partition in range(header.num_partitions))
+        file.write(0, header.encode() + entries)
+        file.flush()
+        disk.rename(_NEW_FILE, CONTROL_FILE)
+        disk.flush_directory("")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _read(file: DiskFile, num_partitions: int) -> tuple[list[ControlEntry | None], dict[int, str]]:
+    """Return the entries, and what is wrong with those that cannot be trusted."""
+    entries: list[ControlEntry | None] = []
+    damage: dict[int, str] = {}
+    for partition in range(num_partitions):
+        try:
+            entries.append(decode_entry(file.read(entry_offset(partition), ENTRY_BYTES)))
+        except EntryCorrupted as error:
+            entries.append(None)
+            damage[partition] = str(error)
+    return entries, damage

@@ -1,0 +1,91 @@
+"""The interface between the storage's core and the disk. Pure: protocols and one error rule.
+
+`Disk` and `DiskFile` are all that the core knows of a disk; `shell.posix_disk` implements them with
+the operating system. Paths are relative to the storage directory. Tests and simulations supply
+disks that fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from waltz_storage.core.errors import DiskFailed
+
+
+class DiskFile(Protocol):
+    """An open file. Nothing written is durable before `flush` has returned."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file.
+
+        Raises OSError.
+        """
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write all of ``data`` in one go; raises NoSpace (some of it may be there), DiskFailed."""
+
+    def allocate(self, start: int, end: int) -> None:
+        """Write zeros from ``start`` to ``end``; raises NoSpace, DiskFailed."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes; raises DiskFailed."""
+
+    def flush(self) -> None:
+        """Make content and length durable; raises DiskFailed, after which nothing is known."""
+
+    def lock(self, length: int) -> bool:
+        """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
+
+        Released when the file is closed. Raises OSError if locking itself fails.
+        """
+
+    def close(self) -> None:
+        """Give the file back; any use after that is an error."""
+
+
+class Disk(Protocol):
+    """A storage directory."""
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory of this name; raises OSError if unknown."""
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is in a directory, in no particular order."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; raises NoSpace, DiskFailed."""
+
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file for reading and writing.
+
+        Raises OSError: only the caller knows whether it wanted to read or is about to `change`.
+        """
+
+    def create(self, path: str) -> DiskFile:
+        """Create a file, or open an existing one as it is; raises NoSpace, DiskFailed."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in the same directory, at once; raises NoSpace, DiskFailed."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; raises DiskFailed."""
+
+    def flush_directory(self, path: str) -> None:
+        """Make the names in a directory durable; raises DiskFailed."""
+
+
+@contextmanager
+def changing(what: str) -> Iterator[None]:
+    """Make every error of the disk fatal: half of a change cannot be taken back.
+
+    Raises DiskFailed for an OSError; ``what`` says what was being done.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailed(f"{what} failed: {error.strerror}") from error

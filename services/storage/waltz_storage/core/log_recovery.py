@@ -1,0 +1,150 @@
+"""Finds the end of a log when its files are opened (disk.md section 8). Pure over byte sources.
+
+A record at or below a known-clean mark must be valid: otherwise its partition is damaged. Above it,
+the first invalid record is the torn tail of an interrupted write, and the log ends there. Nothing
+is changed here: the caller applies the plans, and only if none of a partition's files is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from zlib import crc32
+
+from waltz_storage.core.segment_format import (
+    CHECKPOINT_INTERVAL,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    ID_AND_LENGTH,
+    RECORD_OVERHEAD_BYTES,
+    ByteSource,
+    Damage,
+    FileHeader,
+    decode_entries,
+    entry_position,
+)
+
+_CHECKSUM = struct.Struct(">I")
+_WINDOW_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """What a segment holds, and what its files must become.
+
+    The data file ends at ``end``; records ``scanned_from`` … ``next_id`` - 1 were looked at, the
+    first of them at ``scan_offset``, and their index entries are ``offsets``.
+    """
+
+    first_id: int
+    next_id: int
+    end: int
+    scanned_from: int
+    scan_offset: int
+    offsets: array[int]
+
+
+def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: int) -> FileHeader:
+    """Return the header of a segment or index file; raises Damage if it is another's."""
+    header = FileHeader.decode(source.read(0, HEADER_BYTES))
+    if header.key != key:
+        raise Damage(12, f"the cluster key does not match: {header.key} instead of {key}")
+    if header.partition != partition:
+        raise Damage(28, f"the partition id does not match: {header.partition}")
+    if header.first_id != first_id:
+        raise Damage(32, f"the first transaction id does not match the name: {header.first_id}")
+    return header
+
+
+def recover_segment(
+    data: ByteSource, index: ByteSource, first_id: int, local_low_water_mark: int
+) -> SegmentPlan:
+    """Find the last valid record of a segment; raises Damage (in the data file)."""
+    claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
+    clean = _known_clean(claimed_last, local_low_water_mark)
+    if clean > first_id:
+        raw = index.read(entry_position(clean - first_id), ENTRY_BYTES)
+        plan = _scan(data, first_id, clean, decode_entries(raw)[0])
+        if plan.next_id > clean:
+            return plan
+        # The index entry may be what is wrong, and it can be rebuilt: look at the data itself.
+    plan = _scan(data, first_id, first_id, HEADER_BYTES)
+    if clean == first_id:
+        # Where no checkpoint was, only the mark tells whether the first record is known clean.
+        # Waltz 0.13.2 does not ask it, and would give that record up.
+        clean = min(claimed_last, local_low_water_mark)
+    if first_id <= clean and plan.next_id <= clean:
+        raise Damage(
+            plan.end,
+            f"segment corrupted: record {plan.next_id} is invalid, but the log was known to be "
+            f"clean up to {clean}",
+        )
+    return plan
+
+
+def find_hole(plans: Sequence[SegmentPlan]) -> tuple[SegmentPlan, SegmentPlan] | None:
+    """Return the first two segments of which the later does not begin where the earlier ends.
+
+    Waltz 0.13.2 does not look: it opens a log with a hole.
+    """
+    for earlier, later in pairwise(plans):
+        if earlier.next_id != later.first_id:
+            return earlier, later
+    return None
+
+
+def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
+    """Return the id from which on the scan must begin (disk.md section 8, step 3)."""
+    if claimed_last <= local_low_water_mark:
+        return claimed_last
+    checkpoint = max(0, claimed_last - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+    return max(local_low_water_mark, checkpoint)
+
+
+def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> SegmentPlan:
+    """Walk over valid records from ``from_offset`` on, in windows, up to the first invalid one."""
+    size = data.size()
+    offsets = array("q")
+    next_id, offset = from_id, from_offset
+    window, window_start = b"", 0
+    while HEADER_BYTES <= offset <= size - RECORD_OVERHEAD_BYTES:
+        position = offset - window_start
+        if position + RECORD_OVERHEAD_BYTES > len(window):
+            window, window_start = data.read(offset, _WINDOW_BYTES), offset
+            position = 0
+        found, length = ID_AND_LENGTH.unpack_from(window, position)
+        # The length is damage as well as data until the checksum says otherwise.
+        if found != next_id or not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES:
+            break
+        end = position + RECORD_OVERHEAD_BYTES + length
+        if end <= len(window):
+            body = memoryview(window)[position : end - 4]
+            valid = crc32(body) == _CHECKSUM.unpack_from(window, end - 4)[0]
+        elif position > 0:
+            window, window_start = data.read(offset, _WINDOW_BYTES), offset
+            continue
+        else:
+            valid = _long_record_is_valid(data, offset, RECORD_OVERHEAD_BYTES + length)
+        if not valid:
+            break
+        offsets.append(offset)
+        offset += RECORD_OVERHEAD_BYTES + length
+        next_id += 1
+    return SegmentPlan(first_id, next_id, offset, from_id, from_offset, offsets)
+
+
+def _long_record_is_valid(data: ByteSource, offset: int, size: int) -> bool:
+    """Verify a record that is larger than a window, without holding it in memory."""
+    checksum, position, stop = 0, offset, offset + size - 4
+    while position < stop:
+        piece = data.read(position, min(_WINDOW_BYTES, stop - position))
+        if not piece:
+            return False
+        checksum = crc32(piece, checksum)
+        position += len(piece)
+    raw = data.read(stop, 4)
+    return len(raw) == 4 and checksum == _CHECKSUM.unpack(raw)[0]

@@ -1,0 +1,152 @@
+"""Opens and removes the files of a log (disk.md section 8). Touches disk.
+
+`recovery` decides what a segment holds; here the files are found, checked as a whole, and made so.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from waltz_storage.core.disk import Disk, changing
+from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
+from waltz_storage.core.log import LogOptions, PartitionLog
+from waltz_storage.core.log_recovery import SegmentPlan, check_header, find_hole, recover_segment
+from waltz_storage.core.segment import (
+    NEW_SUFFIX,
+    LogIdentity,
+    SealedSegment,
+    SegmentFiles,
+    TailSegment,
+    apply_plan,
+    create_files,
+    open_files,
+)
+from waltz_storage.core.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
+
+_RIGHTS = "give this process the right to read and write them"
+_NOT_DAMAGE = {
+    errno.EMFILE: "raise this process's limit of open files (ulimit -n)",
+    errno.ENFILE: "raise this machine's limit of open files (fs.file-max)",
+    errno.ENOMEM: "free memory",
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: "mount the volume for writing",
+}
+"""Why files may not open although they are whole, and what to do: to restore them helps nobody."""
+
+
+def open_log(
+    disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
+) -> PartitionLog:
+    """Open the log in ``identity.directory``, recovering its end; make an empty one if it has none.
+
+    Raises PartitionDamaged or PartitionUnopened, with all files as they were, NoSpace, DiskFailed.
+    """
+    with changing(f"opening of the log in {identity.directory}"):
+        if not disk.exists(identity.directory):
+            disk.make_directory(identity.directory)
+            disk.flush_directory("")
+        firsts = _first_ids(disk, identity)
+        if not firsts:
+            create_files(disk, identity, 0, options.now_ms()).close()
+            firsts = [0]
+        plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
+        _check_whole(identity, plans)
+        sealed = []
+        for plan in plans[:-1]:
+            files, segment = _applied(disk, identity, plan, last=False)
+            files.close()
+            sealed.append(segment)
+        files, segment = _applied(disk, identity, plans[-1], last=True)
+    tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+    return PartitionLog(disk, identity, options, sealed, tail)
+
+
+def remove_log(disk: Disk, identity: LogIdentity) -> None:
+    """Remove whatever files a log has, however damaged; the directory stays. Raises DiskFailed."""
+    with changing(f"removal of the log in {identity.directory}"):
+        if disk.exists(identity.directory):
+            for name in sorted(disk.names(identity.directory), reverse=True):
+                if name.endswith((DATA_SUFFIX, INDEX_SUFFIX, NEW_SUFFIX)):
+                    disk.remove(f"{identity.directory}/{name}")
+            disk.flush_directory(identity.directory)
+
+
+def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
+    """Return the first ids of the segments, having cleared what an interrupted creation left."""
+    names = set(disk.names(identity.directory))
+    firsts = []
+    for name in sorted(names):
+        path = f"{identity.directory}/{name}"
+        stem = name.partition(".")[0]
+        if name.endswith(NEW_SUFFIX):
+            disk.remove(path)
+        elif name == stem + DATA_SUFFIX and stem.isdecimal():
+            firsts.append(int(stem))
+        elif name == stem + INDEX_SUFFIX and stem + DATA_SUFFIX not in names:
+            index = disk.open(path)
+            size = index.size()
+            index.close()
+            if size > HEADER_BYTES:
+                raise PartitionDamaged(
+                    identity.partition, path, HEADER_BYTES, "the index has entries but no segment"
+                )
+            disk.remove(path)
+    return firsts
+
+
+def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> SegmentPlan:
+    suffix = INDEX_SUFFIX
+    try:
+        files = open_files(disk, identity, first_id)
+    except OSError as error:
+        path = identity.path(first_id, INDEX_SUFFIX)
+        advice = _NOT_DAMAGE.get(error.errno or 0)
+        if advice is not None:
+            why = error.strerror or str(error)
+            raise PartitionUnopened(identity.partition, path, why, advice) from error
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"a segment cannot be opened: {error.strerror}"
+        ) from error
+    try:
+        check_header(files.index, identity.key, identity.partition, first_id)
+        suffix = DATA_SUFFIX
+        check_header(files.data, identity.key, identity.partition, first_id)
+        return recover_segment(files.data, files.index, first_id, local_mark)
+    except Damage as damage:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage
+    except OSError as error:
+        path = identity.path(first_id, suffix)
+        raise PartitionDamaged(
+            identity.partition, path, 0, f"it cannot be read: {error.strerror}"
+        ) from error
+    finally:
+        files.close()
+
+
+def _applied(
+    disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
+) -> tuple[SegmentFiles, SealedSegment]:
+    files = open_files(disk, identity, plan.first_id)
+    try:
+        return files, apply_plan(files, plan, last)
+    except BaseException:
+        files.close()
+        raise
+
+
+def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
+    if plans[0].first_id != 0:
+        path = identity.path(0, DATA_SUFFIX)
+        raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")
+    hole = find_hole(plans)
+    if hole is not None:
+        earlier, later = hole
+        raise PartitionDamaged(
+            identity.partition,
+            identity.path(earlier.first_id, DATA_SUFFIX),
+            earlier.end,
+            f"the segment ends before record {earlier.next_id}, but the next one begins with "
+            f"{later.first_id}",
+        )

@@ -1,0 +1,56 @@
+"""The checksum of a range of records, to compare replicas (formats.md, storage administration).
+
+Made in slices, so that what waits for the partition comes in between. Touches disk.
+"""
+
+from __future__ import annotations
+
+from waltz.protocol.admin import RangeChecksumRequest, RangeChecksumResponse
+from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.partition import StoragePartition
+
+RANGE_LIMIT_BYTES = 256 << 20
+"""A request ends before it would read more than this; it always has the first record."""
+
+_SLICE_BYTES = 1 << 20
+
+
+class RangeChecksum:
+    """One request under way: `advance` until it returns the answer.
+
+    The records may change between two slices if those above the high-water mark are cut.
+    """
+
+    def __init__(self, request: RangeChecksumRequest) -> None:
+        self._request = request
+        self._next_id = request.first_id
+        self._size = 0
+        self._value = 0
+
+    def advance(self, opened: StoragePartition) -> RangeChecksumResponse | None:
+        """Do the next slice; raises PartitionDamaged, RequestRefused."""
+        request = self._request
+        if request.first_id < 0:
+            raise RequestRefused(f"no record has the id {request.first_id}: ids begin at 0")
+        left = RANGE_LIMIT_BYTES - self._size
+        most = request.last_id + 1 - self._next_id
+        found = opened.scan(self._next_id, most, min(_SLICE_BYTES, left), self._value)
+        fits = found.size <= left or not self._size
+        if fits:
+            self._next_id += found.count
+            self._size += found.size
+            self._value = found.value
+        if fits and found.count and self._next_id <= request.last_id:
+            return None
+        return self._answer()
+
+    def _answer(self) -> RangeChecksumResponse:
+        request, value = self._request, self._value
+        return RangeChecksumResponse(
+            request.seq_num,
+            request.partition,
+            request.first_id,
+            self._next_id - 1,
+            self._size,
+            value - (1 << 32) if value & 0x8000_0000 else value,
+        )

@@ -1,0 +1,203 @@
+"""A storage's disk that takes changes and keeps them to itself. Reads files, writes none.
+
+The storage's own code runs on it, so that what a start would do is found out by doing it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_storage.core.disk import DiskFile
+
+
+class ReadOnlyFile:
+    """A file, opened for reading alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end. Raises OSError."""
+        parts = []
+        while length > 0 and (data := os.pread(self._fd, length, offset)):
+            parts.append(data)
+            offset, length = offset + len(data), length - len(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._fd)
+
+    def __enter__(self) -> ReadOnlyFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would become of one file. Sizes in bytes; None: it is not there."""
+
+    path: str
+    size_before: int | None
+    size_after: int | None
+    rewritten: bool
+    """Whether bytes that stay would be other ones."""
+
+
+class DryDisk:
+    """The directory ``root`` as the storage would make it. Implements `Disk`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files: dict[str, _Content] = {}
+        self._directories: set[str] = set()
+
+    def changes(self) -> list[Change]:
+        """Return the files that would not stay as they are, by name."""
+        found = (content.change(path) for path, content in sorted(self._files.items()))
+        return [change for change in found if change is not None]
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory of this name."""
+        known = self._files.get(path)
+        if known is not None:
+            return known.there
+        return path in self._directories or (self._root / path).exists()
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is in a directory."""
+        there = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
+        for path, content in self._files.items():
+            parent, _, name = path.rpartition("/")
+            if parent == directory:
+                (there.add if content.there else there.discard)(name)
+        return list(there)
+
+    def make_directory(self, path: str) -> None:
+        """Remember one directory."""
+        self._directories.add(path)
+
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file. Raises OSError."""
+        content = self._content(path)
+        if not content.there:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return _DryFile(content)
+
+    def create(self, path: str) -> DiskFile:
+        """Create or open a file."""
+        content = self._content(path)
+        content.there = True
+        return _DryFile(content)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        moved = self._content(old)
+        target = self._content(new)
+        target.replace(moved.read(0, moved.size))
+        moved.there = False
+
+    def remove(self, path: str) -> None:
+        """Forget a file."""
+        self._content(path).there = False
+
+    def flush_directory(self, path: str) -> None:
+        """Nothing to do: nothing will last."""
+
+    def _is_real(self, directory: str) -> bool:
+        return (self._root / directory).is_dir()
+
+    def _content(self, path: str) -> _Content:
+        if path not in self._files:
+            real = self._root / path
+            self._files[path] = _Content(real if real.exists() else None)
+        return self._files[path]
+
+
+class _Content:
+    """What a file holds: what is on the disk, until it is changed."""
+
+    def __init__(self, real: Path | None) -> None:
+        self._real = real
+        self._before = None if real is None else real.stat().st_size
+        self._changed: bytearray | None = None
+        self.there = real is not None
+        self.size = self._before or 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        if self._changed is not None:
+            return bytes(self._changed[offset : offset + length])
+        if self._real is None:
+            return b""
+        with ReadOnlyFile(self._real) as file:
+            return file.read(offset, max(0, min(length, self.size - offset)))
+
+    def write(self, offset: int, data: bytes) -> None:
+        # Recovery writes again what is there: that changes nothing, and needs no memory.
+        if self.read(offset, len(data)) != data:
+            self.replace(self.read(0, self.size).ljust(offset, b"\0"))
+            assert self._changed is not None
+            self._changed[offset : offset + len(data)] = data
+            self.size = len(self._changed)
+
+    def truncate(self, size: int) -> None:
+        if size > self.size or self._changed is not None:
+            self.replace(self.read(0, size).ljust(size, b"\0"))
+        self.size = size
+
+    def replace(self, content: bytes) -> None:
+        self._changed = bytearray(content)
+        self.size, self.there = len(content), True
+
+    def change(self, path: str) -> Change | None:
+        after = self.size if self.there else None
+        common = min(self._before or 0, after or 0)
+        rewritten = self._changed is not None and self._differs(common)
+        if after == self._before and not rewritten:
+            return None
+        return Change(path, self._before, after, rewritten)
+
+    def _differs(self, size: int) -> bool:
+        if self._real is None or self._changed is None:
+            return False
+        with ReadOnlyFile(self._real) as file:
+            return file.read(0, size) != bytes(self._changed[:size])
+
+
+class _DryFile:
+    """An open file of a `DryDisk`."""
+
+    def __init__(self, content: _Content) -> None:
+        self._content = content
+
+    def size(self) -> int:
+        return self._content.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._content.read(offset, length)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._content.write(offset, data)
+
+    def allocate(self, start: int, end: int) -> None:
+        self._content.write(start, bytes(end - start))
+
+    def truncate(self, size: int) -> None:
+        self._content.truncate(size)
+
+    def flush(self) -> None:
+        """Nothing to do: nothing will last."""
+
+    def lock(self, length: int) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing to do: no descriptor is kept."""

@@ -1,0 +1,200 @@
+"""Looks at every record of a segment, damaged or not. Pure over byte sources.
+
+A start of the storage looks only at what may be torn, and stops at the first invalid record. Here
+everything is looked at, and after damage the next record that is whole is searched, so that one
+flipped bit is told from a log that was cut off.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+from waltz.protocol import Record, RecordBatch, checksum
+from waltz_storage.core.segment_format import (
+    HEADER_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    ByteSource,
+    Damage,
+    decode_entries,
+    decode_records,
+)
+
+_WINDOW_BYTES = 1 << 20
+_LENGTH_AT = 28
+
+
+class Tail(Enum):
+    """What follows the last record of a segment."""
+
+    NOTHING = "nothing"
+    ALLOCATED = "zeros, allocated ahead"
+    TORN = "an incomplete or invalid record"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A whole record, and where it is: from byte ``offset`` up to, not including, ``end``."""
+
+    record: Record
+    offset: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Something that is not as it must be, at byte ``offset`` of the data file."""
+
+    transaction_id: int
+    offset: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """What a segment holds: its whole records, what is wrong, and what follows the last one.
+
+    ``next_id`` is the id after the last whole record, which ends at byte ``end`` of ``size``.
+    """
+
+    first_id: int
+    next_id: int
+    records: int
+    end: int
+    size: int
+    tail: Tail
+    flaws: tuple[Flaw, ...]
+
+
+class Windowed:
+    """A byte source that reads ahead: records are small, and reads are not free."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._size = source.size()
+        self._start = 0
+        self._window = b""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end."""
+        start = offset - self._start
+        if start < 0 or start + length > len(self._window):
+            self._window = self._source.read(offset, max(length, _WINDOW_BYTES))
+            self._start, start = offset, 0
+        return self._window[start : start + length]
+
+
+def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
+    """Return the record at ``offset``; raises Damage unless it is whole and has that id."""
+    length = _length(data, offset)
+    if length is None or length > data.size() - offset:
+        raise Damage(offset, f"record {transaction_id} is cut off, or its length is wrong")
+    raw = data.read(offset, RECORD_OVERHEAD_BYTES + length)
+    wire = decode_records(raw, offset, transaction_id, 1)
+    (record,) = RecordBatch(1, wire)
+    return Stored(record, offset, offset + len(raw))
+
+
+def content(data: ByteSource, index: ByteSource | None, first_id: int) -> Iterator[Stored | Flaw]:
+    """Yield whole records, and in their order what is damaged between them.
+
+    The index, if there is one, is used to pass damage. What follows the last whole record is left
+    out.
+    """
+    yield from _walk(data, _entries(index), first_id)
+
+
+def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
+    """Yield the records of a segment that are whole, past any that are not if they can be passed.
+
+    Only the records themselves are used, no index.
+    """
+    for found in _walk(data, array("q"), first_id):
+        if isinstance(found, Stored):
+            yield found
+
+
+def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> SegmentReport:
+    """Look at every record, its checksums, and its index entry, as far as there is one."""
+    entries = _entries(index)
+    flaws: list[Flaw] = []
+    end, next_id, records = HEADER_BYTES, first_id, 0
+    for found in _walk(data, entries, first_id):
+        if isinstance(found, Flaw):
+            flaws.append(found)
+            continue
+        record = found.record
+        end, next_id, records = found.end, record.transaction_id + 1, records + 1
+        if checksum(record.data) != record.checksum:
+            what = "the data fails the checksum that the client gave"
+            flaws.append(Flaw(record.transaction_id, found.offset, what))
+        number = record.transaction_id - first_id
+        if number < len(entries) and entries[number] != found.offset:
+            what = f"the index says that it is at {entries[number]}"
+            flaws.append(Flaw(record.transaction_id, found.offset, what))
+    if len(entries) > next_id - first_id:
+        what = f"the index goes on up to {first_id + len(entries) - 1}"
+        flaws.append(Flaw(next_id, end, what))
+    return SegmentReport(first_id, next_id, records, end, data.size(), _tail(data, end), (*flaws,))
+
+
+def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[Stored | Flaw]:
+    """Yield what is there, in order; what follows the last whole record is not a flaw."""
+    transaction_id, offset = first_id, HEADER_BYTES
+    while True:
+        try:
+            found = read_record(data, offset, transaction_id)
+        except Damage as damage:
+            beyond = _next_whole(data, entries, first_id, transaction_id, offset)
+            if beyond is None:
+                return
+            yield Flaw(transaction_id, offset, damage.what)
+            found = beyond
+        yield found
+        transaction_id, offset = found.record.transaction_id + 1, found.end
+
+
+def _next_whole(
+    data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
+) -> Stored | None:
+    """Return the first whole record after a damaged one: where it ends, or where the index says."""
+    length = _length(data, offset)
+    places = [] if length is None else [(damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length)]
+    number = damaged_id + 1 - first_id
+    places += ((first_id + n, at) for n, at in enumerate(islice(entries, number, None), number))
+    for transaction_id, place in places:
+        if place > offset:
+            try:
+                return read_record(data, place, transaction_id)
+            except Damage:
+                continue
+    return None
+
+
+def _length(data: ByteSource, offset: int) -> int | None:
+    """Return the data length that the record at ``offset`` claims, None if it cannot have it."""
+    raw = data.read(offset + _LENGTH_AT, 4)
+    length = int.from_bytes(raw, "big", signed=True)
+    return length if len(raw) == 4 and length >= 0 else None
+
+
+def _entries(index: ByteSource | None) -> array[int]:
+    if index is None:
+        return array("q")
+    return decode_entries(index.read(HEADER_BYTES, max(0, index.size() - HEADER_BYTES)))
+
+
+def _tail(data: ByteSource, end: int) -> Tail:
+    if end >= data.size():
+        return Tail.NOTHING
+    for position in range(end, data.size(), _WINDOW_BYTES):
+        if any(data.read(position, min(_WINDOW_BYTES, data.size() - position))):
+            return Tail.TORN
+    return Tail.ALLOCATED

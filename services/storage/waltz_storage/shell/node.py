@@ -1,0 +1,163 @@
+"""A storage process: its directory, its engine, its ports. The outermost shell.
+
+Touches the disk, threads and the network, and ZooKeeper once, to learn which cluster this is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from waltz.metadata.cluster import Cluster as ClusterMetadata
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.net import Listener
+from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
+from waltz.runtime.http import serve_http
+from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.log import LogOptions
+from waltz_storage.core.metrics import CATALOGUE
+from waltz_storage.shell.admin_handler import AdminDesk
+from waltz_storage.shell.config import StorageConfig
+from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
+from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+from waltz_storage.shell.measurements import StorageRegistry, health
+from waltz_storage.shell.posix_disk import PosixDisk
+
+log = logging.getLogger(__name__)
+
+EXIT_DISK_FAILED = 70
+"""How the process ends when the disk has failed: at once, with nothing written any more."""
+
+
+class StorageNode:
+    """One running storage node. `start`, then `stop`.
+
+    ``servers`` and ``administrators`` are what it offers on its ports: all versions, or fewer to
+    act out an older node.
+    """
+
+    def __init__(
+        self,
+        config: StorageConfig,
+        servers: ProtocolSpec = STORAGE,
+        administrators: ProtocolSpec = ADMIN,
+    ) -> None:
+        self.config = config
+        self._servers = servers
+        self._administrators = administrators
+        self.listener: Listener | None = None
+        self.admin_listener: Listener | None = None
+        self._directory: StorageDirectory | None = None
+        self._engine: EngineThread | None = None
+        self._registry: StorageRegistry | None = None
+
+    async def start(self, cluster: ClusterIdentity) -> None:
+        """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
+        config = self.config
+        options = LogOptions(
+            now_ms=lambda: int(time.time() * 1000),
+            segment_threshold=config.segment_threshold,
+            open_segments=config.open_segments,
+        )
+        directory = await asyncio.to_thread(_open, config, cluster, options)
+        self._directory = directory
+        for refused in directory.refused.values():
+            log.error("%s", refused)
+        mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
+        engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
+        registry = self._registry = StorageRegistry(directory, engine.engine.queued, time.monotonic)
+        registry.gauge("waltz-storage", "flushes", lambda: engine.flushes)
+        registry.gauge(
+            "waltz-storage", "tls-certificate-days-left", config.tls.certificate_days_left
+        )
+        disk_usage = partial(shutil.disk_usage, config.directory)
+        registry.gauge("waltz-storage", "disk-free-bytes", lambda: disk_usage().free)
+        registry.gauge("waltz-storage", "disk-size-bytes", lambda: disk_usage().total)
+        desk = AdminDesk(directory, engine.submit, mailbox.post)
+        engine.start()
+        self.listener = Listener(
+            self._servers, lambda: ServerConnection(cluster, engine.submit), config.tls
+        )
+        self.admin_listener = Listener(
+            self._administrators,
+            lambda: AdminConnection(cluster, desk, lambda: _bean_json(registry)),
+            config.tls,
+        )
+        self.listener.start(config.bind_host, config.port)
+        self.admin_listener.start(config.bind_host, config.admin_port)
+
+    def ports(self) -> dict[str, int | None]:
+        """Return the ports in use, after `start`."""
+        listeners = {"port": self.listener, "admin": self.admin_listener}
+        return {name: listener.port for name, listener in listeners.items() if listener}
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[int | None]:
+        """Serve the HTTP port while the context lasts; yields the port, None if it is off."""
+        registry, directory = self._registry, self._directory
+        assert registry is not None
+        assert directory is not None
+        config = self.config
+        async with serve_http(
+            "waltz-storage",
+            config.bind_host,
+            config.http_port,
+            registry,
+            CATALOGUE,
+            lambda: health(directory),
+        ) as port:
+            yield port
+
+    async def stop(self) -> None:
+        """Close the ports, finish what was asked, leave the files as a clean stop does."""
+        for listener in (self.listener, self.admin_listener):
+            if listener is not None:
+                await listener.close()
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.stop)
+
+
+async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
+    """Ask ZooKeeper which cluster this is; raises what the metadata raises without one."""
+    store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
+    try:
+        params = await ClusterMetadata(store, config.cluster_root).store_params()
+    finally:
+        await store.close()
+    return ClusterIdentity(params.key, params.num_partitions)
+
+
+def _open(config: StorageConfig, cluster: ClusterIdentity, options: LogOptions) -> StorageDirectory:
+    disk = PosixDisk(config.directory)
+    meta = None if config.meta_directory is None else _meta_disk(config.meta_directory, config)
+    return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta)
+
+
+def _meta_disk(path: Path, config: StorageConfig) -> PosixDisk:
+    disk = PosixDisk(path)
+    if path.samefile(config.directory):
+        raise DirectoryRefused(
+            f"storage.metaDirectory is storage.directory ({path}): name another directory, or "
+            "remove the setting to have everything in one"
+        )
+    return disk
+
+
+def _bean_json(registry: StorageRegistry) -> str:
+    return json.dumps(registry.bean_form())
+
+
+def _die(error: BaseException) -> None:
+    """End the process at once: what is on the disk is unknown until it is opened again."""
+    log.critical("the storage node must stop: %s", error, exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_DISK_FAILED)

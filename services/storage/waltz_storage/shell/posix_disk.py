@@ -1,0 +1,161 @@
+"""The disk of the operating system: `Disk` and `DiskFile` over POSIX calls. Touches files."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from waltz_storage.core.disk import DiskFile, changing
+from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
+
+_ZEROS = bytes(1 << 20)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LOCKED = (errno.EACCES, errno.EAGAIN)
+_CLOSED = -1
+
+
+class PosixDisk:
+    """A directory of the operating system's file system."""
+
+    def __init__(self, root: Path) -> None:
+        try:
+            found = root.is_dir()
+        except OSError as error:
+            raise DirectoryRefused(
+                f"the storage directory {root} cannot be looked at: {error.strerror}; check its "
+                "volume, and that this process may use it"
+            ) from error
+        if not found:
+            raise DirectoryRefused(
+                f"the storage directory {root} does not exist: create it, or mount its volume"
+            )
+        self._root = str(root)
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or directory of this name."""
+        try:
+            os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def names(self, directory: str) -> list[str]:
+        """Return what is in a directory."""
+        return os.listdir(self._at(directory))
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        try:
+            os.mkdir(self._at(path))
+        except OSError as error:
+            raise _write_error(error, "creation of", path) from error
+
+    def open(self, path: str) -> DiskFile:
+        """Open an existing file."""
+        return PosixFile(path, os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC))
+
+    def create(self, path: str) -> DiskFile:
+        """Create or open a file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return PosixFile(path, os.open(self._at(path), flags, 0o644))
+        except OSError as error:
+            raise _write_error(error, "creation of", path) from error
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file."""
+        try:
+            os.rename(self._at(old), self._at(new))
+        except OSError as error:
+            raise _write_error(error, "renaming of", old) from error
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        with changing(f"removal of {path}"):
+            os.unlink(self._at(path))
+
+    def flush_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        with changing(f"flush of directory {path or '.'}"):
+            fd = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+
+class PosixFile:
+    """A file descriptor, open until `close`."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read at ``offset``."""
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        # The kernel may return less than is there (it caps a read at 2 GiB).
+        parts = [data]
+        have = len(data)
+        while have < length and (data := os.pread(self._fd, length - have, offset + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write at ``offset``."""
+        try:
+            written = os.pwrite(self._fd, data, offset)
+            while written < len(data):
+                written += os.pwrite(self._fd, memoryview(data)[written:], offset + written)
+        except OSError as error:
+            raise _write_error(error, "write to", self._path) from error
+
+    def allocate(self, start: int, end: int) -> None:
+        """Write zeros."""
+        for position in range(start, end, len(_ZEROS)):
+            self.write(position, _ZEROS[: end - position])
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        with changing(f"truncation of {self._path}"):
+            os.ftruncate(self._fd, size)
+
+    def flush(self) -> None:
+        """Flush content and length, not the times."""
+        with changing(f"flush of {self._path}"):
+            os.fdatasync(self._fd)
+
+    def lock(self, length: int) -> bool:
+        """Lock the first ``length`` bytes against other processes."""
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, length)
+        except OSError as error:
+            if error.errno not in _LOCKED:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the descriptor, and forget it: its number may soon be another file's."""
+        fd, self._fd = self._fd, _CLOSED
+        os.close(fd)
+
+
+def _write_error(error: OSError, what: str, path: str) -> NoSpace | DiskFailed:
+    if error.errno in _FULL:
+        return NoSpace(f"no space left on the storage disk: {path} cannot grow; free some space")
+    return DiskFailed(f"{what} {path} failed: {error.strerror}")

@@ -1,0 +1,205 @@
+"""Compares replicas by checksums of ranges, and finds where they first differ. Pure.
+
+`Comparison` says which range to ask of which storages, and is told what they answered. Ranges are
+taken slice by slice; one that differs is halved until a single transaction is left. A replica that
+ends early, or could not be read, leaves the comparison, and the result says so: being behind is no
+difference.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+from waltz.admin.core.replicas import Observed, PartitionView, ailment
+from waltz.protocol.records import RecordBatch
+
+SLICE_IDS = 10_000
+"""How many transactions are compared at once."""
+
+_CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSum:
+    """What a replica says of the records up to ``last_id``, as they are on disk."""
+
+    last_id: int
+    num_bytes: int = 0
+    checksum: int = 0
+    """CRC-32, unsigned."""
+
+    def plus(self, records: RecordBatch) -> RangeSum:
+        """Return this with more ``records``, which follow."""
+        num_bytes, checksum = self.num_bytes, self.checksum
+        for record in records:
+            wire = record.encode()
+            start, end = len(wire) - 4 - len(record.data), len(wire) - 4
+            # On disk the checksum of the data stands before it, and one of everything at the end.
+            on_disk = wire[:start] + wire[end:] + record.data
+            num_bytes += len(on_disk) + _CRC.size
+            checksum = crc32(_CRC.pack(crc32(on_disk)), crc32(on_disk, checksum))
+        return RangeSum(self.last_id + records.count, num_bytes, checksum)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first transaction that is not the same everywhere, and which storages agree on it."""
+
+    transaction_id: int
+    versions: tuple[frozenset[str], ...]
+    """Storages that hold the same, the largest number of them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What came of a comparison up to ``last_id``.
+
+    ``ends`` says of replicas that end before it where they do, ``problems`` why others could not be
+    read. All that was compared below the difference, or all of it, is the same.
+    """
+
+    last_id: int
+    difference: Difference | None
+    ends: Mapping[str, int]
+    problems: Mapping[str, str]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every replica could be read and nothing differs."""
+        return self.difference is None and not self.problems
+
+
+class Comparison:
+    """One comparison of a partition's replicas, from ``first_id`` to ``last_id``.
+
+    ``replicas`` says of each storage up to where its log counts, or why it is left out.
+    """
+
+    def __init__(
+        self,
+        replicas: Mapping[str, int | str],
+        last_id: int,
+        *,
+        first_id: int = 0,
+        slice_ids: int = SLICE_IDS,
+    ) -> None:
+        self._limits = {s: end for s, end in replicas.items() if isinstance(end, int)}
+        self._last_id = last_id
+        self._slice_ids = slice_ids
+        self._next = first_id
+        self._end: int | None = None
+        """Where the range that is known to differ ends, None while none is known."""
+        self._asked_to = first_id - 1
+        self._difference: Difference | None = None
+        self._ends: dict[str, int] = {}
+        self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
+        self._ask(last_id)
+
+    @property
+    def last_id(self) -> int:
+        """Up to where replicas are compared."""
+        return self._last_id
+
+    @property
+    def storages(self) -> tuple[str, ...]:
+        """The storages that are still compared."""
+        return tuple(sorted(self._limits))
+
+    @property
+    def ask(self) -> tuple[int, int] | None:
+        """The first and last id to ask all `storages` about, None at the end."""
+        over = self._difference is not None or self._asked_to < self._next
+        return None if over or len(self._limits) < 2 else (self._next, self._asked_to)
+
+    @property
+    def result(self) -> Compared:
+        """What has come of it."""
+        return Compared(self._last_id, self._difference, self._ends, self._problems)
+
+    def answered(self, answers: Mapping[str, RangeSum | str]) -> None:
+        """Take what each storage said of the range asked for: its sum, or why it has none."""
+        assert self.ask is not None
+        sums: dict[str, RangeSum] = {}
+        for storage in self.storages:
+            match answers[storage]:
+                case str(problem):
+                    self._problems[storage] = problem
+                    del self._limits[storage]
+                case RangeSum() as found if found.last_id < self._next:
+                    self._limits[storage] = self._next - 1
+                case RangeSum() as found:
+                    sums[storage] = found
+        shortest = min((found.last_id for found in sums.values()), default=self._asked_to)
+        if len(sums) < len(answers) or any(found.last_id != shortest for found in sums.values()):
+            # Ask again: the same of all who are left, or only as far as everybody got.
+            self._ask(shortest)
+        elif len(set(sums.values())) == 1:
+            self._next = shortest + 1
+            if self._end is not None and self._next > self._end:
+                # Whoever differed cannot be read any more.
+                self._end = None
+            # Where one half does not differ, the other one does.
+            self._ask(self._last_id if self._end is None else self._middle(self._end))
+        else:
+            self._differs(sums, shortest)
+
+    def _differs(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
+        self._end = last_id
+        if last_id > self._next:
+            self._ask(self._middle(last_id))
+            return
+        versions: dict[RangeSum, set[str]] = {}
+        for storage, found in sums.items():
+            versions.setdefault(found, set()).add(storage)
+        largest = sorted(versions.values(), key=lambda storages: (-len(storages), min(storages)))
+        self._difference = Difference(self._next, tuple(map(frozenset, largest)))
+
+    def _middle(self, end: int) -> int:
+        return self._next + (end - self._next) // 2
+
+    def _ask(self, last_id: int) -> None:
+        """Ask next about the range up to ``last_id``, no more than a slice, or what all have."""
+        for storage, limit in list(self._limits.items()):
+            if limit < min(self._next, self._last_id):
+                self._ends[storage] = limit
+                del self._limits[storage]
+        wanted = (last_id, self._next + self._slice_ids - 1, self._last_id, *self._limits.values())
+        self._asked_to = min(wanted)
+
+
+def comparison_of(
+    observed: Observed,
+    view: PartitionView,
+    *,
+    first_id: int = 0,
+    last_id: int | None = None,
+    slice_ids: int = SLICE_IDS,
+) -> Comparison:
+    """Return the comparison of a partition's replicas, as they were found.
+
+    ``last_id`` must be committed; without it they are compared up to where the present store
+    session began. A replica that takes no part in the session counts up to its own mark: what lies
+    above may still be cut.
+    """
+    if last_id is None:
+        last_id = _session_start(observed, view)
+    replicas = {s: _counts_up_to(observed, view, s, last_id) for s in view.replicas}
+    return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
+
+
+def _session_start(observed: Observed, view: PartitionView) -> int:
+    held = (observed.held(storage, view.partition) for storage in view.replicas)
+    return max((each.low_water_mark for each in held if each is not None), default=-1)
+
+
+def _counts_up_to(observed: Observed, view: PartitionView, storage: str, last_id: int) -> int | str:
+    """Return up to where a replica's log is to be compared, or why it cannot be."""
+    if problem := observed.storage_problem(storage):
+        return problem
+    held = observed.held(storage, view.partition)
+    if held is None:
+        return f"it does not hold partition {view.partition}"
+    return last_id if ailment(observed, view, storage) is None else held.low_water_mark

@@ -1,0 +1,92 @@
+"""What a cluster looks like at one moment, and what two moments say together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from waltz.admin.core.replicas import HeldPartition
+from waltz.metadata.core.formats import PartitionMetadata
+from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.storage_maps import StorageMaps
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSample:
+    """What a server said: its partitions, each with its high-water mark (None while it opens).
+
+    ``problem`` is why it said nothing.
+    """
+
+    marks: Mapping[int, int | None] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSample:
+    """What a storage said of the partitions that it holds; ``problem`` is why it said nothing."""
+
+    held: Mapping[int, HeldPartition] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Everything that was found out at ``at`` (seconds of any clock)."""
+
+    at: float
+    num_partitions: int
+    view: View
+    maps: StorageMaps
+    metadata: Mapping[int, PartitionMetadata]
+    servers: Mapping[int, ServerSample]
+    storages: Mapping[str, StorageSample]
+
+    def owner(self, partition: int) -> tuple[int | None, int | None]:
+        """Return the server that ZooKeeper gives ``partition``, and its generation."""
+        for server, owned in self.view.assignment.servers.items():
+            for each in owned:
+                if each.partition == partition:
+                    return server, each.generation
+        return None, None
+
+    def mark(self, partition: int) -> int | None:
+        """Return the high-water mark that the partition's server told, if it did."""
+        server, _ = self.owner(partition)
+        if server is None or server not in self.servers:
+            return None
+        return self.servers[server].marks.get(partition)
+
+    def session(self, partition: int) -> int | None:
+        """Return the store session, None if there never was one."""
+        metadata = self.metadata.get(partition)
+        return None if metadata is None else metadata.session_id
+
+    def in_session(self, partition: int, storage: str) -> bool:
+        """Return whether the replica on ``storage`` takes part in the store session."""
+        metadata = self.metadata.get(partition)
+        return metadata is not None and metadata.takes_part(storage)
+
+    def lag(self, partition: int, storage: str) -> int | None:
+        """Return how many committed transactions the replica on ``storage`` has not."""
+        held = self.storages.get(storage, StorageSample()).held.get(partition)
+        mark = self.mark(partition)
+        if held is None or held.max_transaction_id is None or mark is None:
+            return None
+        return max(0, mark - held.max_transaction_id)
+
+
+def rate(before: Sample | None, now: Sample, partition: int) -> float | None:
+    """Return the transactions a second between two samples, None if a mark was not told."""
+    if before is None or now.at <= before.at:
+        return None
+    first, last = before.mark(partition), now.mark(partition)
+    if first is None or last is None:
+        return None
+    return max(0, last - first) / (now.at - before.at)
+
+
+def sessions_since(first: Sample, now: Sample, partition: int) -> int:
+    """Return how many store sessions have begun since ``first``: each is a recovery."""
+    before, after = first.session(partition), now.session(partition)
+    return 0 if after is None else after - (-1 if before is None else before)

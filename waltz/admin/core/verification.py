@@ -1,0 +1,225 @@
+"""Which of a cluster's promises hold, judged by what was found of it. Pure.
+
+The seven checks per partition are those of Waltz 0.13.2 (features.md section 1), with its defect
+put right: whether a quorum is available is a matter of the partition's own replicas, not of all
+the storages there are. What could not be found out counts as failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from waltz.metadata.core.formats import (
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ServerDescriptor,
+)
+
+
+class Check(Enum):
+    """What is checked of each partition, by its name in Waltz 0.13.2."""
+
+    ONE_SERVER = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
+    SERVER_AGREES = "PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY"
+    STORAGES_REACHED = "SERVER_STORAGE_CONNECTIVITY"
+    STORAGES_AGREE = "PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY"
+    QUORUM = "PARTITION_QUORUM_STATUS"
+    REPLICAS_RECOVERED = "REPLICA_RECOVERY_STATUS"
+    SERVER_HEALTHY = "SERVER_PARTITION_HEALTH_CHECK"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswers:
+    """What one server said of itself; ``problem`` is why it said nothing."""
+
+    partitions: frozenset[int] = frozenset()
+    storages: Mapping[str, bool] = field(default_factory=dict)
+    health: Mapping[int, bool] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageAnswers:
+    """The partitions that one storage holds, each with whether it is available.
+
+    ``sessions`` are the store sessions that it has them in; ``problem`` is why it did not say.
+    """
+
+    partitions: Mapping[int, bool] = field(default_factory=dict)
+    sessions: Mapping[int, int] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that the checks look at: what ZooKeeper says, and each process of itself."""
+
+    num_partitions: int
+    assignment: PartitionAssignment
+    members: Mapping[int, ServerDescriptor]
+    replicas: ReplicaAssignments
+    metadata: Mapping[int, PartitionMetadata]
+    servers: Mapping[int, ServerAnswers]
+    storages: Mapping[str, StorageAnswers]
+
+    def owners(self, partition: int) -> list[int]:
+        """Return the servers that the assignment gives ``partition`` to."""
+        return [
+            server
+            for server, owned in self.assignment.servers.items()
+            if any(each.partition == partition for each in owned)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check of one partition; ``problem`` is None if it passed."""
+
+    partition: int
+    check: Check
+    problem: str | None
+
+
+def verify(found: Found, partition: int | None = None) -> list[Finding]:
+    """Return the outcome of every check, of one partition or of all."""
+    partitions = range(found.num_partitions) if partition is None else (partition,)
+    return [
+        Finding(each, check, next(rule(found, each), None))
+        for each in partitions
+        for check, rule in _RULES.items()
+    ]
+
+
+# Each rule yields what is wrong with a partition; the first is what gets reported.
+
+
+def _one_server(found: Found, partition: int) -> Iterator[str]:
+    if not 0 <= partition < found.num_partitions:
+        yield f"the cluster has partitions 0 to {found.num_partitions - 1} only"
+    owners = found.owners(partition)
+    if not owners:
+        yield "no server is to have it"
+    elif len(owners) > 1:
+        yield f"servers {', '.join(map(str, owners))} are all to have it"
+    elif owners[0] not in found.members:
+        yield f"server {owners[0]}, which is to have it, is gone"
+
+
+def _server_agrees(found: Found, partition: int) -> Iterator[str]:
+    yield from _no_answers(found, partition)
+    owners = found.owners(partition)
+    for server in owners:
+        if partition not in _answers(found, server).partitions:
+            yield f"server {server} is to have it and does not"
+    for server, answers in found.servers.items():
+        if server not in owners and partition in answers.partitions:
+            yield f"server {server} has it and is not to"
+
+
+def _storages_reached(found: Found, partition: int) -> Iterator[str]:
+    yield from _no_answers(found, partition)
+    for server in found.owners(partition):
+        reached = _answers(found, server).storages
+        for storage in found.replicas.storages_of(partition):
+            if not reached.get(storage, False):
+                yield f"server {server} does not reach storage {storage}"
+
+
+def _storages_agree(found: Found, partition: int) -> Iterator[str]:
+    listed = found.replicas.storages_of(partition)
+    if not listed:
+        yield "no storage is to have it"
+    for storage in listed:
+        answers = found.storages.get(storage, StorageAnswers(problem=f"{storage} is unknown"))
+        if answers.problem is not None:
+            yield answers.problem
+        elif partition not in answers.partitions:
+            yield f"storage {storage} is to have it and does not"
+    for storage, answers in found.storages.items():
+        if storage not in listed and partition in answers.partitions:
+            yield f"storage {storage} has it and is not to"
+
+
+def _quorum(found: Found, partition: int) -> Iterator[str]:
+    listed = found.replicas.storages_of(partition)
+    if not listed:
+        yield "it has no replicas"
+    available = sum(
+        found.storages.get(storage, StorageAnswers()).partitions.get(partition, False)
+        for storage in listed
+    )
+    quorum = len(listed) // 2 + 1
+    if available < quorum:
+        yield f"{available} of {len(listed)} replicas are available, and {quorum} are needed"
+
+
+def _replicas_recovered(found: Found, partition: int) -> Iterator[str]:
+    metadata = found.metadata.get(partition)
+    if metadata is None:
+        yield "no server has ever opened it"
+        return
+    for storage in found.replicas.storages_of(partition):
+        state = metadata.replicas.get(storage)
+        if state is None:
+            yield f"the replica on {storage} has not recovered yet"
+        elif state.session_id == metadata.session_id and not metadata.takes_part(storage):
+            yield f"the replica on {storage} is being filled in session {metadata.session_id}"
+        elif not metadata.takes_part(storage):
+            yield (
+                f"the replica on {storage} took part in session {state.session_id}, but not in "
+                f"the current one, {metadata.session_id}"
+            )
+        elif problem := _other_session(found, partition, storage, metadata.session_id):
+            yield problem
+    if not found.replicas.storages_of(partition):
+        yield "it has no replicas"
+
+
+def _other_session(found: Found, partition: int, storage: str, session_id: int) -> str | None:
+    """Return how the storage itself contradicts that its replica is in the session, if so.
+
+    A server notices only when it writes to the replica next.
+    """
+    answers = found.storages.get(storage, StorageAnswers())
+    if partition not in answers.partitions:
+        return None  # It says nothing, or holds nothing: that is for other checks.
+    own = answers.sessions.get(partition)
+    if own == session_id:
+        return None
+    said = "no session" if own is None or own < 0 else f"session {own}"
+    return f"the replica on {storage} says that it is in {said}, not in {session_id}"
+
+
+def _server_healthy(found: Found, partition: int) -> Iterator[str]:
+    yield from _no_answers(found, partition)
+    for server in found.owners(partition):
+        if not _answers(found, server).health.get(partition, False):
+            yield f"server {server} could not open a store session"
+
+
+def _no_answers(found: Found, partition: int) -> Iterator[str]:
+    """Yield why there are no answers of the servers that are to have a partition, if so."""
+    owners = found.owners(partition)
+    if not owners:
+        yield "no server is to have it"
+    for server in owners:
+        if (problem := _answers(found, server).problem) is not None:
+            yield problem
+
+
+_RULES: Mapping[Check, Callable[[Found, int], Iterator[str]]] = {
+    Check.ONE_SERVER: _one_server,
+    Check.SERVER_AGREES: _server_agrees,
+    Check.STORAGES_REACHED: _storages_reached,
+    Check.STORAGES_AGREE: _storages_agree,
+    Check.QUORUM: _quorum,
+    Check.REPLICAS_RECOVERED: _replicas_recovered,
+    Check.SERVER_HEALTHY: _server_healthy,
+}
+
+
+def _answers(found: Found, server: int) -> ServerAnswers:
+    return found.servers.get(server, ServerAnswers(problem=f"server {server} is gone"))

@@ -1,0 +1,112 @@
+"""Finds out everything that `verification` looks at. Touches ZooKeeper and the network.
+
+Nothing is changed: asking leaves no session, no fence and no znode behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from waltz.admin.core.verification import Found, ServerAnswers, StorageAnswers
+from waltz.admin.server_query import ServerQuery, ServerUnreachable
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import PartitionMetadata, ServerDescriptor, StoreParams
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+
+
+async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0) -> Found:
+    """Ask ZooKeeper, every server and every storage, all at once.
+
+    Whatever did not answer within ``timeout_seconds`` is in the result with the reason.
+    Raises NoCluster, MalformedMetadata.
+    """
+    params = await cluster.store_params()
+    view, maps = await cluster.view(), await cluster.storage_maps()
+    members = view.servers()
+    known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+    storages = sorted(known)
+    server_answers, storage_answers, metadata = await asyncio.gather(
+        ask_servers(members.values(), tls, timeout_seconds=timeout_seconds),
+        asyncio.gather(
+            *(
+                _ask_storage(
+                    storage, maps.connections.admin_ports.get(storage), tls, params, timeout_seconds
+                )
+                for storage in storages
+            )
+        ),
+        read_partitions(cluster, params.num_partitions),
+    )
+    return Found(
+        num_partitions=params.num_partitions,
+        assignment=view.assignment,
+        members=members,
+        replicas=maps.assignments,
+        metadata=metadata,
+        servers=server_answers,
+        storages=dict(zip(storages, storage_answers, strict=True)),
+    )
+
+
+async def ask_servers(
+    members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
+) -> Mapping[int, ServerAnswers]:
+    """Ask servers, all at once, what they have and which storages they reach."""
+    asked = tuple(members)
+    answers = await asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in asked))
+    return {each.server_id: answer for each, answer in zip(asked, answers, strict=True)}
+
+
+async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:
+    """Return the metadata of those partitions that a server has opened at least once."""
+    partitions = range(num_partitions)
+    read_all = await asyncio.gather(*(read_partition(cluster, p) for p in partitions))
+    return {p: metadata for p, metadata in enumerate(read_all) if metadata is not None}
+
+
+async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata | None:
+    """Return a partition's metadata, None if no server has ever opened it."""
+    node = await cluster.store.get(cluster.paths.partition(partition))
+    if node is None or node.data is None:
+        return None
+    return PartitionMetadata.decode(node.data, partition)
+
+
+async def _ask_server(
+    descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float
+) -> ServerAnswers:
+    endpoint = descriptor.host, descriptor.port
+    try:
+        async with await ServerQuery.open(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+            return ServerAnswers(
+                frozenset(await server.partitions()), await server.storages(), await server.health()
+            )
+    except ServerUnreachable as problem:
+        return ServerAnswers(problem=str(problem))
+
+
+async def _ask_storage(
+    storage: str,
+    admin_port: int | None,
+    tls: TlsConfig,
+    params: StoreParams,
+    timeout_seconds: float,
+) -> StorageAnswers:
+    if admin_port is None:
+        return StorageAnswers(problem=f"the admin port of storage {storage} is not known")
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            async with await StorageAdmin.open(storage, admin_port, tls, params) as admin:
+                states = await admin.states()
+        return StorageAnswers(
+            {state.partition: state.available for state in states},
+            {state.partition: state.session_id for state in states},
+        )
+    except TimeoutError:
+        return StorageAnswers(
+            problem=f"storage {storage} did not answer within {timeout_seconds:g} s"
+        )
+    except (DialFailed, ConnectionLost, RemoteFailure) as problem:
+        return StorageAnswers(problem=f"storage {storage}: {problem}")

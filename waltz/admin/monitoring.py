@@ -1,0 +1,105 @@
+"""Looks at a cluster again and again, over connections that stay. ZooKeeper and the network.
+
+Nothing is changed by looking: no session, no fence, no client id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Self
+
+from waltz.admin.core.sample import Sample, ServerSample, StorageSample
+from waltz.admin.inspection import read_partitions
+from waltz.admin.server_query import ServerQuery, ServerUnreachable
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import ServerDescriptor, StoreParams
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+
+_OPENING = -(1 << 63)
+"""What a server answers for the mark of a partition that it has not opened yet."""
+
+
+class Monitor:
+    """An async context manager. Each process has ``timeout_seconds`` to answer."""
+
+    def __init__(self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float) -> None:
+        self._cluster = cluster
+        self._tls = tls
+        self._timeout_seconds = timeout_seconds
+        self._servers: dict[tuple[str, int], ServerQuery] = {}
+        self._storages: dict[tuple[str, int], StorageAdmin] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._servers.values():
+            server.close()
+        for storage in self._storages.values():
+            storage.close()
+
+    async def sample(self) -> Sample:
+        """Ask ZooKeeper, then every server and storage at once.
+
+        Raises NoCluster, MalformedMetadata.
+        """
+        params = await self._cluster.store_params()
+        view, maps = await self._cluster.view(), await self._cluster.storage_maps()
+        members, ports = view.servers(), maps.connections.admin_ports
+        metadata, servers, storages = await asyncio.gather(
+            read_partitions(self._cluster, params.num_partitions),
+            self._ask_servers(members),
+            self._ask_storages(ports, params),
+        )
+        at = asyncio.get_running_loop().time()
+        return Sample(at, params.num_partitions, view, maps, metadata, servers, storages)
+
+    async def _ask_servers(
+        self, members: Mapping[int, ServerDescriptor]
+    ) -> Mapping[int, ServerSample]:
+        said = await asyncio.gather(*(self._ask_server(m.host, m.port) for m in members.values()))
+        return dict(zip(members, said, strict=True))
+
+    async def _ask_server(self, host: str, port: int) -> ServerSample:
+        address = host, port
+        try:
+            server = self._servers.get(address)
+            if server is None:
+                server = self._servers[address] = await ServerQuery.open(
+                    address, self._tls, timeout_seconds=self._timeout_seconds
+                )
+            marks: dict[int, int | None] = {}
+            for partition in sorted(await server.partitions()):
+                mark = await server.high_water_mark(partition)
+                marks[partition] = None if mark == _OPENING else mark
+        except ServerUnreachable as problem:
+            if (broken := self._servers.pop(address, None)) is not None:
+                broken.close()
+            return ServerSample(problem=str(problem))
+        return ServerSample(marks)
+
+    async def _ask_storages(
+        self, ports: Mapping[str, int], params: StoreParams
+    ) -> Mapping[str, StorageSample]:
+        said = await asyncio.gather(*(self._ask_storage(s, p, params) for s, p in ports.items()))
+        return dict(zip(ports, said, strict=True))
+
+    async def _ask_storage(self, storage: str, port: int, params: StoreParams) -> StorageSample:
+        address = storage, port
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                admin = self._storages.get(address)
+                if admin is None:
+                    admin = self._storages[address] = await StorageAdmin.open(
+                        storage, port, self._tls, params
+                    )
+                return StorageSample({held.partition: held for held in await admin.states()})
+        except TimeoutError:
+            reason = f"no answer within {self._timeout_seconds:g} s"
+        except (DialFailed, ConnectionLost, RemoteFailure) as problem:
+            reason = str(problem)
+        if (broken := self._storages.pop(address, None)) is not None:
+            broken.close()
+        return StorageSample(problem=reason)

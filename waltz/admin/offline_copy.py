@@ -1,0 +1,134 @@
+"""Fills a switched-off replica from another storage (behaviour.md section 11). Touches the network.
+
+The copy ends where the source's present store session began: what is below was a quorum's then.
+The rest is copied by the servers, as soon as the replica is switched on. Broken off, it can be done
+again, and must be before the replica is switched on: it goes on at the destination's mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.net import RpcConnection
+from waltz.protocol import storage as messages
+from waltz.protocol.records import RecordBatch
+
+Progress = Callable[[int, int], None]
+"""Told the last id that has been copied, and the last that will be."""
+
+
+class CopyFailed(Exception):
+    """The copy cannot be made, or not go on; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy did: ``first_id`` to ``last_id`` are new at the destination, if any is."""
+
+    first_id: int
+    last_id: int
+
+    @property
+    def count(self) -> int:
+        """How many transactions were copied."""
+        return self.last_id - self.first_id + 1
+
+
+async def check_offline(destination: StorageAdmin, partition: int) -> None:
+    """Raise CopyFailed unless ``partition`` is assigned at the destination and switched off."""
+    available = (await destination.partitions()).get(partition)
+    if available is None:
+        raise CopyFailed(
+            f"the destination does not hold partition {partition}; have it made with: "
+            f"waltz storage assign HOST:PORT {partition} --only storage"
+        )
+    if available:
+        raise CopyFailed(
+            f"partition {partition} is switched on at the destination, so that servers may write "
+            f"it; switch it off first with: waltz storage availability HOST:PORT {partition} off"
+        )
+
+
+async def copy_offline(
+    source: StorageAdmin,
+    destination: StorageAdmin,
+    destination_port: RpcConnection,
+    partition: int,
+    *,
+    batch_size: int,
+    progress: Progress,
+    overwrite: bool = False,
+) -> Copied:
+    """Copy what the source held when its session began to the destination, which must be off.
+
+    A destination that holds as much already is left as it is: what it has beyond may be committed,
+    and only the servers' recovery can tell. (Waltz 0.13.2 cuts it off.) With ``overwrite`` it is
+    cut to its mark all the same: for a replica that no vote counts.
+
+    Raises CopyFailed, and RemoteFailure, ConnectionLost as the ports do.
+    """
+    await check_offline(destination, partition)
+    writer = await _Writer.open(destination, destination_port, partition)
+    last_id = (await source.session_info(partition)).local_low_water_mark
+    held = await writer.max_id()
+    if held >= last_id and not overwrite:
+        return Copied(held + 1, held)
+    position = first = await writer.cut()
+    progress(position, last_id)
+    while position < last_id:
+        count = min(batch_size, last_id - position)
+        records = await source.records(partition, position + 1, count)
+        if not records.count or records.first_id() != position + 1:
+            raise CopyFailed(
+                f"the source does not hold transaction {position + 1} of partition {partition}, "
+                f"though it must have everything up to {last_id}; copy from another storage"
+            )
+        position += records.count
+        await writer.append(records, position)
+        progress(position, last_id)
+    return Copied(first + 1, position)
+
+
+class _Writer:
+    """Writes one switched-off partition, under the session that its storage remembers."""
+
+    def __init__(self, port: RpcConnection, partition: int, session: int, mark: int) -> None:
+        self._port = port
+        self._partition = partition
+        self._session = session
+        self._mark = mark
+
+    @classmethod
+    async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _Writer:
+        """Begin with the session and the mark that the destination remembers."""
+        info = await admin.session_info(partition)
+        return cls(port, partition, info.last_session_id, info.low_water_mark)
+
+    async def max_id(self) -> int:
+        """Return the last id that is there."""
+        answer = await self._port.call(
+            lambda seq: messages.MaxTransactionIdRequest(
+                self._session, seq, self._partition, offline=True
+            )
+        )
+        found: int = answer.transaction_id
+        return found
+
+    async def cut(self) -> int:
+        """Drop what is above the mark; return the last id that is left."""
+        answer = await self._call(messages.TruncateRequest, self._mark)
+        found: int = answer.transaction_id
+        return found
+
+    async def append(self, records: RecordBatch, mark: int) -> None:
+        """Write ``records``, and remember ``mark``; a mark that was ahead already stays."""
+        await self._call(messages.AppendRequest, records)
+        await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
+
+    async def _call(self, request: Callable[..., Any], content: Any) -> Any:
+        return await self._port.call(
+            lambda seq: request(self._session, seq, self._partition, content, True)
+        )

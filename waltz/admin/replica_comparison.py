@@ -1,0 +1,100 @@
+"""Has replicas compared by their storages. Touches ZooKeeper and the network; changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
+from waltz.admin.core.replicas import Scope
+from waltz.admin.observation import Observer
+from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import StoreParams
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+from waltz.protocol import UnsupportedByPeer
+
+_ANSWER_SECONDS = 60.0
+_RECORDS_AT_ONCE = 1000
+
+OnCompared = Callable[[int, int], None]
+"""Told the last id that has been compared, and the last that will be."""
+
+
+class UnknownPartition(LookupError):
+    """The cluster has no such partition."""
+
+
+async def compare_replicas(
+    cluster: Cluster,
+    tls: TlsConfig,
+    partition: int,
+    *,
+    first_id: int = 0,
+    last_id: int | None = None,
+    on_compared: OnCompared = lambda _at, _last: None,
+) -> Compared:
+    """Compare the replicas of ``partition`` from ``first_id`` on, until they differ.
+
+    Up to where, `comparison_of` says. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    """
+    observed = await Observer(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
+        Scope((partition,))
+    )
+    view = observed.partitions.get(partition)
+    if view is None:
+        raise UnknownPartition(f"partition {partition} does not exist")
+    comparison = comparison_of(observed, view, first_id=first_id, last_id=last_id)
+    params = await cluster.store_params()
+    ports = (await cluster.connections()).value.admin_ports
+    while (asked := comparison.ask) is not None:
+        summing = (
+            _sum(storage, ports, tls, params, (partition, *asked))
+            for storage in comparison.storages
+        )
+        answers = await asyncio.gather(*summing)
+        comparison.answered(dict(zip(comparison.storages, answers, strict=True)))
+        on_compared(asked[1], comparison.last_id)
+    return comparison.result
+
+
+async def _sum(
+    storage: str,
+    ports: Mapping[str, int],
+    tls: TlsConfig,
+    params: StoreParams,
+    asked: tuple[int, int, int],
+) -> RangeSum | str:
+    """Return what ``storage`` holds of the range, or why that is not known."""
+    if storage not in ports:
+        return "it is not in the cluster"
+    try:
+        async with (
+            asyncio.timeout(_ANSWER_SECONDS),
+            await StorageAdmin.open(storage, ports[storage], tls, params) as admin,
+        ):
+            try:
+                return await admin.range_checksum(*asked)
+            except UnsupportedByPeer:
+                return await read_and_sum(admin, *asked)
+    except TimeoutError:
+        return f"no answer within {_ANSWER_SECONDS:g} s"
+    except (ConnectionLost, DialFailed, RemoteFailure) as problem:
+        return str(problem)
+
+
+async def read_and_sum(
+    admin: StorageAdmin, partition: int, first_id: int, last_id: int
+) -> RangeSum | str:
+    """Do what a storage of Waltz 0.13.2 does not: read the records, and sum them up."""
+    found = RangeSum(first_id - 1)
+    while found.last_id < last_id:
+        start = found.last_id + 1
+        count = min(_RECORDS_AT_ONCE, last_id - found.last_id)
+        records = await admin.records(partition, start, count)
+        if not records:
+            break
+        if (damaged := records.mismatch(start)) is not None:
+            return f"transaction {damaged} is damaged"
+        found = found.plus(records)
+    return found

@@ -1,0 +1,148 @@
+"""Questions to one server that are not about one partition (wire.md section 8). Network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from waltz.metadata.core.membership_steps import Endpoint
+from waltz.net import ConnectionLost, DialFailed, FrameConnection, TlsConfig, dial
+from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
+from waltz.protocol import client_server as messages
+from waltz.protocol.records import ReqId
+
+A = TypeVar("A")
+
+_NOT_A_CLIENT = -1
+"""Who asks: a tool, which has no client id."""
+
+
+class ServerUnreachable(ConnectionError):
+    """The server did not answer; the text says which one and why."""
+
+
+class ServerQuery:
+    """A connection to one server for one question at a time; an async context manager.
+
+    An answer bears the number of its question, so that a late one is not taken for another's.
+    Every question raises ServerUnreachable.
+    """
+
+    def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
+        self._name = "{}:{}".format(*endpoint)
+        self._timeout_seconds = timeout_seconds
+        self._connection: FrameConnection | None = None
+        self._ready = asyncio.get_running_loop().create_future()
+        self._asked = 0
+        self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, tls: TlsConfig, *, timeout_seconds: float = 10.0
+    ) -> ServerQuery:
+        """Connect and shake hands; each question is then given ``timeout_seconds``."""
+        query = cls(endpoint, timeout_seconds)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                query._connection = await dial(*endpoint, CLIENT_SERVER, query, tls)
+                await query._ready
+        except (DialFailed, ConnectionLost) as problem:
+            raise ServerUnreachable(f"server {query._name}: {problem}") from problem
+        except TimeoutError as problem:
+            query.close()
+            raise ServerUnreachable(
+                f"server {query._name} did not greet within {timeout_seconds:g} s"
+            ) from problem
+        return query
+
+    async def __aenter__(self) -> ServerQuery:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    async def partitions(self) -> tuple[int, ...]:
+        """Return the partitions that the server has."""
+        request = messages.ServerPartitionsAssignmentRequest(self._next_id())
+        answer = await self._ask(request, messages.ServerPartitionsAssignmentResponse)
+        return answer.partitions
+
+    async def storages(self) -> Mapping[str, bool]:
+        """Return the storages that the server uses, each with whether it can reach it."""
+        request = messages.CheckStorageConnectivityRequest(self._next_id())
+        return (await self._ask(request, messages.CheckStorageConnectivityResponse)).storages
+
+    async def health(self) -> Mapping[int, bool]:
+        """Return the partitions of the server, each with whether its store could be opened."""
+        request = messages.ServerPartitionsHealthStatRequest(self._next_id())
+        return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
+
+    async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
+        """Have the server own ``partitions`` by preference, or no longer; return whether it will.
+
+        It says so in ZooKeeper, and partitions move when they are next dealt.
+        """
+        if wanted:
+            add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
+            return (await self._ask(add, messages.AddPreferredPartitionResponse)).result
+        remove = messages.RemovePreferredPartitionRequest(self._next_id(), tuple(partitions))
+        return (await self._ask(remove, messages.RemovePreferredPartitionResponse)).result
+
+    async def high_water_mark(self, partition: int) -> int:
+        """Return the id of the last committed transaction of a partition that the server has.
+
+        It is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
+        that has not the partition never answers.
+        """
+        request = messages.HighWaterMarkRequest(self._next_id(partition))
+        return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
+
+    def _next_id(self, partition: int = 0) -> ReqId:
+        self._asked = (self._asked + 1) & 0x7FFF_FFFF
+        return ReqId(_NOT_A_CLIENT, 0, partition, self._asked)
+
+    async def _ask(self, request: messages.Message, answer: type[A]) -> A:
+        assert self._connection is not None
+        try:
+            self._connection.send(messages.encode(request, self._connection.version))
+            async with asyncio.timeout(self._timeout_seconds):
+                while True:
+                    received = await self._answers.get()
+                    if isinstance(received, ConnectionLost):
+                        raise ServerUnreachable(f"server {self._name}: {received}")
+                    if received.req_id == request.req_id and isinstance(received, answer):
+                        return received
+        except UnsupportedByPeer as problem:
+            raise ServerUnreachable(f"server {self._name}: {problem}") from problem
+        except TimeoutError as problem:
+            raise ServerUnreachable(
+                f"server {self._name} did not answer within {self._timeout_seconds:g} s"
+            ) from problem
+
+    def ready(self, connection: FrameConnection) -> None:
+        """Handshake done."""
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def received(self, bodies: list[bytes]) -> None:
+        """Keep the answers for whoever asked."""
+        assert self._connection is not None
+        for body in bodies:
+            self._answers.put_nowait(messages.decode(body, self._connection.version))
+
+    def lost(self, reason: str) -> None:
+        """Tell whoever waits."""
+        problem = ConnectionLost(reason)
+        if not self._ready.done():
+            self._ready.set_exception(problem)
+            self._ready.exception()
+        self._answers.put_nowait(problem)
+
+    def writable(self) -> None:
+        """Nothing to do: questions are short."""

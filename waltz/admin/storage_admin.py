@@ -1,0 +1,190 @@
+"""A storage's admin port as its operator uses it. Touches the network.
+
+Every method raises `waltz.net.RemoteFailure` with the storage's own words if it refuses, and
+`waltz.net.ConnectionLost` if it closes the connection, as it does for partitions that it cannot
+have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from waltz.admin.core.comparison import RangeSum
+from waltz.admin.core.replicas import HeldPartition
+from waltz.metadata.core.formats import StoreParams
+from waltz.net import RpcConnection, TlsConfig
+from waltz.protocol import UnsupportedByPeer, admin
+from waltz.protocol.records import RecordBatch
+
+
+def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
+    """Return where the admin port of ``storage`` (``host:port``) is."""
+    return storage.rpartition(":")[0], admin_port
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStep:
+    """What a storage had to change to hold the partitions that ZooKeeper says."""
+
+    assigned: tuple[int, ...]
+    unassigned: tuple[int, ...]
+
+
+class StorageAdmin:
+    """A connection to one storage's admin port; an async context manager."""
+
+    def __init__(self, connection: RpcConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(
+        cls, storage: str, admin_port: int, tls: TlsConfig, params: StoreParams
+    ) -> StorageAdmin:
+        """Connect to the admin port of ``storage``, which must be of the cluster of ``params``.
+
+        Raises DialFailed, or RemoteFailure if it is of another cluster.
+        """
+        address = admin_address(storage, admin_port)
+        cluster = (params.key, params.num_partitions)
+        return cls(await RpcConnection.open_admin(address, tls, cluster))
+
+    async def __aenter__(self) -> StorageAdmin:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    async def partitions(self) -> dict[int, bool]:
+        """Return the partitions that the storage holds, each with whether it is available."""
+        answer = await self._connection.call(admin.AssignedPartitionStatusRequest)
+        return dict(answer.available)
+
+    async def assign(self, partitions: Iterable[int]) -> None:
+        """Have the storage hold ``partitions``; files that it still has of them are adopted."""
+        await self._assignment(partitions, assigned=True, delete_files=False)
+
+    async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:
+        """Have the storage give ``partitions`` up, with or without their files."""
+        await self._assignment(partitions, assigned=False, delete_files=delete_files)
+
+    async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
+        """Switch reading and writing of ``partitions`` on or off, both at once."""
+        wanted = tuple(sorted(set(partitions)))
+        await self._connection.call(
+            lambda seq: admin.PartitionAvailableRequest(seq, wanted, available)
+        )
+
+    async def switch(self, partitions: Iterable[int], which: admin.Switch, *, on: bool) -> None:
+        """Switch reading or writing of ``partitions`` on or off. Raises UnsupportedByPeer."""
+        wanted = tuple(sorted(set(partitions)))
+        await self._connection.call(
+            lambda seq: admin.PartitionSwitchRequest(seq, wanted, which, on)
+        )
+
+    async def states(self) -> tuple[HeldPartition, ...]:
+        """Return everything that the storage says of the partitions that it holds.
+
+        A storage of Waltz 0.13.2 is asked in several questions, and gives no sizes.
+        """
+        try:
+            answer = await self._connection.call(admin.PartitionStatesRequest)
+        except UnsupportedByPeer:
+            return await self._states_one_by_one()
+        return tuple(
+            HeldPartition(
+                s.partition,
+                s.session_id,
+                s.low_water_mark,
+                s.local_low_water_mark,
+                s.max_transaction_id,
+                s.size_bytes,
+                s.readable,
+                s.writable,
+            )
+            for s in answer.states
+        )
+
+    async def session_info(self, partition: int) -> admin.LastSessionInfoResponse:
+        """Return the persisted session of a partition and its marks."""
+        answer: admin.LastSessionInfoResponse = await self._connection.call(
+            lambda seq: admin.LastSessionInfoRequest(seq, partition)
+        )
+        return answer
+
+    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+        """Return consecutive records from ``first_id`` on, committed or not."""
+        answer = await self._connection.call(
+            lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records)
+        )
+        records: RecordBatch = answer.records
+        return records
+
+    async def range_checksum(self, partition: int, first_id: int, last_id: int) -> RangeSum:
+        """Return the sum of the records from first to last id, or of as many as one request does.
+
+        Raises UnsupportedByPeer.
+        """
+        answer = await self._connection.call(
+            lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id)
+        )
+        return RangeSum(answer.last_id, answer.num_bytes, answer.checksum & 0xFFFF_FFFF)
+
+    async def metrics(self) -> dict[str, Any]:
+        """Return the storage's metrics in their bean form (behaviour.md section 13)."""
+        answer = await self._connection.call(admin.MetricsRequest)
+        metrics: dict[str, Any] = json.loads(answer.json)
+        return metrics
+
+    async def _states_one_by_one(self) -> tuple[HeldPartition, ...]:
+        gauges = (await self.metrics()).get("gauges", {})
+        held = []
+        for partition, available in sorted((await self.partitions()).items()):
+            info = await self.session_info(partition)
+            gauge = gauges.get(f"waltz-storage.partition-{partition}.max-transaction-id", {})
+            held.append(
+                HeldPartition(
+                    partition,
+                    info.last_session_id,
+                    info.low_water_mark,
+                    info.local_low_water_mark,
+                    gauge.get("value"),
+                    None,
+                    available,
+                    available,
+                )
+            )
+        return tuple(held)
+
+    async def _assignment(
+        self, partitions: Iterable[int], *, assigned: bool, delete_files: bool
+    ) -> None:
+        wanted = tuple(sorted(set(partitions)))
+        await self._connection.call(
+            lambda seq: admin.PartitionAssignmentRequest(seq, wanted, assigned, delete_files)
+        )
+
+
+async def sync_storage(
+    storage: StorageAdmin, wanted: Iterable[int], *, dry_run: bool = False
+) -> SyncStep:
+    """Have a storage hold exactly ``wanted``, and return what that changed, or would.
+
+    Files of partitions that it gives up stay where they are.
+    """
+    should = set(wanted)
+    held = (await storage.partitions()).keys()
+    step = SyncStep(tuple(sorted(should - held)), tuple(sorted(held - should)))
+    if dry_run:
+        return step
+    if step.assigned:
+        await storage.assign(step.assigned)
+    if step.unassigned:
+        await storage.unassign(step.unassigned)
+    return step

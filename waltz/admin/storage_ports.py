@@ -1,0 +1,92 @@
+"""Whether storages answer, and what a replica's end is: the storage port as tools use it. Network.
+
+Nothing here raises a fence: questions carry the session that the storage remembers already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from waltz.admin.storage_admin import StorageAdmin, admin_address
+from waltz.metadata.core.formats import StoreParams
+from waltz.metadata.core.storage_maps import StorageMaps
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.protocol import storage as messages
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Why the ports of a storage do not answer; None where one does."""
+
+    storage_problem: str | None
+    admin_problem: str | None
+
+
+async def check_ports(
+    maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
+) -> Mapping[str, Ports]:
+    """Open both ports of every storage that ZooKeeper knows, all at once."""
+    cluster = params.key, params.num_partitions
+    names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
+
+    async def check(storage: str) -> Ports:
+        admin_port = maps.connections.admin_ports.get(storage)
+        storage_problem = await _problem(
+            RpcConnection.open_storage(storage_address(storage), tls, cluster), timeout_seconds
+        )
+        if admin_port is None:
+            return Ports(storage_problem, "ZooKeeper does not know its admin port")
+        opening = RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster)
+        return Ports(storage_problem, await _problem(opening, timeout_seconds))
+
+    checked = await asyncio.gather(*(check(storage) for storage in names))
+    return dict(zip(names, checked, strict=True))
+
+
+async def max_transaction_id(
+    admin: StorageAdmin,
+    storage: str,
+    partition: int,
+    tls: TlsConfig,
+    params: StoreParams,
+    *,
+    offline: bool,
+) -> int:
+    """Return the last id that a storage holds of ``partition``, committed or not.
+
+    ``offline`` asks a partition that is switched off. Raises RemoteFailure if the switch is not as
+    ``offline`` says, DialFailed, ConnectionLost.
+    """
+    session = (await admin.session_info(partition)).last_session_id
+    cluster = params.key, params.num_partitions
+    connection = await RpcConnection.open_storage(storage_address(storage), tls, cluster)
+    try:
+        answer = await connection.call(
+            lambda seq: messages.MaxTransactionIdRequest(session, seq, partition, offline)
+        )
+    finally:
+        connection.close()
+    found: int = answer.transaction_id
+    return found
+
+
+def storage_address(storage: str) -> tuple[str, int]:
+    """Return where ``storage`` (``host:port``) listens."""
+    host, _, port = storage.rpartition(":")
+    return host, int(port)
+
+
+async def _problem(
+    opening: Coroutine[Any, Any, RpcConnection], timeout_seconds: float
+) -> str | None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            (await opening).close()
+    except TimeoutError:
+        return f"no answer within {timeout_seconds:g} s"
+    except (DialFailed, ConnectionLost, RemoteFailure) as problem:
+        return str(problem)
+    return None

@@ -1,0 +1,1 @@
+"""``waltz client``: produce, consume and validate transactions."""

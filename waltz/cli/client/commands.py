@@ -1,0 +1,159 @@
+"""``waltz client``: what a client sees, and whether that is right. ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+import typer
+
+from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
+from waltz.cli.cluster import rows as cluster_rows
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import (
+    AnyPartitions,
+    Silence,
+    examples,
+    parsed,
+    partitions_of,
+)
+from waltz.cli.output import Format, Output, show
+from waltz.cli.perf import rows as load_rows
+from waltz.cli.perf.load import Plan, Work, produce, validate, write_witness
+from waltz.cli.perf.options import Clients, Interval, Transactions, Used
+from waltz.cli.progress import progress
+from waltz.cli.rows import Shown
+from waltz.cli.running import run
+from waltz.client.core.ranges import parse_partitions
+from waltz.protocol import NO_TRANSACTION
+
+app = typer.Typer(no_args_is_help=True, help="Use the log as a client does, and check it.")
+
+
+@app.command(
+    "validate",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz client validate",
+        "waltz client validate --clients 5 --transactions 200 --interval 10 --partitions 0-3",
+    ),
+)
+def validate_command(
+    context: typer.Context,
+    transactions: Transactions = 100,
+    clients: Clients = 3,
+    interval: Interval = 10.0,
+    partitions: Used = "0",
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append from several clients under one lock, and check order and locks by reading it all.
+
+    Every transaction says where its producer believed the log to end; no other one may have come
+    in between. The exit status is 1 if one has. Others may use the partitions meanwhile.
+    """
+    where, used = target(context), parsed(parse_partitions, partitions)
+    plan = Plan(used, clients, transactions, interval_ms=interval)
+
+    async def work() -> Shown:
+        async with open_client(where) as reader:
+            marks = await high_water_marks(reader, used, timeout)
+            begun = time.perf_counter()
+            with progress("validated", plan.total) as advance:
+                found, _ = await asyncio.gather(
+                    validate(reader, marks, plan.total, timeout, advance),
+                    produce(where, plan, write_witness, lambda _: None),
+                )
+            return load_rows.validated(found, time.perf_counter() - begun)
+
+    _show_validated(run(work(), seconds=None), output)
+
+
+@app.command(
+    "high-water-mark",
+    hidden=True,
+    cls=ClusterCommand,
+    epilog=examples("waltz client high-water-mark", "waltz client high-water-mark 0-3 -o yaml"),
+)
+def high_water_mark_command(
+    context: typer.Context, partitions: AnyPartitions = None, output: Output = Format.TABLE
+) -> None:
+    """Show the id of each partition's last transaction, -1 where there is none."""
+    where, named = target(context), partitions_of(partitions)
+
+    async def work() -> dict[int, int]:
+        async with open_client(where) as client:
+            return await high_water_marks(client, named)
+
+    show(output, cluster_rows.marks(run(work())))
+
+
+@app.command(
+    "produce",
+    cls=ClusterCommand,
+    epilog=examples("waltz client produce -n 1000 --interval 5 --partitions 0-3"),
+)
+def produce_command(
+    context: typer.Context,
+    transactions: Transactions = 100,
+    interval: Interval = 10.0,
+    partitions: Used = "0",
+    output: Output = Format.TABLE,
+) -> None:
+    """Append as one client what waltz client consume checks, perhaps from another machine."""
+    where, used = target(context), parsed(parse_partitions, partitions)
+    plan = Plan(used, 1, transactions, interval_ms=interval)
+
+    async def work() -> Work:
+        with progress("appended", plan.total) as advance:
+            return await produce(where, plan, write_witness, advance)
+
+    done = run(work(), seconds=None)
+    count = len(done.durations)
+    show(output, load_rows.produced(8 * count, done.seconds, done.durations, done.attempts))
+
+
+@app.command(
+    "consume",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz client consume -n 1000 --partitions 0-3",
+        "waltz client consume -n 1000 --partitions 0-3 --from-start",
+    ),
+)
+def consume_command(
+    context: typer.Context,
+    transactions: Annotated[
+        int, typer.Option("--transactions", "-n", min=1, help="How many to check.")
+    ] = 100,
+    partitions: Used = "0",
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="Not what comes from now on, but all there is.")
+    ] = False,
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Read what waltz client produce appends, and check order and locks.
+
+    The exit status is 1 if something is not as it must be.
+    """
+    where, used = target(context), parsed(parse_partitions, partitions)
+
+    async def work() -> Shown:
+        async with open_client(where) as client:
+            marks = dict.fromkeys(used, NO_TRANSACTION)
+            if not from_start:
+                marks = await high_water_marks(client, used, timeout)
+            begun = time.perf_counter()
+            with progress("checked", transactions) as advance:
+                found = await validate(client, marks, transactions, timeout, advance)
+            return load_rows.validated(found, time.perf_counter() - begun)
+
+    _show_validated(run(work(), seconds=None), output)
+
+
+def _show_validated(shown: Shown, output: Format) -> None:
+    show(output, shown)
+    if not shown.value["passed"]:
+        raise typer.Exit(1)

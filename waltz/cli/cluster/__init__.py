@@ -1,0 +1,1 @@
+"""``waltz cluster``: create, show, verify and delete a cluster."""

@@ -1,0 +1,232 @@
+"""``waltz cluster``: make a cluster, look at it, check it. Touches ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Annotated
+
+import typer
+
+from waltz.admin import Finding, ask_servers, inspect, read_partitions, verify
+from waltz.cli.cluster import rows as cluster_rows
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import DryRun, Yes, confirm, examples
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import Shown
+from waltz.cli.running import USUAL_SECONDS, Failed, opened, run
+from waltz.metadata.cluster import Cluster, NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.lifecycle import create_cluster, delete_cluster
+
+app = typer.Typer(no_args_is_help=True, help="Make a cluster, look at it, check it.")
+
+_CHECK_AGAIN_SECONDS = 0.5
+
+Timeout = Annotated[
+    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
+]
+
+
+@app.command(
+    "create",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster create orders --partitions 8 -z zk-1:2181 -r /waltz/orders"),
+)
+def create_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the cluster is called.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="How many logs it has, for ever.")
+    ],
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Create a new cluster in ZooKeeper; storages and servers come afterwards."""
+    where, key = target(context), uuid.uuid4()
+
+    async def create() -> None:
+        async with opened(where) as found:
+            if not dry_run:
+                await create_cluster(found.store, where.root, name, partitions, key=key)
+            elif await found.store.get(where.root) is not None:
+                raise Failed(f"there is something at {where.root} in ZooKeeper already")
+
+    run(create())
+    show(output, cluster_rows.created(name, where.root, None if dry_run else key, partitions))
+
+
+@app.command(
+    "delete",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster delete orders -z zk-1:2181 -r /waltz/orders"),
+)
+def delete_command(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The cluster's name, to be sure that it is the one."),
+    ],
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", "-f", help="Whatever its name is, and even if servers are running."
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a cluster from ZooKeeper: who it consists of, and how far its logs were written.
+
+    Files of storages stay, but no other cluster will take them.
+    """
+    where = target(context)
+
+    async def delete() -> None:
+        async with opened(where) as found:
+            running = [] if force else await _servers_of(found)
+            if running:
+                raise Failed(
+                    f"servers {', '.join(running)} of the cluster are running; stop them first, or "
+                    "give --force"
+                )
+            if not dry_run:
+                await delete_cluster(found.store, where.root, name, force=force)
+
+    if not dry_run:
+        confirm(f"{where.root} and everything below it goes from {where.zookeeper}", yes=yes)
+    run(delete())
+    say(f"{where.root} {'would be' if dry_run else 'is'} deleted")
+
+
+@app.command(
+    "key",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster key", "waltz cluster key -o json"),
+)
+def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show the key that marks the files and the connections of the cluster."""
+    where = target(context)
+
+    async def read() -> uuid.UUID:
+        async with opened(where) as found:
+            return (await found.store_params()).key
+
+    show(output, cluster_rows.key(run(read())))
+
+
+@app.command(
+    "show",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz cluster show",
+        "waltz cluster show -z zk-1:2181 -r /waltz/orders",
+        "waltz cluster show -o json | jq '.partitions[0].server'",
+    ),
+)
+def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
+    """Show what ZooKeeper says: servers, storages, partitions and their replicas."""
+    where = target(context)
+
+    async def read() -> Shown:
+        async with opened(where) as found:
+            params = await found.params()
+            return cluster_rows.cluster(
+                where.root,
+                params,
+                await found.store_params(),
+                await found.view(),
+                await found.storage_maps(),
+                await read_partitions(found, params.num_partitions),
+            )
+
+    show(output, run(read()))
+
+
+@app.command(
+    "verify",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz cluster verify",
+        "waltz cluster verify --wait 60",
+        "waltz cluster verify --partition 3 --timeout 5",
+        "waltz cluster verify -o json | jq '.findings[] | select(.passed | not)'",
+    ),
+)
+def verify_command(
+    context: typer.Context,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Check this one only.")
+    ] = None,
+    timeout: Timeout = 10.0,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", "-w", min=0.0, help="Seconds to check again until all is well."),
+    ] = 0.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check that ZooKeeper, servers and storages agree and that every replica has recovered.
+
+    Partitions that are on their way to another server, or recover, are not well for a moment. The
+    exit status is 1 if a check of a partition fails, after the time to wait if there is one.
+    """
+    where = target(context)
+
+    async def check() -> list[Finding]:
+        deadline = asyncio.get_running_loop().time() + wait
+        async with opened(where) as found:
+            while True:
+                findings = await check_once(found)
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0 or all(finding.problem is None for finding in findings):
+                    return findings
+                await asyncio.sleep(min(left, _CHECK_AGAIN_SECONDS))
+
+    async def check_once(found: Cluster) -> list[Finding]:
+        state = await inspect(found, where.tls, timeout_seconds=timeout)
+        if partition is not None and not 0 <= partition < state.num_partitions:
+            raise Failed(
+                f"there is no partition {partition}; the cluster has partitions 0 to "
+                f"{state.num_partitions - 1}"
+            )
+        return verify(state, partition)
+
+    findings = run(check(), seconds=USUAL_SECONDS + wait)
+    show(output, cluster_rows.verified(findings))
+    if any(finding.problem is not None for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command(
+    "check-connectivity",
+    cls=ClusterCommand,
+    epilog=examples("waltz cluster check-connectivity", "waltz cluster check-connectivity -t 3"),
+)
+def check_connectivity_command(
+    context: typer.Context, timeout: Timeout = 10.0, output: Output = Format.TABLE
+) -> None:
+    """Ask every server which storages it reaches.
+
+    The exit status is 1 if a server does not answer, or does not reach one of them.
+    """
+    where = target(context)
+
+    async def ask() -> Shown:
+        async with opened(where) as found:
+            members = (await found.view()).servers()
+        answers = await ask_servers(members.values(), where.tls, timeout_seconds=timeout)
+        return cluster_rows.connectivity(members, answers)
+
+    shown = run(ask())
+    show(output, shown)
+    if not all(entry["reached"] for entry in shown.value):
+        raise typer.Exit(1)
+
+
+async def _servers_of(cluster: Cluster) -> list[str]:
+    """Return the endpoints of the servers that are up; none of what is no cluster."""
+    try:
+        members = (await cluster.view()).servers()
+    except (NoCluster, MalformedMetadata):
+        return []
+    return [f"{member.host}:{member.port}" for member in members.values()]

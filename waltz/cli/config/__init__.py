@@ -1,0 +1,1 @@
+"""``waltz config``: show settings, their values and sources."""

@@ -1,0 +1,85 @@
+"""``waltz config``: what can be set, what is set, and where it came from. Reads settings."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli import settings as cli
+from waltz.cli.config.rows import explained
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, show
+from waltz.cli.running import Failed, failing_clearly
+from waltz.client import settings as client
+from waltz.runtime.configuration import ConfigError, Schema, look_up
+
+app = typer.Typer(no_args_is_help=True, help="What can be set, and what is.")
+
+
+@app.callback()
+def _noun() -> None:
+    """Keep ``explain`` a verb: an only command would stand for the whole noun."""
+
+
+class Process(StrEnum):
+    """Whose settings."""
+
+    SERVER = "server"
+    STORAGE = "storage"
+    CLIENT = "client"
+    CLI = "cli"
+
+
+@app.command(
+    "explain",
+    epilog=examples(
+        "waltz config explain server",
+        "waltz config explain storage /etc/waltz/storage.yml",
+        "waltz config explain client client.yml -o json | jq '.settings[] | {name, value}'",
+    ),
+)
+def explain_command(
+    process: Annotated[
+        Process,
+        typer.Argument(metavar="PROCESS", help=f"Whose settings they are: {', '.join(Process)}."),
+    ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="YAML file with settings. Without it: none."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show every setting: its value, where that came from, its type, default and meaning.
+
+    What environment variables set counts more than what the file does. The exit status is 1 if the
+    process would refuse the file.
+    """
+    with failing_clearly():
+        try:
+            resolved = look_up(_schema(process), file, os.environ)
+        except ConfigError as problem:
+            raise Failed(str(problem)) from problem
+    show(output, explained(process.value, file, resolved))
+    if file is not None and resolved.problems:
+        raise typer.Exit(1)
+
+
+def _schema(process: Process) -> Schema:
+    # The services are loaded only here: other verbs need not wait for it.
+    match process:
+        case Process.SERVER:
+            from waltz_server.shell import config as server
+
+            return server.SCHEMA
+        case Process.STORAGE:
+            from waltz_storage.shell import config as storage
+
+            return storage.SCHEMA
+        case Process.CLIENT:
+            return client.SCHEMA
+        case Process.CLI:
+            return cli.SCHEMA

@@ -1,0 +1,1 @@
+"""``waltz disk``: read the files of a stopped storage. Never writes to them."""

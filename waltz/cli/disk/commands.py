@@ -1,0 +1,214 @@
+"""``waltz disk``: the files of a storage that does not run. Reads them, and changes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli.deserializer import find_deserializer
+from waltz.cli.disk import export as disk_export
+from waltz.cli.disk import rows as disk_rows
+from waltz.cli.disk.access import Where, inspecting
+from waltz.cli.options import examples, parsed, partitions_of
+from waltz.cli.output import Format, Output, show
+from waltz.cli.running import Failed
+from waltz.client.core.ranges import parse_ids
+from waltz_storage.inspect.dry_disk import ReadOnlyFile
+from waltz_storage.inspect.segment_check import Stored, Windowed, whole_records
+from waltz_storage.inspect.stopped_storage import (
+    CannotInspect,
+    Place,
+    StartOutcome,
+    check,
+    is_sound,
+    read_control,
+    read_header,
+    segment_path,
+    segments,
+    try_start,
+)
+
+app = typer.Typer(
+    no_args_is_help=True, help="Look at the files of a stopped storage, without changing them."
+)
+app.add_typer(disk_export.app)
+
+Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's data file.")]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        "--transaction", "-t", metavar="FIRST[-[LAST]]", help="These ids only. Without it: all."
+    ),
+]
+
+
+@app.command(
+    "verify",
+    epilog=examples(
+        "waltz disk verify /var/lib/waltz",
+        "waltz disk verify /var/lib/waltz/3 -o json",
+        "waltz disk verify /var/lib/waltz/3/0000000000000000000.seg -t 17",
+    ),
+)
+def verify_command(
+    path: Where,
+    transaction: Ids = None,
+    meta: Annotated[
+        Path | None,
+        typer.Option("--meta", metavar="DIR", help="The storage's storage.metaDirectory, if set."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many flaws at most.")] = 100,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check every record and its index entry, and say what a start would do.
+
+    The exit status is 1 if anything is damaged, or a start would refuse a partition.
+    """
+    ids = None if transaction is None else parsed(parse_ids, transaction)
+    with inspecting(path) as place:
+        reports = {
+            (partition, first_id): check(place.root, partition, first_id)
+            for partition, first_id in _segments_at(place)
+        }
+        outcomes = _outcomes(place, meta)
+    show(output, disk_rows.verified(reports, outcomes, ids, limit))
+    if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
+        raise typer.Exit(1)
+
+
+@app.command(
+    "stat",
+    epilog=examples(
+        "waltz disk stat /var/lib/waltz",
+        "waltz disk stat /var/lib/waltz/3/0000000000000000000.seg -o json",
+    ),
+)
+def stat_command(path: Where, output: Output = Format.TABLE) -> None:
+    """Count the records of segments, and show how large their data are."""
+    with inspecting(path) as place:
+        sizes = {
+            (partition, first_id): [
+                len(stored.record.data) for stored in _stored(place, partition, first_id)
+            ]
+            for partition, first_id in _segments_at(place)
+        }
+    show(output, disk_rows.statistics_of(sizes))
+
+
+@app.command(
+    "dump",
+    epilog=examples(
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --metadata",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -t 17-19",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg --data text -o json",
+        "waltz disk dump /var/lib/waltz/3/0000000000000000000.seg -d waltz:JsonSerializer",
+    ),
+)
+def dump_command(
+    path: Segment,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", "-m", help="Show the header of the file.")
+    ] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Show the records.")] = False,
+    transaction: Ids = None,
+    data: Annotated[
+        disk_rows.Data, typer.Option(help="How to show what records hold.")
+    ] = disk_rows.Data.HEX,
+    serializer: Annotated[
+        str | None,
+        typer.Option(
+            "--serializer",
+            "-d",
+            metavar="MODULE:NAME",
+            help="Show what this serializer makes of them. The module is imported.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Show so many records at most.")
+    ] = 1000,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what is in a segment: its header, its records, or, without either option, both."""
+    both = metadata == records
+    first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
+    deserialize = None if serializer is None else parsed(find_deserializer, serializer)
+    with inspecting(path) as place:
+        if place.first_id is None:
+            raise Failed(f"{path} is not a segment; name a file that ends in .seg")
+        (partition,) = place.partitions
+        header = read_header(place.root, partition, place.first_id)
+        found: list[Stored] | None = None
+        if both or records:
+            wanted = (
+                stored
+                for stored in _stored(place, partition, place.first_id)
+                if stored.record.transaction_id >= first
+                and (last is None or stored.record.transaction_id <= last)
+            )
+            found = list(islice(wanted, limit))
+    if data is disk_rows.Data.HEX and output is not Format.TABLE:
+        data = disk_rows.Data.NONE  # Scripts get base64.
+    show(output, disk_rows.dumped(header if both or metadata else None, found, data, deserialize))
+
+
+@app.command(
+    "control",
+    epilog=examples(
+        "waltz disk control /var/lib/waltz",
+        "waltz disk control /var/lib/waltz/waltz-storage.ctl --partition 0-6 --assigned",
+    ),
+)
+def control_command(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The directory of a control file, or the file.")
+    ],
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Without it: all."),
+    ] = None,
+    assigned: Annotated[
+        bool, typer.Option("--assigned", "-a", help="Only partitions that the storage holds.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show what the control file says: whose it is, and every partition's session and marks.
+
+    The exit status is 1 if the entry of a partition cannot be trusted.
+    """
+    wanted = partitions_of(partition)
+    with inspecting(path) as place:
+        control = read_control(place.root)
+    shown = disk_rows.control(control, wanted, only_assigned=assigned)
+    show(output, shown)
+    if any(entry["problem"] for entry in shown.value["entries"]):
+        raise typer.Exit(1)
+
+
+def _segments_at(place: Place) -> Iterator[tuple[int, int]]:
+    for partition in place.partitions:
+        if place.first_id is not None:
+            yield partition, place.first_id
+        else:
+            yield from ((partition, first_id) for first_id in segments(place.root, partition))
+
+
+def _stored(place: Place, partition: int, first_id: int) -> Iterator[Stored]:
+    with ReadOnlyFile(segment_path(place.root, partition, first_id)) as file:
+        yield from whole_records(Windowed(file), first_id)
+
+
+def _outcomes(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
+    """Return what a start would do, to partitions that the control file has as assigned."""
+    try:
+        control = read_control(place.root, meta)
+    except CannotInspect as problem:
+        return {p: StartOutcome(str(problem), None) for p in place.partitions}
+    return {
+        partition: try_start(place.root, partition, control)
+        for partition, entry in control.entries.items()
+        if place.covers(partition) and (isinstance(entry, str) or entry.info.assigned)
+    }

@@ -1,0 +1,1 @@
+"""``waltz local``: run a whole cluster on this machine."""

@@ -1,0 +1,181 @@
+"""``waltz local``: a whole cluster on this machine. Touches disk, processes and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from waltz.cli.cluster.rows import local_processes
+from waltz.cli.cluster_options import LOCAL_DIRECTORY
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.running import Failed, failing_clearly, run
+from waltz.local import (
+    Layout,
+    LocalCluster,
+    NotRunning,
+    Order,
+    Shape,
+    end_left_over,
+    give_order,
+    read_description,
+    supervise,
+    wait_until_down,
+    wanted_shape,
+)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run a whole cluster on this machine: ZooKeeper, storages, servers.",
+)
+
+_UP_TIMEOUT_S = 180.0
+_POLL_S = 0.05
+
+Dir = Annotated[Path, typer.Option("--dir", "-d", help="Where everything of the cluster is kept.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Such as storage/1, server/0 or zookeeper.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "waltz local up",
+        "waltz local up --detach",
+        "waltz local up --dir /tmp/w --partitions 8 --storages 3 --servers 2 --detach",
+    )
+)
+def up(
+    directory: Dir = LOCAL_DIRECTORY,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Logs. At first: 4.")] = None,
+    storages: Annotated[int | None, typer.Option(min=1, help="Replicas. At first: 3.")] = None,
+    servers: Annotated[int | None, typer.Option(min=1, help="Servers. At first: 2.")] = None,
+    tls: Annotated[
+        bool | None, typer.Option("--tls/--plaintext", help="Secure connections. At first: no.")
+    ] = None,
+    session_timeout: Annotated[
+        int, typer.Option(min=1000, help="Milliseconds until a dead server's work is taken over.")
+    ] = 6000,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running.")] = False,
+) -> None:
+    """Start a cluster, and keep it up until Ctrl-C or ``waltz local down``.
+
+    In a directory that has one already, that one comes up again, with its data, its ports and
+    its numbers of everything.
+    """
+    given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
+    with failing_clearly():
+        shape = wanted_shape(directory, {k: v for k, v in given.items() if v is not None})
+        if detach:
+            _up_in_background(directory, shape, session_timeout)
+            return
+        say_progress = _progress()
+        cluster = LocalCluster(
+            directory, shape, session_timeout_ms=session_timeout, on_progress=say_progress
+        )
+    run(supervise(cluster, say_progress), seconds=None)
+
+
+@app.command(epilog=examples("waltz local down", "waltz local down --dir /tmp/w"))
+def down(directory: Dir = LOCAL_DIRECTORY) -> None:
+    """Stop a cluster; its data stays."""
+    with failing_clearly():
+        if _is_left_over(directory):
+            left = end_left_over(directory)
+            say(f"ended what was left: {', '.join(left) or 'nothing'}")
+        else:
+            wait_until_down(directory)
+            say("stopped")
+
+
+@app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
+def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
+    """End one process at once, as a crash would."""
+    run(give_order(directory, Order.KILL, name))
+    say(f"{name} is dead; start it with: waltz local start {name}")
+
+
+@app.command(epilog=examples("waltz local start storage/1"))
+def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
+    """Start one process again, and wait until it serves."""
+    run(give_order(directory, Order.START, name), seconds=None)
+    say(f"{name} is running")
+
+
+@app.command(epilog=examples("waltz local status", "waltz local status -o json"))
+def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
+    """Show the processes of a running cluster. The exit status is 1 if there is none."""
+    with failing_clearly():
+        description = read_description(directory)
+    show(output, local_processes(description))
+
+
+def _is_left_over(directory: Path) -> bool:
+    """Tell the supervisor to stop; return whether there is none, but something to clear away."""
+    read_description(directory)
+    try:
+        asyncio.run(give_order(directory, Order.STOP))
+    except NotRunning:
+        return True
+    return False
+
+
+def _progress() -> Callable[[str], None]:
+    """Return what says what goes on, with the seconds since the beginning."""
+    begun = time.monotonic()
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def tell(message: str) -> None:
+        console.print(Text.assemble((f"{time.monotonic() - begun:6.1f} s  ", "dim"), message))
+
+    return tell
+
+
+def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
+    """Have another process run the cluster; return when it is up. Raises Failed."""
+    layout = Layout(directory.absolute())
+    log = layout.log("supervisor")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "waltz.cli", "local", "up", "--dir", str(layout.directory)]
+    for name in ("partitions", "storages", "servers"):
+        command += [f"--{name}", str(getattr(shape, name))]
+    command += ["--tls" if shape.tls else "--plaintext", "--session-timeout", str(session_timeout)]
+    with log.open("ab") as output:
+        output_start = output.tell()
+        supervisor = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _UP_TIMEOUT_S
+    with log.open() as output:
+        output.seek(output_start)
+        while not _takes_orders(directory, supervisor.pid):
+            sys.stderr.write(output.read())
+            if supervisor.poll() is not None:
+                sys.stderr.write(output.read())
+                raise Failed(f"the cluster did not come up; see {log}")
+            if time.monotonic() > deadline:
+                supervisor.terminate()
+                raise Failed(f"the cluster was not up within {_UP_TIMEOUT_S:g} s; see {log}")
+            time.sleep(_POLL_S)
+        sys.stderr.write(output.read())
+
+
+def _takes_orders(directory: Path, supervisor: int) -> bool:
+    try:
+        description = read_description(directory)
+    except NotRunning:
+        return False
+    return description["supervisor"] == supervisor and description["control"] is not None

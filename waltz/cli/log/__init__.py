@@ -1,0 +1,1 @@
+"""``waltz log``: append, read, export and import transactions."""

@@ -1,0 +1,139 @@
+"""Reads and writes the files of an exported log: Parquet, JSON lines. Touches disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from waltz.cli.log.archive import (
+    BadArchive,
+    Form,
+    Piece,
+    Row,
+    as_columns,
+    as_json,
+    as_row,
+    from_json,
+    pieces,
+)
+from waltz.client import Transaction
+
+_PARTIAL = ".partial"
+_ROWS_AT_ONCE = 1000
+
+
+def find_pieces(directory: Path) -> dict[int, list[Piece]]:
+    """Return what an export has left in ``directory``, none if that is not there.
+
+    Raises BadArchive.
+    """
+    paths = directory.glob("partition-*/*")
+    return pieces(str(path.relative_to(directory)) for path in paths)
+
+
+def check_form(form: Form) -> None:
+    """Raise BadArchive if this machine cannot read and write ``form``."""
+    if form is Form.PARQUET:
+        _pyarrow()
+
+
+def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]) -> Piece:
+    """Write consecutive transactions of one partition as a file, durable once it has its name.
+
+    Raises BadArchive.
+    """
+    first, last = transactions[0], transactions[-1]
+    piece = Piece(first.partition, first.id, last.id, form)
+    assert piece.count == len(transactions)
+    path = directory / piece.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{first.partition}{_PARTIAL}")
+    _WRITE[form](partial, transactions)
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.rename(path)
+    _flush_directory(path.parent)
+    return piece
+
+
+def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
+    """Yield the rows of a piece. Raises BadArchive, also if they are not as many as it says."""
+    count = 0
+    for row in read_rows(directory / piece.path):
+        count += 1
+        yield row
+    if count != piece.count:
+        raise BadArchive(
+            f"{directory / piece.path} has {count} transactions, and not {piece.count} as its name "
+            "says: export it again"
+        )
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file, in its order. Raises BadArchive."""
+    if path.suffix == f".{Form.PARQUET.value}":
+        yield from _read_parquet(path)
+    else:
+        yield from _read_lines(path)
+
+
+def _write_lines(path: Path, transactions: Sequence[Transaction]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for transaction in transactions:
+            file.write(as_json(transaction) + "\n")
+
+
+def _write_parquet(path: Path, transactions: Sequence[Transaction]) -> None:
+    arrow, parquet = _pyarrow()
+    columns = as_columns(transactions)
+    types = dict.fromkeys(columns, arrow.int32())
+    types |= {"transaction_id": arrow.int64(), "data": arrow.binary()}
+    table = arrow.table(columns, schema=arrow.schema(list(types.items())))
+    parquet.write_table(table, path, compression="zstd")
+
+
+_WRITE: dict[Form, Callable[[Path, Sequence[Transaction]], None]] = {
+    Form.JSONL: _write_lines,
+    Form.PARQUET: _write_parquet,
+}
+
+
+def _read_lines(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield from_json(line)
+            except BadArchive as problem:
+                raise BadArchive(f"{path}, line {number}: {problem}") from None
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    arrow, parquet = _pyarrow()
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE):
+                yield from (as_row(row) for row in batch.to_pylist())
+    except (arrow.ArrowInvalid, BadArchive) as problem:
+        raise BadArchive(f"{path}: {problem}") from None
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    """Return what only those need who use Parquet. Raises BadArchive if it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise BadArchive(
+            "Parquet files need pyarrow: pip install 'waltz[spark]', or use --format jsonl"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

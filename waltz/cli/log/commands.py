@@ -1,0 +1,254 @@
+"""``waltz log``: append to the log and read it. Touches the standard streams and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from waltz.cli.client_access import (
+    ANSWER_SECONDS,
+    high_water_marks,
+    open_client,
+    without_silence,
+)
+from waltz.cli.cluster import rows as cluster_rows
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.log import export as log_export
+from waltz.cli.log import import_files as log_import
+from waltz.cli.options import (
+    AnyPartitions,
+    Partition,
+    Silence,
+    examples,
+    parsed,
+    partitions_of,
+)
+from waltz.cli.output import Format, Output, show, show_line
+from waltz.cli.progress import progress
+from waltz.cli.running import Failed, run
+from waltz.cli.transactions import as_line, as_value
+from waltz.client import Stream
+from waltz.client.core.ranges import parse_ids, parse_lock
+
+app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
+app.add_typer(log_export.app)
+app.add_typer(log_import.app)
+
+Append = Callable[[bytes], Coroutine[Any, Any, int]]
+WriteLocks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lock", "-l", metavar="NAME:ID", help="Write lock; say by --mark what you know."
+    ),
+]
+ReadLocks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:ID", help="Read lock; say by --mark what you know."),
+]
+AppendLocks = Annotated[list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")]
+
+
+@app.command(
+    "append",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz log append 0 hello",
+        "waltz log append 0 'withdraw 5' --lock account:17 --mark 41",
+        "seq 1000 | waltz log append 0 --in-flight 100",
+    ),
+)
+def append_command(
+    context: typer.Context,
+    partition: Partition,
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="Without it, every line of standard input is one."),
+    ] = None,
+    header: Annotated[int, typer.Option(help="A number of the application's.")] = 0,
+    lock: WriteLocks = None,
+    read_lock: ReadLocks = None,
+    append_lock: AppendLocks = None,
+    mark: Annotated[
+        int | None,
+        typer.Option(
+            help="The last transaction taken into account: locks taken after it are refused. "
+            "Without it: the end of the log, so that locks refuse next to nothing.",
+        ),
+    ] = None,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Lines under way at once; only with 1 they keep their order.")
+    ] = 1,
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append transactions, and print their ids once they are on the disks of a quorum.
+
+    A lock is named like account:17. Options for locks may be repeated.
+    """
+    where = target(context)
+    write, read, unchecked = (
+        [parsed(parse_lock, text) for text in given or ()]
+        for given in (lock, read_lock, append_lock)
+    )
+
+    async def work() -> None:
+        async with open_client(where) as client:
+
+            async def append(content: bytes) -> int:
+                return await client.append(
+                    partition,
+                    content,
+                    header=header,
+                    write_locks=write,
+                    read_locks=read,
+                    append_locks=unchecked,
+                    mark=mark,
+                    timeout=timeout,
+                )
+
+            if data is not None:
+                _print_id(partition, await append(data.encode()), output)
+            else:
+                await _append_lines(partition, append, in_flight, output)
+
+    run(work(), seconds=None)
+
+
+@app.command(
+    "tail",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz log tail 0",
+        "waltz log tail 0-3 -n 0 --follow -o json | jq .data",
+    ),
+)
+def tail_command(
+    context: typer.Context,
+    partitions: AnyPartitions = None,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, help="How many of each partition.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+    ] = False,
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print the last transactions, one a line; as JSON, each line is an object."""
+    where = target(context)
+    named = partitions_of(partitions)
+
+    async def work() -> None:
+        async with open_client(where) as client:
+            marks = await high_water_marks(client, named, timeout)
+            after = {partition: max(-1, mark - count) for partition, mark in marks.items()}
+            stream = client.stream(after, until=None if follow else marks, data=True)
+            await _print_all(stream, output, None if follow else timeout)
+
+    run(work(), seconds=None)
+
+
+@app.command(
+    "read",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz log read 0 17",
+        "waltz log read 0 17-42 -o json",
+        "waltz log read 0 0-",
+        "waltz log read 0 17 --raw > picture.png",
+    ),
+)
+def read_command(
+    context: typer.Context,
+    partition: Partition,
+    ids: Annotated[
+        str, typer.Argument(metavar="FIRST[-[LAST]]", help="Transaction ids; 5- is all from 5.")
+    ],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
+    ] = False,
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print transactions, one a line; as JSON, each line is an object."""
+    where = target(context)
+    first, last = parsed(parse_ids, ids)
+
+    async def work() -> None:
+        async with open_client(where) as client:
+            mark = (await high_water_marks(client, (partition,), timeout))[partition]
+            until = mark if last is None else last
+            if until > mark:
+                raise Failed(
+                    f"partition {partition} has no transaction {until}: its log ends at {mark}"
+                )
+            stream = client.stream(partition, after=first - 1, until=until, data=True)
+            await _print_all(stream, None if raw else output, timeout)
+
+    run(work(), seconds=None)
+
+
+@app.command(
+    "high-water-mark",
+    cls=ClusterCommand,
+    epilog=examples("waltz log high-water-mark", "waltz log high-water-mark 0 -o json"),
+)
+def high_water_mark_command(
+    context: typer.Context,
+    partitions: AnyPartitions = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show the id of each partition's last transaction, -1 where there is none."""
+    where = target(context)
+    named = partitions_of(partitions)
+
+    async def work() -> dict[int, int]:
+        async with open_client(where) as client:
+            return await high_water_marks(client, named)
+
+    show(output, cluster_rows.marks(run(work())))
+
+
+async def _append_lines(partition: int, append: Append, in_flight: int, output: Format) -> None:
+    """Append every line of standard input; print the ids in the order of the lines."""
+    under_way: list[asyncio.Task[int]] = []
+    with progress("lines appended", None) as advance:
+
+        async def settle(most: int) -> None:
+            while len(under_way) > most:
+                _print_id(partition, await under_way.pop(0), output)
+                advance(1)
+
+        try:
+            async for line in _lines():
+                under_way.append(asyncio.create_task(append(line)))
+                await settle(in_flight - 1)
+            await settle(0)
+        finally:
+            for task in under_way:
+                task.cancel()
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+        yield line.removesuffix(b"\n")
+
+
+async def _print_all(stream: Stream, output: Format | None, timeout_seconds: float | None) -> None:
+    """Print a stream, in one of the formats or, without one, the bytes alone."""
+    async for batch in without_silence(stream, timeout_seconds):
+        for transaction in batch:
+            if output is None:
+                sys.stdout.buffer.write(transaction.data)
+            else:
+                value, line = as_value(transaction), as_line(transaction)
+                show_line(output, value, line)
+    sys.stdout.flush()
+
+
+def _print_id(partition: int, transaction_id: int, output: Format) -> None:
+    show_line(output, {"partition": partition, "id": transaction_id}, str(transaction_id))

@@ -1,0 +1,115 @@
+"""``waltz log export``: a log as files. Touches disk, ZooKeeper and the network."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client, without_silence
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.log.archive import BadArchive, Form, exported_up_to
+from waltz.cli.log.archive_files import check_form, find_pieces, write_piece
+from waltz.cli.log.rows import exported
+from waltz.cli.options import (
+    AnyPartitions,
+    Silence,
+    examples,
+    partitions_of,
+)
+from waltz.cli.output import Format, Output, show
+from waltz.cli.progress import Advance, progress
+from waltz.cli.running import run
+from waltz.client import Client, Transaction
+
+app = typer.Typer()
+
+_FILE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """How files are made: where, in which form, of how many transactions."""
+
+    directory: Path
+    form: Form
+    rows_per_file: int
+    timeout_seconds: float
+
+
+@app.command(
+    "export",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz log export /backup/orders",
+        "waltz log export /backup/parquet 0-3 --format parquet",
+    ),
+)
+def export_command(
+    context: typer.Context,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIRECTORY", help="Where the files are to be.")
+    ],
+    partitions: AnyPartitions = None,
+    form: Annotated[
+        Form, typer.Option("--format", help="JSON lines, or Parquet (needs pyarrow).")
+    ] = Form.JSONL,
+    rows_per_file: Annotated[
+        int, typer.Option("--rows-per-file", min=1, help="The most transactions of one file.")
+    ] = 50_000,
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write the transactions of a log into files, up to its present end.
+
+    Done again, it goes on where it ended, whether it was broken off or the log has grown since:
+    what the names of complete files say is there is not written again.
+    """
+    where, named = target(context), partitions_of(partitions)
+    how = _Export(directory, form, rows_per_file, timeout)
+
+    async def work() -> dict[int, tuple[int, int]]:
+        check_form(form)
+        there = find_pieces(directory)
+        async with open_client(where) as client:
+            ends = await high_water_marks(client, named, timeout)
+            ranges = {p: (exported_up_to(there, p), last) for p, last in ends.items()}
+            _check(directory, ranges)
+            total = sum(last - after for after, last in ranges.values())
+            with progress("exported", total) as advance:
+                for partition, (after, last) in ranges.items():
+                    if after < last:
+                        await _export(client, partition, after, last, how, advance)
+        return ranges
+
+    show(output, exported(run(work(), seconds=None)))
+
+
+def _check(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
+    for partition, (after, last) in ranges.items():
+        if after > last:
+            raise BadArchive(
+                f"{directory} has transactions of partition {partition} up to {after}, but its log "
+                f"ends at {last}: they are of another cluster"
+            )
+
+
+async def _export(
+    client: Client, partition: int, after: int, last: int, how: _Export, advance: Advance
+) -> None:
+    """Write files of ``partition`` from the id after ``after`` to ``last``."""
+    held: list[Transaction] = []
+    size = 0
+    stream = client.stream(partition, after=after, until=last, data=True)
+    async with aclosing(without_silence(stream, how.timeout_seconds)) as batches:
+        async for batch in batches:
+            for transaction in batch:
+                held.append(transaction)
+                size += len(transaction.data)
+                if len(held) == how.rows_per_file or size >= _FILE_BYTES or transaction.id == last:
+                    write_piece(how.directory, how.form, held)
+                    advance(len(held))
+                    held, size = [], 0

@@ -1,0 +1,135 @@
+"""``waltz log import``: files into a log. Touches disk, ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz.cli.client_access import high_water_marks, open_client
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.log.import_record import Begun, ImportRecord
+from waltz.cli.log.import_sources import Source, check_ids, find_sources
+from waltz.cli.log.importing import Importer
+from waltz.cli.log.rows import imported
+from waltz.cli.options import DryRun, examples, partitions_of
+from waltz.cli.output import Format, Output, show
+from waltz.cli.progress import progress
+from waltz.cli.running import Failed, opened, run
+
+app = typer.Typer()
+
+
+@app.command(
+    "import",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz log import /backup/orders",
+        "waltz log import /backup/orders --partitions 3 --to 0",
+        "waltz log import events.jsonl --to 0 --dry-run",
+    ),
+)
+def import_command(
+    context: typer.Context,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", help="The directory of an export, or a .jsonl or .parquet file."
+        ),
+    ],
+    partitions: Annotated[
+        str | None,
+        typer.Option("--partitions", "-p", metavar="RANGES", help="Only what is of these."),
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option(min=0, help="Into this partition, not into that it is of.")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the import remembers what is needed to go on. Without it: beside PATH."
+        ),
+    ] = None,
+    new_ids: Annotated[
+        bool, typer.Option("--new-ids", help="Into an empty log even if ids do not stay the same.")
+    ] = False,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append the transactions in files to a log, each partition's in their order.
+
+    Done again after it was broken off, it goes on with what is not in the log yet. Data and headers
+    are kept. Ids are kept if the log is empty; otherwise they go on where it ends.
+    """
+    where, named = target(context), partitions_of(partitions)
+
+    async def work() -> dict[int, tuple[int, int]]:
+        sources = find_sources(path, named, to)
+        async with opened(where) as found:
+            key = (await found.store_params()).key
+        file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
+        with _alone(path):
+            known = ImportRecord.read(file, key)
+            return await _import(where, sources, known, file, new_ids=new_ids, dry_run=dry_run)
+
+    show(output, imported(run(work(), seconds=None), dry_run=dry_run))
+
+
+async def _import(
+    where: Target,
+    sources: list[Source],
+    known: ImportRecord,
+    file: Path,
+    *,
+    new_ids: bool,
+    dry_run: bool,
+) -> dict[int, tuple[int, int]]:
+    """Append what is missing; return how many were there, and how many came, by partition."""
+    async with open_client(where) as client:
+        marks = await high_water_marks(client, [source.target for source in sources])
+        for partition, mark in marks.items():
+            known.partitions.setdefault(partition, Begun(mark)).clients.append(client.client_id)
+        if not new_ids:
+            check_ids(sources, known)
+        if not dry_run:
+            known.write(file)
+        before: dict[int, int] = {}
+        importers: dict[int, Importer] = {}
+        for partition, mark in marks.items():
+            begun = known.partitions[partition]
+            importers[partition] = Importer(client, partition, begun.clients, mark)
+            before[partition] = await importers[partition].count(begun.base, mark)
+        missing = {source.target: source.count - before[source.target] for source in sources}
+        if any(count < 0 for count in missing.values()):
+            raise Failed(f"more has been imported than {file} is for; was it of other files?")
+        if not dry_run:
+            with progress("imported", sum(missing.values())) as advance:
+                await asyncio.gather(
+                    *(
+                        importers[source.target].append(
+                            islice(source.rows(), before[source.target], None), advance
+                        )
+                        for source in sources
+                    )
+                )
+    return {partition: (before[partition], missing[partition]) for partition in missing}
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other imports of the same files away. Raises Failed if there is one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Failed(f"another import of {path} is going on; wait for its end") from None
+    finally:
+        os.close(descriptor)

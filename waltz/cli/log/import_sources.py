@@ -1,0 +1,102 @@
+"""What files have for an import, by partition, and whether its ids can stay. Touches disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from waltz.cli.log.archive import BadArchive, Row
+from waltz.cli.log.archive_files import find_pieces, read_piece, read_rows
+from waltz.cli.log.import_record import ImportRecord
+from waltz.protocol import NO_TRANSACTION
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``count`` transactions for the partition ``target``.
+
+    ``displaced``: the first id that would become another one in an empty log, and that other one.
+    """
+
+    target: int
+    count: int
+    rows: Callable[[], Iterator[Row]]
+    displaced: tuple[int, int] | None
+
+
+def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
+    """Raise BadArchive if a transaction would get another id in a log that was empty."""
+    for source in sources:
+        if source.displaced is None or known.partitions[source.target].base != NO_TRANSACTION:
+            continue
+        was, becomes = source.displaced
+        raise BadArchive(
+            f"transaction {was} would become transaction {becomes} of partition {source.target}: "
+            "the files lack something before it. Clients' marks would be of other transactions; "
+            "if that is wanted, give --new-ids"
+        )
+
+
+def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
+    """Return what is to be imported. Raises BadArchive."""
+    if path.is_dir():
+        found = _of_directory(path, named)
+    elif path.is_file():
+        found = _of_file(path, named, to)
+    else:
+        raise BadArchive(f"there is no file or directory {path}")
+    if not found:
+        raise BadArchive(f"{path} has no transactions" + (" of these partitions" if named else ""))
+    if to is None:
+        return found
+    if len(found) > 1:
+        raise BadArchive("--to is for the transactions of one partition: say which by --partitions")
+    return [replace(found[0], target=to)]
+
+
+def _of_directory(path: Path, named: tuple[int, ...] | None) -> list[Source]:
+    def source(partition: int) -> Source:
+        pieces = found[partition]
+
+        def rows() -> Iterator[Row]:
+            for piece in pieces:
+                yield from read_piece(path, piece)
+
+        first = pieces[0].first_id
+        displaced = None if first == 0 else (first, 0)
+        return Source(partition, sum(piece.count for piece in pieces), rows, displaced)
+
+    found = find_pieces(path)
+    return [source(p) for p in sorted(found) if named is None or p in named]
+
+
+def _of_file(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
+    counts: Counter[int | None] = Counter()
+    displaced: dict[int | None, tuple[int, int]] = {}
+    for row in read_rows(path):
+        becomes = counts[row.partition]
+        if row.id is not None and row.id != becomes:
+            displaced.setdefault(row.partition, (row.id, becomes))
+        counts[row.partition] += 1
+    if to is not None and named is None:
+        # Those of several partitions cannot keep their ids in one.
+        moved = next(iter(displaced.values()), None) if len(counts) == 1 else None
+        return [Source(to, counts.total(), lambda: read_rows(path), moved)] if counts else []
+    if None in counts:
+        raise BadArchive(f"{path} has rows that are of no partition: say one with --to")
+
+    def source(partition: int, count: int) -> Source:
+        return Source(
+            partition,
+            count,
+            lambda: (row for row in read_rows(path) if row.partition == partition),
+            displaced.get(partition),
+        )
+
+    return [
+        source(partition, count)
+        for partition, count in sorted((p, n) for p, n in counts.items() if p is not None)
+        if named is None or partition in named
+    ]

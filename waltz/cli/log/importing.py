@@ -1,0 +1,112 @@
+"""Appends rows to one partition: each once, in their order. Touches the network.
+
+Every append takes a lock that all imports take, by the mark up to which this one knows the log. So
+an append that an earlier, broken off run left under way is refused, or is seen before going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing
+from itertools import islice
+
+from waltz.cli.client_access import ANSWER_SECONDS, without_silence
+from waltz.cli.log.archive import Row
+from waltz.cli.progress import Advance
+from waltz.cli.running import Failed
+from waltz.client import Client, Draft, LockFailed, ServerTooOld
+from waltz.client.core.batches import Appended, Refused
+from waltz.protocol import Lock
+
+_LOCK_NAME = "waltz-import"
+_BATCH_ROWS = 1000
+_BATCH_BYTES = 1 << 20
+
+
+class Importer:
+    """Appends to ``partition``; ``clients`` are the ids under which its import ever has.
+
+    ``mark`` is the last transaction up to which it is known what of the import is in the log.
+    """
+
+    def __init__(self, client: Client, partition: int, clients: Iterable[int], mark: int) -> None:
+        self._client = client
+        self._partition = partition
+        self._clients = frozenset(clients)
+        self._mark = mark
+        self._locks = (Lock(_LOCK_NAME, partition),)
+
+    async def count(self, after: int, last: int) -> int:
+        """Return how many transactions after ``after`` up to ``last`` are of this import."""
+        if last <= after:
+            return 0
+        count = 0
+        stream = self._client.stream(self._partition, after=after, until=last)
+        async with aclosing(without_silence(stream, ANSWER_SECONDS)) as batches:
+            async for batch in batches:
+                count += sum(each.req_id.client_id in self._clients for each in batch)
+        return count
+
+    async def append(self, rows: Iterator[Row], advance: Advance) -> None:
+        """Append ``rows``, as few at once as the server wants. Raises Failed, WaltzError."""
+        while batch := _next_batch(rows):
+            while batch:
+                done = await self._append(batch)
+                advance(done)
+                batch = batch[done:]
+
+    async def _append(self, batch: list[Row]) -> int:
+        """Append the first rows of ``batch``; return how many."""
+        try:
+            done, refused = await self._append_batch(batch)
+        except ServerTooOld:
+            done, refused = await self._append_one(batch[0])
+        if refused:
+            await self._after_refusal()
+        return done
+
+    async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
+        drafts = [Draft(row.data, row.header, self._locks) for row in batch]
+        outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
+        for done, outcome in enumerate(outcomes):
+            if not isinstance(outcome, Appended):
+                # What follows is not in the log either: only a beginning of a batch ever is.
+                return done, isinstance(outcome, Refused)
+            self._mark = outcome.transaction_id
+        return len(batch), False
+
+    async def _append_one(self, row: Row) -> tuple[int, bool]:
+        """Append to a server that takes no batches."""
+        try:
+            self._mark = await self._client.append(
+                self._partition,
+                row.data,
+                header=row.header,
+                write_locks=self._locks,
+                mark=self._mark,
+            )
+        except LockFailed:
+            return 0, True
+        return 1, False
+
+    async def _after_refusal(self) -> None:
+        """Find out who took the lock: another one may share its place in the server's table."""
+        now = await self._client.high_water_mark(self._partition)
+        if await self.count(self._mark, now):
+            raise Failed(
+                f"an earlier import has appended to partition {self._partition} just now; do it "
+                "again: it goes on where that ended"
+            )
+        self._mark = now
+
+
+def _next_batch(rows: Iterator[Row]) -> list[Row]:
+    """Return the next rows, few enough for one request; none at the end."""
+    batch: list[Row] = []
+    size = 0
+    for row in islice(rows, _BATCH_ROWS):
+        batch.append(row)
+        size += len(row.data)
+        if size >= _BATCH_BYTES:
+            break
+    return batch

@@ -1,0 +1,1 @@
+"""``waltz perf``: generate load and measure a cluster."""

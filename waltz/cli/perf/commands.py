@@ -1,0 +1,145 @@
+"""``waltz perf``: how fast a cluster is. Touches ZooKeeper and the network.
+
+What is appended stays in the log: this is for clusters that are being tried.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Annotated
+
+import typer
+
+from waltz.cli.client_access import ANSWER_SECONDS, high_water_marks, open_client
+from waltz.cli.cluster_options import ClusterCommand, Target, target
+from waltz.cli.options import (
+    Silence,
+    examples,
+    parsed,
+)
+from waltz.cli.output import Format, Output, show
+from waltz.cli.perf import rows as load_rows
+from waltz.cli.perf.load import Plan, Work, Write, produce, read_all, writing, writing_locked
+from waltz.cli.perf.options import Clients, Interval, Transactions, Used
+from waltz.cli.progress import progress
+from waltz.cli.rows import Shown
+from waltz.cli.running import Failed, run
+from waltz.client import Attempt, Client, Draft
+from waltz.client.core.ranges import parse_partitions
+from waltz.protocol import Lock
+
+app = typer.Typer(no_args_is_help=True, help="Measure how fast a cluster is.")
+
+_FILLING_IN_FLIGHT = 100
+_LOCK_NAME = "perf-lock"
+
+Size = Annotated[int, typer.Option("--size", "-s", min=0, help="Bytes of data of each.")]
+
+
+@app.command(
+    "producers",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz perf producers",
+        "waltz perf producers --clients 8 --in-flight 5 -n 5000 --size 512 --partitions 0-3",
+        "waltz perf producers --locks 100 -o json",
+    ),
+)
+def producers_command(
+    context: typer.Context,
+    transactions: Transactions = 1000,
+    clients: Clients = 1,
+    in_flight: Annotated[int, typer.Option(min=1, help="Appends of a client at once.")] = 1,
+    size: Size = 512,
+    interval: Interval = 0.0,
+    locks: Annotated[
+        int, typer.Option("--locks", "-l", min=0, help="Each takes one of so many locks; 0: none.")
+    ] = 0,
+    partitions: Used = "0",
+    output: Output = Format.TABLE,
+) -> None:
+    """Append, and show how many transactions a second that were and how long each took."""
+    where, used = target(context), parsed(parse_partitions, partitions)
+    plan = Plan(used, clients, transactions, in_flight, interval)
+
+    async def work() -> Work:
+        with progress("appended", plan.total) as advance:
+            return await produce(where, plan, _write(size, locks), advance)
+
+    done = run(work(), seconds=None)
+    count = len(done.durations)
+    show(output, load_rows.produced(size * count, done.seconds, done.durations, done.attempts))
+
+
+@app.command(
+    "consumers",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz perf consumers",
+        "waltz perf consumers -n 100000 --size 512 --partitions 0-3",
+        "waltz perf consumers -n 100000 --existing",
+    ),
+)
+def consumers_command(
+    context: typer.Context,
+    transactions: Annotated[
+        int, typer.Option("--transactions", "-n", min=1, help="How many are read, in all.")
+    ] = 10_000,
+    size: Size = 512,
+    existing: Annotated[
+        bool, typer.Option("--existing", help="Read the last that are there; append nothing.")
+    ] = False,
+    partitions: Used = "0",
+    timeout: Silence = ANSWER_SECONDS,
+    output: Output = Format.TABLE,
+) -> None:
+    """Append transactions, then show how many a second are read back with their data."""
+    where, used = target(context), parsed(parse_partitions, partitions)
+    share = -(-transactions // len(used))
+
+    async def work() -> Shown:
+        async with open_client(where) as client:
+            if existing:
+                until = await high_water_marks(client, used, timeout)
+                after = {partition: max(-1, mark - share) for partition, mark in until.items()}
+            else:
+                after = await high_water_marks(client, used, timeout)
+                await _fill(where, used, share, size)
+                until = {partition: mark + share for partition, mark in after.items()}
+            return await _read(client, after, until, timeout)
+
+    show(output, run(work(), seconds=None))
+
+
+async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> None:
+    plan = Plan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
+    with progress("appended", plan.total) as advance:
+        await produce(where, plan, _write(size, 0), advance)
+
+
+async def _read(
+    client: Client, after: dict[int, int], until: dict[int, int], timeout_seconds: float
+) -> Shown:
+    total = sum(until[partition] - after[partition] for partition in after)
+    if total == 0:
+        raise Failed("these partitions are empty; leave out --existing to have something appended")
+    count = num_bytes = 0
+    begun = time.perf_counter()
+    with progress("read", total) as advance:
+        async for batch in read_all(client, after, until, timeout_seconds):
+            count += len(batch)
+            num_bytes += sum(len(transaction.data) for transaction in batch)
+            advance(len(batch))
+    return load_rows.consumed(count, num_bytes, time.perf_counter() - begun)
+
+
+def _write(size: int, locks: int) -> Write:
+    data = random.randbytes(size)
+    if locks == 0:
+        return writing(data)
+
+    def build(attempt: Attempt) -> Draft:
+        return Draft(data, write_locks=[Lock(_LOCK_NAME, random.randrange(locks))])
+
+    return writing_locked(build)

@@ -1,0 +1,145 @@
+"""Puts load on a cluster: clients that append, and streams that read. Network and ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from waltz.cli.client.validation import Validation, witness
+from waltz.cli.client_access import ANSWER_SECONDS, open_client, without_silence
+from waltz.cli.cluster_options import Target
+from waltz.cli.progress import Advance
+from waltz.client import Attempt, Client, Draft, Transaction
+
+Write = Callable[[Client, int], Awaitable[int]]
+"""Appends one transaction to a partition; returns how many attempts it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is appended: by ``clients``, each ``transactions``, ``in_flight`` of them at once.
+
+    Pauses between them are exponentially distributed around ``interval_ms``.
+    """
+
+    partitions: Sequence[int]
+    clients: int
+    transactions: int
+    in_flight: int = 1
+    interval_ms: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """How many transactions there will be."""
+        return self.clients * self.transactions
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done: durations in seconds, from the call of one append to its answer."""
+
+    durations: list[float] = field(default_factory=list)
+    attempts: int = 0
+    seconds: float = 0.0
+
+
+async def produce(where: Target, plan: Plan, write: Write, advance: Advance) -> Work:
+    """Append as ``plan`` says; return what that took. Raises WaltzError."""
+    work = Work()
+    async with AsyncExitStack() as stack:
+        opening = (
+            stack.enter_async_context(open_client(where, max_in_flight=max(1, plan.in_flight)))
+            for _ in range(plan.clients)
+        )
+        clients = await asyncio.gather(*opening)
+        begun = time.perf_counter()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for client in clients:
+                    turns = iter(range(plan.transactions))
+                    for _ in range(min(plan.in_flight, plan.transactions)):
+                        tasks.create_task(_producer(client, plan, write, turns, work, advance))
+        except ExceptionGroup as failures:
+            # One producer's failure ends the others: the first is what there is to say.
+            raise failures.exceptions[0] from None
+        work.seconds = time.perf_counter() - begun
+    return work
+
+
+async def read_all(
+    client: Client, after: Mapping[int, int], until: Mapping[int, int], seconds: float | None
+) -> AsyncIterator[list[Transaction]]:
+    """Yield what is in partitions after and up to these ids. Raises Failed, see without_silence."""
+    ends = {partition: last for partition, last in until.items() if last > after[partition]}
+    starts = {partition: after[partition] for partition in ends}
+    if starts:
+        async for batch in without_silence(client.stream(starts, until=ends, data=True), seconds):
+            yield batch
+
+
+async def validate(
+    client: Client, after: Mapping[int, int], wanted: int, seconds: float | None, advance: Advance
+) -> dict[int, Validation]:
+    """Read until ``wanted`` witnesses have come; return what was seen, by partition."""
+    found = {partition: Validation() for partition in after}
+    left = wanted
+    async for batch in without_silence(client.stream(after, data=True), seconds):
+        witnesses = sum(found[each.partition].see(each) for each in batch)
+        advance(witnesses)
+        left -= witnesses
+        if left <= 0:
+            return found
+    return found
+
+
+async def write_witness(client: Client, partition: int) -> int:
+    """Append a witness of order and locks."""
+    return await _submit(client, partition, witness)
+
+
+def writing(data: bytes) -> Write:
+    """Return what appends ``data``, without locks."""
+
+    async def write(client: Client, partition: int) -> int:
+        await client.append(partition, data)
+        return 1
+
+    return write
+
+
+def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
+    """Return what appends what ``build`` makes, until no lock refuses it."""
+
+    async def write(client: Client, partition: int) -> int:
+        return await _submit(client, partition, build)
+
+    return write
+
+
+async def _submit(client: Client, partition: int, build: Callable[[Attempt], Draft]) -> int:
+    attempts = 0
+
+    def counted(attempt: Attempt) -> Draft:
+        nonlocal attempts
+        attempts = attempt.number
+        return build(attempt)
+
+    await client.submit(partition, counted, timeout=ANSWER_SECONDS)
+    return attempts
+
+
+async def _producer(
+    client: Client, plan: Plan, write: Write, turns: Iterator[int], work: Work, advance: Advance
+) -> None:
+    for turn in turns:
+        if plan.interval_ms > 0:
+            await asyncio.sleep(random.expovariate(1000 / plan.interval_ms))
+        begun = time.perf_counter()
+        attempts = await write(client, plan.partitions[turn % len(plan.partitions)])
+        work.attempts += attempts
+        work.durations.append(time.perf_counter() - begun)
+        advance(1)

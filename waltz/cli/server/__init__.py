@@ -1,0 +1,1 @@
+"""``waltz server``: list servers and change their preferred partitions."""

@@ -1,0 +1,116 @@
+"""``waltz server``: what servers have, and what they are to have. ZooKeeper and the network."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from waltz.admin import ServerQuery, ask_servers
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import DryRun, Partitions, examples, parsed
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import Shown
+from waltz.cli.running import Failed, opened, run
+from waltz.cli.server import rows as server_rows
+from waltz.client.core.ranges import format_partitions, parse_partitions
+from waltz.metadata.core.membership_steps import View
+
+app = typer.Typer(no_args_is_help=True, help="Say what servers have, and what they should have.")
+
+Server = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="The server, by the port that clients use.")
+]
+
+
+@app.command(
+    "list",
+    cls=ClusterCommand,
+    epilog=examples("waltz server list", "waltz server list -o json"),
+)
+def list_command(
+    context: typer.Context,
+    servers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[HOST:PORT]...", help="Show these only. Without any: all."),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each has to answer.")
+    ] = 10.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show every server: the partitions that it has, and the storages that it uses for them."""
+    where = target(context)
+
+    async def ask() -> Shown:
+        async with opened(where) as found:
+            view, replicas = await found.view(), (await found.replica_assignments()).value
+        for server in servers or ():
+            _check_member(view, server)
+        members = {
+            server: member
+            for server, member in view.servers().items()
+            if not servers or f"{member.host}:{member.port}" in servers
+        }
+        said = await ask_servers(members.values(), where.tls, timeout_seconds=timeout)
+        return server_rows.servers(members, said, replicas)
+
+    show(output, run(ask()))
+
+
+@app.command(
+    "prefer",
+    cls=ClusterCommand,
+    epilog=examples("waltz server prefer server-0:55180 0-6,7"),
+)
+def prefer_command(
+    context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
+) -> None:
+    """Have a server get these partitions whenever it is up. What it has otherwise is dealt anew."""
+    _prefer(context, server, partitions, wanted=True, dry_run=dry_run)
+
+
+@app.command(
+    "unprefer",
+    cls=ClusterCommand,
+    epilog=examples("waltz server unprefer server-0:55180 0-6,7"),
+)
+def unprefer_command(
+    context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
+) -> None:
+    """Have a server get these partitions by preference no longer."""
+    _prefer(context, server, partitions, wanted=False, dry_run=dry_run)
+
+
+def _prefer(
+    context: typer.Context, server: str, partitions: str, *, wanted: bool, dry_run: bool
+) -> None:
+    where, ids = target(context), parsed(parse_partitions, partitions)
+    shown = format_partitions(ids)
+
+    async def prefer() -> None:
+        async with opened(where) as found:
+            _check_member(await found.view(), server)
+            count = (await found.params()).num_partitions
+        if ids[-1] >= count:
+            raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
+        if dry_run:
+            return
+        host, _, port = server.rpartition(":")
+        async with await ServerQuery.open((host, int(port)), where.tls) as asked:
+            if not await asked.prefer(ids, wanted=wanted):
+                raise Failed(f"server {server} refuses that for partitions {shown}")
+
+    run(prefer())
+    verb = (
+        ("would prefer" if dry_run else "prefers")
+        if wanted
+        else ("would no longer prefer" if dry_run else "no longer prefers")
+    )
+    say(f"server {server} {verb} partitions {shown}")
+
+
+def _check_member(view: View, server: str) -> None:
+    known = [f"{member.host}:{member.port}" for member in view.servers().values()]
+    if server not in known:
+        raise Failed(f"no server {server} is up; servers are: {', '.join(known) or 'none'}")

@@ -1,0 +1,1 @@
+"""``waltz storage``: storages, their partitions and replicas."""

@@ -1,0 +1,160 @@
+"""``waltz storage``: which storages there are, and whether they answer. ZooKeeper and the network.
+
+What partitions they hold is changed in `storage_partitions` and `storage_unassign`, single replicas
+in `storage_replicas`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from waltz.admin import check_ports
+from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import DryRun, Storage, examples
+from waltz.cli.output import Format, Output, say, show
+from waltz.cli.rows import Shown
+from waltz.cli.running import opened, run
+from waltz.cli.storage import partitions as storage_partitions
+from waltz.cli.storage import replicas
+from waltz.cli.storage import rows as storage_rows
+from waltz.cli.storage import single_replica as storage_replicas
+from waltz.cli.storage import unassign as storage_unassign
+from waltz.cli.storage.rows import Holdings
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core import storage_maps as changes
+from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
+from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Say what storages hold; add and remove them; give, move, compare replicas.",
+)
+app.add_typer(storage_partitions.app)
+app.add_typer(storage_unassign.app)
+app.add_typer(storage_replicas.app)
+app.add_typer(replicas.app)
+
+
+@app.command(
+    "list",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage list", "waltz storage list storage-3:55280 -o json"),
+)
+def list_command(
+    context: typer.Context,
+    storages: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[HOST:PORT]...", help="Show these only. Without any: all."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show every storage: what ZooKeeper gives it, and what it says of what it holds."""
+    where = target(context)
+
+    async def read() -> Shown:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
+            if unknown := sorted(set(storages or ()) - set(names)):
+                raise ChangeRefused(
+                    f"Storage {unknown[0]} is not in the cluster. Storages there are: "
+                    f"{', '.join(names) or 'none'}."
+                )
+            asked = [name for name in names if not storages or name in storages]
+            said = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in asked))
+        return storage_rows.storages(maps, dict(zip(asked, said, strict=True)))
+
+    show(output, run(read()))
+
+
+@app.command(
+    "add",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage add storage-3:55280 --admin-port 55281 --group 2"),
+)
+def add_command(
+    context: typer.Context,
+    storage: Storage,
+    admin_port: Annotated[
+        int,
+        typer.Option("--admin-port", "-a", min=1, max=65535, help="Its port for administration."),
+    ],
+    group: Annotated[
+        int,
+        typer.Option("--group", "-g", min=0, help="Each group holds one copy of every partition."),
+    ],
+    dry_run: DryRun = False,
+) -> None:
+    """Make a storage known to the cluster, with no partitions yet."""
+    where = target(context)
+
+    async def add() -> None:
+        async with opened(where) as found:
+            maps = await found.storage_maps()
+            changes.add_storage_node(maps, storage, group, admin_port)
+            if not dry_run:
+                await found.add_storage_node(storage, group, admin_port)
+
+    run(add())
+    if dry_run:
+        say(f"storage {storage} would be in group {group}")
+    else:
+        say(f"storage {storage} is in group {group}; give it partitions with: waltz storage assign")
+
+
+@app.command(
+    "remove",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage remove storage-3:55280"),
+)
+def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = False) -> None:
+    """Have the cluster forget a storage that holds no partitions any more."""
+    where = target(context)
+
+    async def remove() -> None:
+        async with opened(where) as found:
+            changes.remove_storage_node(await found.storage_maps(), storage)
+            if not dry_run:
+                await found.remove_storage_node(storage)
+
+    run(remove())
+    say(f"storage {storage} {'would be' if dry_run else 'is'} no longer in the cluster")
+
+
+@app.command(
+    "validate",
+    cls=ClusterCommand,
+    epilog=examples("waltz storage validate", "waltz storage validate -o json"),
+)
+def validate_command(context: typer.Context, output: Output = Format.TABLE) -> None:
+    """Open both ports of every storage. The exit status is 1 if one does not answer."""
+    where = target(context)
+
+    async def check() -> Shown:
+        async with opened(where) as found:
+            maps, params = await found.storage_maps(), await found.store_params()
+            ports = await check_ports(maps, where.tls, params, timeout_seconds=ANSWER_SECONDS)
+        return storage_rows.ports(ports)
+
+    shown = run(check())
+    show(output, shown)
+    if any(s["storage_problem"] or s["admin_problem"] for s in shown.value):
+        raise typer.Exit(1)
+
+
+async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> Holdings:
+    """Return what a storage says of what it holds, or why it says nothing."""
+    try:
+        async with (
+            asyncio.timeout(ANSWER_SECONDS),
+            await open_admin(cluster, maps, storage, tls) as admin,
+        ):
+            return Holdings(await admin.states())
+    except TimeoutError:
+        return Holdings(problem=f"no answer within {ANSWER_SECONDS:g} s")
+    except (DialFailed, ConnectionLost, RemoteFailure, ChangeRefused) as problem:
+        return Holdings(problem=str(problem))

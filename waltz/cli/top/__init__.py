@@ -1,0 +1,1 @@
+"""``waltz top``: a live view of a cluster."""

@@ -1,0 +1,96 @@
+"""``waltz top``: a cluster, live. Touches the terminal, ZooKeeper and the network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from waltz.admin.monitoring import Monitor
+from waltz.cli.cluster_options import ClusterCommand, target
+from waltz.cli.options import examples
+from waltz.cli.output import Format, Output, as_yaml, show, tables
+from waltz.cli.rows import Shown
+from waltz.cli.running import opened, run
+from waltz.cli.top.rows import top
+
+app = typer.Typer()
+
+
+@app.command(
+    "top",
+    cls=ClusterCommand,
+    epilog=examples(
+        "waltz top",
+        "waltz top --interval 5",
+        "waltz top --once -o json | jq '.partitions[].replicas[].lag'",
+    ),
+)
+def top_command(
+    context: typer.Context,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two looks.")
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show it once, with the rates of one interval.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
+    ] = 2.0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show partitions, replicas, lag, rates and recoveries, again and again, until Ctrl-C.
+
+    Lag is the number of committed transactions that a replica has not. A recovery is a new store
+    session; they are counted from the start. As JSON, each look is one line.
+    """
+    where = target(context)
+
+    async def watch(display: Callable[[Shown], None]) -> None:
+        async with (
+            opened(where) as found,
+            Monitor(found, where.tls, timeout_seconds=timeout) as monitor,
+        ):
+            first = before = await monitor.sample()
+            if not once:
+                display(top(first, None, first))
+            while True:
+                await asyncio.sleep(interval)
+                now = await monitor.sample()
+                display(top(first, before, now))
+                before = now
+                if once:
+                    return
+
+    with contextlib.suppress(KeyboardInterrupt), _display(output, once=once) as display:
+        run(watch(display), seconds=None)
+
+
+@contextmanager
+def _display(output: Format, *, once: bool) -> Iterator[Callable[[Shown], None]]:
+    """Yield what shows one look: in the terminal in place of the one before, else below it."""
+    if once:
+        yield lambda shown: show(output, shown)
+    elif output is Format.TABLE and sys.stdout.isatty():
+        with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+            yield lambda shown: live.update(tables(shown), refresh=True)
+    else:
+        yield lambda shown: _print(output, shown)
+
+
+def _print(output: Format, shown: Shown) -> None:
+    match output:
+        case Format.JSON:
+            print(json.dumps(shown.value), flush=True)  # noqa: T201
+        case Format.YAML:
+            print("---\n" + as_yaml(shown.value), end="", flush=True)  # noqa: T201
+        case Format.TABLE:
+            show(output, shown)

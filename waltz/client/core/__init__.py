@@ -1,0 +1,1 @@
+"""Decisions of the client: appends in doubt, feeds, mounts, codecs, values. Pure."""

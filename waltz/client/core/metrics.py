@@ -1,0 +1,103 @@
+"""What a client counts and how it is named for others (behaviour.md section 13). Pure.
+
+Group ``waltz-client`` is about the client, ``waltz-client-stream.partition-<n>`` about one
+partition; that comes into being when the partition is first used. The clock is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from waltz.client.core.errors import AppendUncertain, ClusterUnreachable, LockFailed
+from waltz.runtime.metrics import Clock, Registry, Timer
+
+CLIENT_GROUP = "waltz-client"
+
+
+def partition_group(partition: int) -> str:
+    """Return the name of the group of one partition."""
+    return f"waltz-client-stream.partition-{partition}"
+
+
+@dataclass(slots=True)
+class PartitionMeasures:
+    """Counts of one partition; they only grow.
+
+    ``sent`` and ``received`` count transactions: appends called for, and what streams handed over.
+    ``late`` counts appends that ran out of time. ``appends`` times those that got into the log.
+    """
+
+    sent: int = 0
+    received: int = 0
+    late: int = 0
+    lock_failures: int = 0
+    appends: Timer = field(default_factory=Timer)
+
+
+class Appending(Protocol):
+    """Whoever knows how the appends of each partition stand."""
+
+    def is_mounted(self, partition: int) -> bool:
+        """Whether the partition is fed, so that appends can be sent."""
+
+    def mark(self, partition: int) -> int:
+        """Return the last transaction fed, -1 if none was."""
+
+    def in_flight(self, partition: int) -> int:
+        """Return the number of appends without outcome."""
+
+
+class ClientMeasures:
+    """The counts of one client, and the registry that shows them."""
+
+    def __init__(
+        self, cluster_name: str, client_id: int, appending: Appending, clock: Clock
+    ) -> None:
+        self.registry = Registry(clock)
+        self._appending = appending
+        self._partitions: dict[int, PartitionMeasures] = {}
+        gauges: Iterable[tuple[str, Callable[[], object]]] = (
+            ("cluster-name", lambda: cluster_name),
+            ("client-id", lambda: client_id),
+            ("num-active-partitions", lambda: len(self._partitions)),
+            ("active-partition-ids", lambda: sorted(self._partitions)),
+        )
+        for name, read in gauges:
+            self.registry.gauge(CLIENT_GROUP, name, read)
+
+    def of(self, partition: int) -> PartitionMeasures:
+        """Return the counts of a partition, which from now on is active."""
+        measures = self._partitions.get(partition)
+        if measures is None:
+            measures = self._partitions[partition] = PartitionMeasures()
+            self._show(partition, measures)
+        return measures
+
+    def _show(self, partition: int, measures: PartitionMeasures) -> None:
+        group, registry, appending = partition_group(partition), self.registry, self._appending
+        registry.gauge(group, "is-mounted", lambda: appending.is_mounted(partition))
+        registry.gauge(group, "high-water-mark", lambda: appending.mark(partition))
+        registry.gauge(group, "num-registered-transactions", lambda: appending.in_flight(partition))
+        registry.meter(group, "lock-failure", lambda: measures.lock_failures)
+        registry.meter(group, "transaction-monitor-timeout", lambda: measures.late)
+        registry.meter(group, "send-throughput", lambda: measures.sent)
+        registry.meter(group, "received-throughput", lambda: measures.received)
+        registry.timer(group, "append-latency", measures.appends)
+
+
+async def measured(measures: PartitionMeasures, append: Awaitable[int], clock: Clock) -> int:
+    """Return what ``append`` returns, and count what becomes of it."""
+    measures.sent += 1
+    begun = clock()
+    try:
+        transaction_id = await append
+    except LockFailed:
+        measures.lock_failures += 1
+        raise
+    except (AppendUncertain, ClusterUnreachable):
+        measures.late += 1
+        raise
+    measures.appends.add(clock() - begun)
+    return transaction_id

@@ -1,0 +1,129 @@
+"""Ready-made serializers: bytes, text, JSON, dataclasses as JSON. Pure.
+
+Give one to `waltz.connect`; the client's type then says what it appends and reads. Anything with
+the two methods of `Serializer` will do as well. There is none for pickle: a log is read by programs
+of other versions and other languages, and unpickling runs whatever the bytes say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Generic, TypeVar
+
+from waltz.client.core.appends import Append
+from waltz.client.core.errors import DataTooLarge
+from waltz.client.core.values import MAX_DATA_BYTES, Draft
+from waltz.protocol.batches import MAX_LOCKS
+from waltz.protocol.locks import lock_hashes
+from waltz.protocol.records import checksum
+
+T = TypeVar("T")
+
+
+class BytesSerializer:
+    """Bytes as they are; what a client does without a serializer."""
+
+    def serialize(self, value: bytes) -> bytes:
+        """Return ``value``."""
+        return value
+
+    def deserialize(self, data: bytes) -> bytes:
+        """Return ``data``."""
+        return data
+
+
+class TextSerializer:
+    """Text as UTF-8."""
+
+    def serialize(self, value: str) -> bytes:
+        """Raises UnicodeEncodeError for a lone surrogate."""
+        return value.encode()
+
+    def deserialize(self, data: bytes) -> str:
+        """Raises UnicodeDecodeError."""
+        return data.decode()
+
+
+class JsonSerializer:
+    """JSON in UTF-8, with sorted keys and no spaces, so that equal values have equal bytes."""
+
+    def serialize(self, value: Any) -> bytes:
+        """Raises TypeError, or ValueError for NaN and infinities, which JSON does not have."""
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        )
+        return text.encode()
+
+    def deserialize(self, data: bytes) -> Any:
+        """Raises ValueError."""
+        return json.loads(data)
+
+
+class DataclassSerializer(Generic[T]):
+    """Instances of one dataclass as JSON objects.
+
+    Its fields must hold what JSON has: text, numbers, booleans, None, lists and dictionaries. A
+    field with a default may be added later: what was written before it has the default. A field
+    that this program does not know is an error, not ignored: the log says something that would be
+    lost.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        if not dataclasses.is_dataclass(kind):
+            raise TypeError(f"{kind.__name__} is not a dataclass: decorate it with @dataclass")
+        self._kind = kind
+        self._fields = tuple(field.name for field in dataclasses.fields(kind))
+        self._json = JsonSerializer()
+
+    def serialize(self, value: T) -> bytes:
+        """Raises TypeError if ``value`` is of another class, or a field is not of JSON."""
+        if type(value) is not self._kind:
+            raise TypeError(f"{type(value).__name__} is not {self._kind.__name__}")
+        return self._json.serialize({name: getattr(value, name) for name in self._fields})
+
+    def deserialize(self, data: bytes) -> T:
+        """Raises ValueError if ``data`` is not such an object."""
+        fields = self._json.deserialize(data)
+        if not isinstance(fields, dict):
+            raise ValueError(f"{self._kind.__name__} is a JSON object, not {fields!r}")
+        try:
+            return self._kind(**fields)
+        except TypeError as error:
+            raise ValueError(f"not the fields of {self._kind.__name__}: {error}") from error
+
+
+def encoded(serializer: Any, value: object) -> bytes:
+    """Return the bytes of ``value``; without a ``serializer`` it must be bytes already.
+
+    Raises TypeError, DataTooLarge, and whatever the serializer raises.
+    """
+    data = value if serializer is None else serializer.serialize(value)
+    if not isinstance(data, bytes):
+        raise TypeError(
+            f"data is {type(data).__name__}, not bytes: encode it, or open the client with a "
+            "serializer"
+        )
+    if len(data) > MAX_DATA_BYTES:
+        raise DataTooLarge(len(data), MAX_DATA_BYTES)
+    return data
+
+
+def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
+    """Return what is sent for ``draft``.
+
+    Raises what `encoded` raises, and ValueError for more locks than a server takes.
+    """
+    data = encoded(serializer, draft.data)
+    append = Append(
+        data,
+        checksum(data),
+        draft.header,
+        lock_hashes(tuple(draft.write_locks)),
+        lock_hashes(tuple(draft.read_locks)),
+        lock_hashes(tuple(draft.append_locks)),
+        mark,
+    )
+    if append.num_locks > MAX_LOCKS:
+        raise ValueError(f"{append.num_locks} locks: an append takes at most {MAX_LOCKS}")
+    return append

@@ -1,0 +1,1 @@
+"""The plan of a local cluster: processes, directories, settings. Pure."""

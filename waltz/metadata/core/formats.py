@@ -1,0 +1,332 @@
+"""The data of every znode as a frozen value, and its bytes.
+
+Pure. Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. Maps keep the
+order of the bytes they came from, so that decoding and encoding again changes nothing; they are to
+be treated as read-only. Source: zookeeper.md section 2.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from waltz.metadata.core.codec import FieldReader, MalformedMetadata, int32, int64, text
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+UNRESOLVED = -(2**63)
+"""Closing mark of a replica whose session has not ended: its last transaction id is unknown."""
+
+NO_SESSION = -1
+"""Session id of a partition, or of a replica, that has never had one."""
+
+_CLUSTER_MAGIC = bytes.fromhex("b4e87347")
+_VERSION_1 = b"\x01"
+_ASSIGNMENT_VERSION = 3
+_EMPTY_TEXT_BYTES = 2
+
+
+def encode_id(value: int) -> bytes:
+    """Return the data of an id counter."""
+    return int32(value)
+
+
+def decode_id(raw: bytes) -> int:
+    """Return the last id that a counter gave out; raise MalformedMetadata."""
+    fields = FieldReader("id counter", raw)
+    value = fields.int32()
+    fields.finish()
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParams:
+    """What the cluster is called and how many partitions it has, for ever."""
+
+    name: str
+    num_partitions: int
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        return b"".join((_CLUSTER_MAGIC, _VERSION_1, text(self.name), int32(self.num_partitions)))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ClusterParams:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("ClusterParams", raw)
+        if int32(fields.int32()) != _CLUSTER_MAGIC:
+            raise fields.fail("it does not start with the cluster's magic number")
+        fields.version(1)
+        params = cls(fields.text(), fields.int32())
+        fields.finish()
+        return params
+
+
+class OwnedPartition(NamedTuple):
+    """A partition on a server; ``generation`` grows by one whenever it moves."""
+
+    partition: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAssignment:
+    """Which server owns which partitions.
+
+    ``cversion`` is the number of membership changes that this assignment takes account of; the
+    lists keep their stored order, which decides what stays when servers come and go.
+    """
+
+    cversion: int
+    num_partitions: int
+    servers: Mapping[int, tuple[OwnedPartition, ...]]
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        parts = [bytes((_ASSIGNMENT_VERSION,)), int32(self.cversion), int32(self.num_partitions)]
+        parts.append(int32(len(self.servers)))
+        for server_id, owned in self.servers.items():
+            parts += (int32(server_id), int32(len(owned)))
+            for partition, generation in owned:
+                parts += (int32(partition), int32(generation))
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> PartitionAssignment:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("PartitionAssignment", raw)
+        fields.version(_ASSIGNMENT_VERSION)
+        cversion, num_partitions = fields.int32(), fields.int32()
+
+        def owned() -> tuple[OwnedPartition, ...]:
+            count = fields.count(8)
+            return tuple(OwnedPartition(fields.int32(), fields.int32()) for _ in range(count))
+
+        servers = _read_map(fields, 8, fields.int32, owned)
+        fields.finish()
+        return cls(cversion, num_partitions, servers)
+
+
+UNASSIGNED = PartitionAssignment(-1, 0, {})
+"""The assignment of a cluster that has never had a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDescriptor:
+    """A running server: where clients reach it, and the partitions it would like (none: any)."""
+
+    server_id: int
+    host: str
+    port: int
+    preferred: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        head = (_VERSION_1, int32(self.server_id), text(self.host), int32(self.port))
+        return b"".join((*head, _encode_ids(self.preferred)))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ServerDescriptor:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("ServerDescriptor", raw)
+        fields.version(1)
+        descriptor = cls(fields.int32(), fields.text(), fields.int32(), _read_ids(fields))
+        fields.finish()
+        return descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParams:
+    """The cluster key, which guards storages against foreign peers, and the partition count."""
+
+    key: uuid.UUID
+    num_partitions: int
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        return b"".join((_VERSION_1, self.key.bytes, int32(self.num_partitions)))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> StoreParams:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("StoreParams", raw)
+        fields.version(1)
+        key = uuid.UUID(bytes=int64(fields.int64()) + int64(fields.int64()))
+        params = cls(key, fields.int32())
+        fields.finish()
+        return params
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescriptor:
+    """Storage ``host:port`` to group id; each group holds one copy of every partition."""
+
+    groups: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        return _VERSION_1 + _encode_storage_map(self.groups, int32)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> GroupDescriptor:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("GroupDescriptor", raw)
+        return cls(_read_storage_map(fields, 4, fields.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionMetadata:
+    """Storage ``host:port`` to the admin port on the same host."""
+
+    admin_ports: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        return _VERSION_1 + _encode_storage_map(self.admin_ports, int32)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ConnectionMetadata:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("ConnectionMetadata", raw)
+        return cls(_read_storage_map(fields, 4, fields.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignments:
+    """Storage ``host:port`` to the partitions that it holds a replica of."""
+
+    partitions: Mapping[str, tuple[int, ...]]
+
+    def storages_of(self, partition: int) -> tuple[str, ...]:
+        """Return the storages that hold ``partition``, in stored order."""
+        return tuple(s for s, held in self.partitions.items() if partition in held)
+
+    def encode(self) -> bytes:
+        """Return the znode's data."""
+        return _VERSION_1 + _encode_storage_map(self.partitions, _encode_ids)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> ReplicaAssignments:
+        """Read the znode's data; raise MalformedMetadata."""
+        fields = FieldReader("ReplicaAssignments", raw)
+        return cls(_read_storage_map(fields, 4, lambda: _read_ids(fields)))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A replica's last store session, and its last transaction id then, or UNRESOLVED."""
+
+    session_id: int
+    closing_mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition's store session and what is known of its replicas (zookeeper.md section 6)."""
+
+    generation: int
+    session_id: int
+    replicas: Mapping[str, ReplicaState]
+
+    def takes_part(self, storage: str) -> bool:
+        """Return whether the replica on ``storage`` has recovered in this session, and is in it."""
+        return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
+
+    def encode(self, partition: int) -> bytes:
+        """Return the data of the znode of ``partition``, whose id each replica's entry repeats."""
+        parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
+        parts.append(int32(len(self.replicas)))
+        for storage, state in self.replicas.items():
+            parts += (_VERSION_1, _VERSION_1, int32(partition), text(storage))
+            parts += (int64(state.session_id), int64(state.closing_mark))
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, raw: bytes, partition: int) -> PartitionMetadata:
+        """Read the data of the znode of ``partition``.
+
+        Raises MalformedMetadata, also when an entry is of another partition.
+        """
+        fields = FieldReader("PartitionMetadata", raw)
+        fields.version(1)
+        generation, session_id = fields.int32(), fields.int64()
+
+        def storage() -> str:
+            fields.version(1)
+            fields.version(1)
+            found = fields.int32()
+            if found != partition:
+                raise fields.fail(f"partition {partition} has a replica of partition {found}")
+            return fields.text()
+
+        def state() -> ReplicaState:
+            return ReplicaState(fields.int64(), fields.int64())
+
+        replicas = _read_map(fields, 6 + _EMPTY_TEXT_BYTES + 16, storage, state)
+        fields.finish()
+        return cls(generation, session_id, replicas)
+
+
+NEW_PARTITION = PartitionMetadata(-1, NO_SESSION, {})
+"""The metadata of a partition that no server has used yet."""
+
+
+def _encode_ids(ids: Iterable[int]) -> bytes:
+    encoded = [int32(i) for i in ids]
+    return b"".join((int32(len(encoded)), *encoded))
+
+
+def _read_ids(fields: FieldReader) -> tuple[int, ...]:
+    return tuple(fields.int32() for _ in range(fields.count(4)))
+
+
+def _encode_storage_map(entries: Mapping[str, V], encode: Callable[[V], bytes]) -> bytes:
+    parts = [int32(len(entries))]
+    for storage, value in entries.items():
+        parts += (text(storage), encode(value))
+    return b"".join(parts)
+
+
+def _read_storage_map(
+    fields: FieldReader, value_bytes: int, value: Callable[[], V]
+) -> dict[str, V]:
+    fields.version(1)
+    entries = _read_map(fields, _EMPTY_TEXT_BYTES + value_bytes, fields.text, value)
+    fields.finish()
+    return entries
+
+
+def _read_map(
+    fields: FieldReader, entry_bytes: int, key: Callable[[], K], value: Callable[[], V]
+) -> dict[K, V]:
+    entries: dict[K, V] = {}
+    for _ in range(fields.count(entry_bytes)):
+        name = key()
+        if name in entries:
+            raise fields.fail(f"{name} is listed twice")
+        entries[name] = value()
+    return entries
+
+
+__all__ = [
+    "NEW_PARTITION",
+    "NO_SESSION",
+    "UNASSIGNED",
+    "UNRESOLVED",
+    "ClusterParams",
+    "ConnectionMetadata",
+    "GroupDescriptor",
+    "MalformedMetadata",
+    "OwnedPartition",
+    "PartitionAssignment",
+    "PartitionMetadata",
+    "ReplicaAssignments",
+    "ReplicaState",
+    "ServerDescriptor",
+    "StoreParams",
+    "decode_id",
+    "encode_id",
+]

@@ -1,0 +1,255 @@
+"""Changes to the storage maps: which storages there are, and which partitions each one holds.
+
+Pure: each operation takes the three maps and returns new ones, or raises ChangeRefused with a
+sentence for whoever asked. Reading, locking and writing is the cluster's part. Source: zookeeper.md
+section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+
+V = TypeVar("V")
+
+
+class ChangeRefused(ValueError):
+    """The change would break a rule; nothing was changed. The message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageMaps:
+    """The three znodes about storages, each a map from ``host:port``."""
+
+    groups: GroupDescriptor
+    connections: ConnectionMetadata
+    assignments: ReplicaAssignments
+
+    @classmethod
+    def empty(cls) -> StorageMaps:
+        """Return the maps of a cluster without storages."""
+        return cls(GroupDescriptor({}), ConnectionMetadata({}), ReplicaAssignments({}))
+
+    def group_members(self, group: int) -> tuple[str, ...]:
+        """Return the storages of ``group``, in stored order."""
+        return tuple(s for s, g in self.groups.groups.items() if g == group)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaChange:
+    """Which storages shall hold ``partition``, and which ones do, as far as the asker knows."""
+
+    partition: int
+    expected: frozenset[str]
+    wanted: frozenset[str]
+
+
+def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: int) -> StorageMaps:
+    """Add ``storage`` (``host:port``) to ``group``, with no partitions.
+
+    ChangeRefused if any of the maps knows it already, or if an address is not one.
+    """
+    _check_address(storage, admin_port)
+    if group < 0:
+        raise ChangeRefused(f"Storage {storage} cannot join group {group}: group ids start at 0.")
+    if storage in maps.groups.groups:
+        known = maps.groups.groups[storage]
+        raise ChangeRefused(f"Storage {storage} is already in the cluster, in group {known}.")
+    if storage in maps.connections.admin_ports or storage in maps.assignments.partitions:
+        raise _half_known(storage)
+    return StorageMaps(
+        GroupDescriptor({**maps.groups.groups, storage: group}),
+        ConnectionMetadata({**maps.connections.admin_ports, storage: admin_port}),
+        ReplicaAssignments({**maps.assignments.partitions, storage: ()}),
+    )
+
+
+def remove_storage_node(maps: StorageMaps, storage: str) -> StorageMaps:
+    """Remove ``storage`` from every map.
+
+    ChangeRefused if none knows it, or it still has partitions.
+    """
+    groups, ports = maps.groups.groups, maps.connections.admin_ports
+    partitions = maps.assignments.partitions
+    if storage not in groups and storage not in ports and storage not in partitions:
+        raise _unknown(maps, storage)
+    if held := partitions.get(storage):
+        raise ChangeRefused(
+            f"Storage {storage} still has {_partitions(held)} assigned; unassign first, "
+            "so that no replica is lost."
+        )
+    return StorageMaps(
+        GroupDescriptor(_without(groups, storage)),
+        ConnectionMetadata(_without(ports, storage)),
+        ReplicaAssignments(_without(partitions, storage)),
+    )
+
+
+def assign_partitions(
+    maps: StorageMaps, storage: str, partitions: Iterable[int], num_partitions: int
+) -> StorageMaps:
+    """Give ``storage`` a replica of each of ``partitions``.
+
+    ChangeRefused if there are none, one does not exist, the storage is unknown, or it has one
+    already.
+    """
+    wanted = _wanted(partitions)
+    for partition in (wanted[0], wanted[-1]):
+        if not 0 <= partition < num_partitions:
+            raise ChangeRefused(
+                f"Partition {partition} does not exist; the cluster has partitions "
+                f"0 to {num_partitions - 1}."
+            )
+    held = _held(maps, storage)
+    if again := [p for p in wanted if p in held]:
+        raise ChangeRefused(f"Storage {storage} already has {_partitions(again)}.")
+    return _with_partitions(maps, {storage: tuple(sorted((*held, *wanted)))})
+
+
+def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[int]) -> StorageMaps:
+    """Take ``partitions`` away from ``storage``.
+
+    ChangeRefused if there are none, the storage is unknown or in no group, it does not have one of
+    them, or nobody else in its group would: the group must keep a full copy.
+    """
+    wanted = _wanted(partitions)
+    held = _held(maps, storage)
+    group = maps.groups.groups.get(storage)
+    if group is None:
+        raise ChangeRefused(
+            f"Storage {storage} is in no group, so that it cannot be told whether the "
+            "partitions have another replica."
+        )
+    if missing := [p for p in wanted if p not in held]:
+        raise ChangeRefused(f"Storage {storage} does not have {_partitions(missing)}.")
+    others = {
+        p
+        for member in maps.group_members(group)
+        if member != storage
+        for p in maps.assignments.partitions.get(member, ())
+    }
+    if last := [p for p in wanted if p not in others]:
+        raise ChangeRefused(
+            f"Storage {storage} holds the only replica of {_partitions(last)} in group {group}; "
+            "assign to another storage of the group first."
+        )
+    return _with_partitions(maps, {storage: tuple(p for p in held if p not in wanted)})
+
+
+def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> StorageMaps:
+    """Give each partition of ``changes`` to exactly the storages that are wanted, all at once.
+
+    Which changes leave a quorum is for the asker to know. ChangeRefused if a storage is unknown,
+    nobody would hold a partition, or somebody else has changed its replicas since the asker looked.
+    """
+    held = {storage: set(partitions) for storage, partitions in maps.assignments.partitions.items()}
+    changed: set[str] = set()
+    for change in changes:
+        found = frozenset(s for s, partitions in held.items() if change.partition in partitions)
+        if found != change.expected:
+            raise ChangeRefused(
+                f"Partition {change.partition} is on {_listed(found)}, not on "
+                f"{_listed(change.expected)} any more: somebody else has moved it. Look again."
+            )
+        if not change.wanted:
+            raise ChangeRefused(f"Nobody would hold partition {change.partition}.")
+        for storage in change.wanted - held.keys():
+            raise _unknown(maps, storage)
+        for storage in change.wanted - found:
+            held[storage].add(change.partition)
+        for storage in found - change.wanted:
+            held[storage].discard(change.partition)
+        changed |= change.wanted ^ found
+    return _with_partitions(maps, {storage: tuple(sorted(held[storage])) for storage in changed})
+
+
+def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMaps:
+    """Deal all partitions round-robin to the storages of ``group``.
+
+    ChangeRefused if the group has no storage, or one of them has partitions.
+    """
+    members = maps.group_members(group)
+    if not members:
+        raise ChangeRefused(f"Group {group} has no storage; add one first.")
+    for member in members:
+        if held := _held(maps, member):
+            raise ChangeRefused(
+                f"Storage {member} of group {group} already has {_partitions(held)}; only a "
+                "group without any can be assigned automatically."
+            )
+    return _with_partitions(
+        maps,
+        {
+            member: tuple(range(place, num_partitions, len(members)))
+            for place, member in enumerate(members)
+        },
+    )
+
+
+def assign_everything(
+    groups: Mapping[str, int], admin_ports: Mapping[str, int], num_partitions: int
+) -> StorageMaps:
+    """Return the maps of a new cluster in which every storage holds every partition."""
+    maps = StorageMaps.empty()
+    for storage, group in groups.items():
+        maps = add_storage_node(maps, storage, group, admin_ports[storage])
+    return _with_partitions(maps, {storage: tuple(range(num_partitions)) for storage in groups})
+
+
+def _check_address(storage: str, admin_port: int) -> None:
+    host, _, port = storage.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ChangeRefused(f"{storage!r} is not the address of a storage; it must be host:port.")
+    if any(character.isspace() or character == "/" for character in host):
+        raise ChangeRefused(
+            f"{storage!r} is not the address of a storage; it has a blank or a slash."
+        )
+    if not 0 < admin_port < 1 << 16:
+        raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and 65535.")
+
+
+def _wanted(partitions: Iterable[int]) -> list[int]:
+    wanted = sorted(set(partitions))
+    if not wanted:
+        raise ChangeRefused("No partition was named; name at least one.")
+    return wanted
+
+
+def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
+    held = maps.assignments.partitions.get(storage)
+    if held is None:
+        raise _unknown(maps, storage)
+    return held
+
+
+def _half_known(storage: str) -> ChangeRefused:
+    return ChangeRefused(
+        f"Storage {storage} was added or removed only in part; remove it, then add it again."
+    )
+
+
+def _unknown(maps: StorageMaps, storage: str) -> ChangeRefused:
+    if storage in maps.groups.groups:
+        return _half_known(storage)
+    known = ", ".join(maps.groups.groups) or "none"
+    return ChangeRefused(f"Storage {storage} is not in the cluster. Storages there are: {known}.")
+
+
+def _partitions(ids: Iterable[int]) -> str:
+    listed = sorted(ids)
+    return f"partition{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
+
+
+def _listed(storages: Iterable[str]) -> str:
+    return ", ".join(sorted(storages)) or "no storage"
+
+
+def _without(entries: Mapping[str, V], storage: str) -> dict[str, V]:
+    return {name: value for name, value in entries.items() if name != storage}
+
+
+def _with_partitions(maps: StorageMaps, changed: Mapping[str, tuple[int, ...]]) -> StorageMaps:
+    return replace(maps, assignments=ReplicaAssignments({**maps.assignments.partitions, **changed}))

@@ -1,0 +1,120 @@
+"""The HTTP port of a process: ping, build information, metrics, health. Touches the network.
+
+Paths and forms are those of behaviour.md section 12; Prometheus gets the metrics in its own form.
+There is no HTTP without a configured port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from waltz.net import ListenFailed
+from waltz.runtime.exposition import Catalogue, exposition, is_asked_for
+from waltz.runtime.metrics import Registry
+
+log = logging.getLogger(__name__)
+
+Health = Callable[[], tuple[bool, dict[str, Any]]]
+"""Returns whether the process is healthy, and what to say about it."""
+
+_LONGEST_REASON = 200
+
+
+class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
+    """What a peer does wrong is worth one line; a traceback is for errors of this side."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        # UnicodeError: aiohttp quotes what was not text in its own answers.
+        if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
+            reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
+            self.warning(f"{msg}: %s", *args, reason)
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **more)
+
+
+def build_version() -> str | None:
+    """Return the installed version of this software, None when it is not installed."""
+    try:
+        return version("waltz")
+    except PackageNotFoundError:
+        return None
+
+
+@asynccontextmanager
+async def serve_http(
+    service: str,
+    host: str | None,
+    port: int | None,
+    registry: Registry,
+    catalogue: Catalogue,
+    health: Health,
+) -> AsyncIterator[int | None]:
+    """Serve while the context lasts; yields the port in use, None if ``port`` is None.
+
+    ``catalogue`` says what of the registry Prometheus is shown. Raises ListenFailed.
+    """
+    if port is None:
+        yield None
+        return
+    application = _application(service, registry, catalogue, health)
+    runner = web.AppRunner(application, access_log=None, logger=_PeersInOneLine(log))
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise ListenFailed(
+                f"cannot serve HTTP on {host or '*'}:{port}: {error.strerror or error}; choose "
+                "another port or stop the process that has it"
+            ) from error
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _application(
+    service: str, registry: Registry, catalogue: Catalogue, health: Health
+) -> web.Application:
+    async def ping(_: web.Request) -> web.Response:
+        return web.Response(text="pong\n")
+
+    async def build_info(_: web.Request) -> web.Response:
+        return _json({"service_name": service, "version": build_version()}, pretty=False)
+
+    async def metrics(request: web.Request) -> web.Response:
+        accept = request.headers.get("Accept", "")
+        if not is_asked_for(accept):
+            return _json(registry.http_form(), _is_pretty(request))
+        # Written in another thread: a process with many partitions has much to write.
+        readings = list(registry.readings())
+        text, content_type = await asyncio.to_thread(exposition, catalogue, readings, accept)
+        return web.Response(body=text, headers={"Content-Type": content_type, "Vary": "Accept"})
+
+    async def health_check(request: web.Request) -> web.Response:
+        healthy, report = health()
+        return _json(report, _is_pretty(request), status=200 if healthy else 500)
+
+    application = web.Application()
+    application.router.add_get("/ping", ping)
+    application.router.add_get("/buildinfo", build_info)
+    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/health", health_check)
+    return application
+
+
+def _is_pretty(request: web.Request) -> bool:
+    return request.query.get("pretty") == "true"
+
+
+def _json(value: dict[str, Any], pretty: bool, status: int = 200) -> web.Response:
+    text = json.dumps(value, indent=2 if pretty else None)
+    return web.Response(text=text, content_type="application/json", status=status)

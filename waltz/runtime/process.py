@@ -1,0 +1,110 @@
+"""What the server and the storage process have in common: logging, signals, the event loop.
+
+A process whose program contradicts itself must end: its peers know how to go on without it, and
+nobody knows what it would do next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from waltz.runtime.memory import keep_freed_memory
+
+_SOFTWARE_ERROR = 70
+
+
+def set_up_logging(*, verbose: bool) -> None:
+    """Log to standard error, with times; libraries speak up only when something is wrong."""
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    for chatty in ("kazoo", "aiohttp.access", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run ``main`` to its end, on uvloop where it is installed.
+
+    An unexpected exception in a callback or in a task of `watched` ends the process with code 70.
+    """
+    if not __debug__:
+        main.close()
+        raise SystemExit("this program checks itself as it runs: start it without python -O")
+    keep_freed_memory()
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_fail_stop(main))
+    else:
+        uvloop.run(_fail_stop(main))
+
+
+def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
+    """Have an exception that ends ``task`` reported at once, not when it is garbage."""
+    task.add_done_callback(_report)
+    return task
+
+
+async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
+    asyncio.get_running_loop().set_exception_handler(_end_process)
+    await main
+
+
+def _report(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        context = {"message": "a task has failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
+
+
+def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    log = logging.getLogger("waltz")
+    if error is None or isinstance(error, OSError):
+        log.warning("%s: %s", context.get("message"), error)
+        return
+    log.critical("%s; ending the process", context.get("message"), exc_info=error)
+    logging.shutdown()
+    os._exit(_SOFTWARE_ERROR)
+
+
+def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) -> None:
+    """Say which ports are in use, in the log and in ``file``, which appears all at once."""
+    shown = " ".join(f"{name}={number}" for name, number in ports.items() if number is not None)
+    logging.getLogger("waltz").info("%s ready: %s", what, shown)
+    if file is not None:
+        part = file.with_name(f"{file.name}.{os.getpid()}")
+        part.write_text(json.dumps(ports))
+        part.replace(file)
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set, instead of what else they would do."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    """Return when ``stop`` is set; if ``work`` ends before, return or raise as it does."""
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+    else:
+        working.cancel()
+        await asyncio.wait([working])

@@ -1,0 +1,129 @@
+"""The command line of the server and the storage: settings in, one process that runs until told.
+
+Touches the settings' file and the environment, the logs, and what the given ``serve`` touches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import typer
+
+from waltz.metadata.cluster import NoCluster
+from waltz.metadata.core.codec import MalformedMetadata
+from waltz.metadata.store import StoreError
+from waltz.net import ListenFailed, TlsConfigError
+from waltz.runtime.configuration import ConfigError, Key, Schema, variable
+from waltz.runtime.http import build_version
+from waltz.runtime.process import run_loop, set_up_logging, stop_signal
+
+C = TypeVar("C")
+
+_EXPECTED = (
+    ConfigError,
+    ListenFailed,
+    MalformedMetadata,
+    NoCluster,
+    StoreError,
+    TlsConfigError,
+)
+
+
+def show_version(context: typer.Context, wanted: bool) -> None:
+    """Print the program's name and version, and end it, if that is ``wanted``."""
+    if wanted:
+        print(context.find_root().info_name, build_version() or "unknown")  # noqa: T201
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[C]):
+    """A process that serves: what it is called, how it is set up, what it does.
+
+    ``serve`` runs until the event is set, then ends in good order. ``expected`` are the errors of
+    its own that one sentence explains; so do those of settings, ports, TLS and ZooKeeper.
+    """
+
+    command: str
+    summary: str
+    stopping: str
+    schema: Schema
+    load: Callable[[Path | None], C]
+    serve: Callable[[C, asyncio.Event], Coroutine[Any, Any, None]]
+    expected: tuple[type[Exception], ...] = ()
+
+
+def run_service(service: Service[Any]) -> None:
+    """Do what the command line says; ends the process with status 1 if it cannot run."""
+    app = typer.Typer(add_completion=False)
+    app.command(help=service.summary, epilog=_lesson(service))(_verb(service))
+    app(prog_name=service.command)
+
+
+def _verb(service: Service[Any]) -> Callable[..., None]:
+    expected: tuple[type[Exception], ...] = (*_EXPECTED, *service.expected)
+
+    def verb(
+        file: Annotated[
+            Path | None,
+            typer.Argument(
+                metavar="FILE",
+                help="YAML file with the settings listed below. Without it: the environment.",
+            ),
+        ] = None,
+        verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+        _version: Version = False,
+    ) -> None:
+        set_up_logging(verbose=verbose)
+        try:
+            run_loop(_serve(service, service.load(file)))
+        except expected as error:
+            print(f"{service.command}: {error}", file=sys.stderr)  # noqa: T201
+            raise typer.Exit(1) from None
+
+    return verb
+
+
+async def _serve(service: Service[C], config: C) -> None:
+    await service.serve(config, stop_signal())
+
+
+def _lesson(service: Service[Any]) -> str:
+    """Return what ``--help`` says after the options; lines of one paragraph would be joined."""
+    keys = service.schema.keys
+    required = [key for key in keys if key.required]
+    optional = [key for key in keys if not key.required]
+    process = service.schema.process
+    return "\n\n".join(
+        (
+            f"Example: {service.command} {process}.yml",
+            f"Example: {variable(required[-1].name)}=… {service.command} {process}.yml",
+            "Settings are read from the file and from environment variables, which count more. "
+            "A variable is the setting's name in capitals behind WALTZ_, with an underscore for "
+            "every dot and before every capital letter.",
+            f"What is set and what it means is shown by: waltz config explain {process} FILE",
+            service.stopping,
+            "Exit status: 0 when it was told to stop, 1 when it cannot run as it is set up, 70 "
+            "when it had to end at once, because of its disk or a contradiction in itself.",
+            "Must be set:",
+            *(_described(key) for key in required),
+            "May be set:",
+            *(_described(key) for key in optional),
+        )
+    )
+
+
+def _described(key: Key) -> str:
+    default = "" if key.required or key.default is None else f", {str(key.default).lower()}"
+    return f"{key.name} ({key.kind}{default}): {key.meaning}"

@@ -1,0 +1,168 @@
+"""The options of ``read`` and ``readStream``: names, defaults, what their texts mean. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from waltz.client.core.ranges import parse_partitions
+from waltz.runtime.configuration import Key, one_of, positive
+from waltz.spark.core.option_values import (
+    CLUSTER_KEYS,
+    ClusterOptions,
+    OptionError,
+    cluster_options,
+    option_values,
+)
+from waltz.spark.core.parsing import check_avro_schema
+
+
+class Edge(Enum):
+    """An end of a log."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where to begin or to stop, by partition; ``otherwise`` is for those not in ``by_partition``.
+
+    A number is a transaction id: the first to be read, or the first not to be read.
+    """
+
+    otherwise: Edge
+    by_partition: Mapping[int, int | Edge] = field(default_factory=dict)
+
+
+class Mode(Enum):
+    """What becomes of a row whose data cannot be decoded."""
+
+    PERMISSIVE = "permissive"
+    """Its decoded columns are null."""
+    DROP = "drop"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is to be read, and how.
+
+    ``partitions`` is None for all of them. A task reads at most ``rows_per_task``, or what makes
+    about ``bytes_per_task``; a micro-batch ``max_rows``, or about ``max_bytes`` (None: no limit).
+    ``go_on_if_missing`` skips positions that the log does not have any more. ``decode`` is what
+    ``data`` holds: binary, utf8, json, arrow or avro, which was written with ``avro_schema``, JSON;
+    ``mode`` is for rows that do not.
+    """
+
+    cluster: ClusterOptions
+    partitions: tuple[int, ...] | None
+    start: Positions
+    end: Positions
+    rows_per_task: int
+    bytes_per_task: int | None
+    max_rows: int | None
+    max_bytes: int | None
+    go_on_if_missing: bool
+    from_replicas: bool
+    decode: str
+    avro_schema: str | None
+    mode: Mode
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return what the options say. Their names are compared without regard to case.
+
+    Raises OptionError.
+    """
+    values = option_values(_KEYS, given, "the waltz source")
+    return ReadOptions(
+        cluster=cluster_options(values, given),
+        partitions=values["partitions"],
+        start=values["startingPositions"],
+        end=values["endingPositions"],
+        rows_per_task=values["rowsPerTask"],
+        bytes_per_task=values["bytesPerTask"],
+        max_rows=values["maxRowsPerTrigger"],
+        max_bytes=values["maxBytesPerTrigger"],
+        go_on_if_missing=values["missingPositions"] == "continue",
+        from_replicas=values["readFrom"] == "replicas",
+        decode=values["decode"],
+        avro_schema=values["avroSchema"],
+        mode=Mode(values["mode"]),
+    )
+
+
+def check_streaming(options: ReadOptions) -> None:
+    """Raise OptionError for an option that is for batch reads only."""
+    if options.end != Positions(Edge.LATEST):
+        raise OptionError(
+            "endingPositions is for spark.read: a stream has no end; take it out, and use "
+            "trigger(availableNow=True) to stop at the logs' present ends"
+        )
+
+
+def _positions(otherwise: Edge) -> Callable[[str], Positions]:
+    def parse(given: str) -> Positions:
+        plain = given.strip().lower()
+        if plain in _EDGES:
+            return Positions(_EDGES[plain])
+        wanted = 'earliest, latest, or JSON like {"0": 17, "1": "latest"} is wanted'
+        try:
+            by_partition = json.loads(given)
+        except ValueError:
+            raise ValueError(wanted) from None
+        if not isinstance(by_partition, dict):
+            raise ValueError(wanted)
+        return Positions(
+            otherwise, {_partition(p): _position(at) for p, at in by_partition.items()}
+        )
+
+    return parse
+
+
+def _avro_schema(given: str) -> str:
+    check_avro_schema(given)
+    return given
+
+
+def _partition(name: str) -> int:
+    if not _is_digits(name):
+        raise ValueError(f"{name!r} is not the number of a partition")
+    return int(name)
+
+
+def _position(at: Any) -> int | Edge:
+    if isinstance(at, str) and at.lower() in _EDGES:
+        return _EDGES[at.lower()]
+    if isinstance(at, str) and _is_digits(at):
+        return int(at)
+    if isinstance(at, bool) or not isinstance(at, int) or at < 0:
+        raise ValueError(f"{at!r} is neither a transaction id, earliest nor latest")
+    return at
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+_EDGES = {edge.value: edge for edge in Edge}
+
+_KEYS = (
+    *CLUSTER_KEYS,
+    Key("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
+    Key("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
+    Key("endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"),
+    Key("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
+    Key("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
+    Key("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
+    Key("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
+    Key("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
+    Key("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
+    Key("decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"),
+    Key("avroSchema", _avro_schema, None, "the schema that Avro was written with, as JSON"),
+    Key("mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"),
+)

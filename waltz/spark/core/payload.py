@@ -1,0 +1,202 @@
+"""What ``data`` holds, as columns, and what becomes of rows that do not hold that. Pure.
+
+Thousands of rows are decoded at once. If that fails, the rows are halved until those that are to
+blame stand alone, so that a few bad rows cost little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import Mode, ReadOptions
+from waltz.spark.core.parsing import (
+    MALFORMED,
+    avro_fields,
+    parse_arrow,
+    parse_avro,
+    parse_json,
+    parse_text,
+)
+from waltz.spark.core.schema import SCHEMA
+
+Parse = Callable[[Any, Any], tuple[Any, list[int]]]
+"""One of `parsing`: data and an Arrow schema, to a table and the rows that it came from."""
+
+_DATA = SCHEMA.names.index("data")
+
+
+class DataMalformed(ValueError):
+    """The data of a transaction is not what the option decode says."""
+
+    def __init__(self, partition: int, transaction_id: int, kind: str) -> None:
+        super().__init__(
+            f"the data of transaction {transaction_id} of partition {partition} is not {kind} of "
+            "the columns asked for: correct the option decode or the schema, or set mode to "
+            "permissive (null columns) or drop"
+        )
+        self.partition = partition
+        self.transaction_id = transaction_id
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` what Spark gets.
+
+    ``avro_schema`` is what Avro was written with.
+    """
+
+    kind: str
+    mode: Mode
+    schema: StructType
+    avro_schema: str | None = None
+
+    def decode(self, batch: Any) -> Any:
+        """Return an Arrow batch of the log's columns as one of `schema`. Raises DataMalformed."""
+        match self.kind:
+            case "binary":
+                return batch
+            case "utf8":
+                return self._decoded(batch, parse_text, pa.schema([("data", pa.string())]))
+            case "json":
+                parse: Parse = parse_json
+            case "arrow":
+                parse = parse_arrow
+            case _:
+                assert self.kind == "avro"
+                assert self.avro_schema is not None
+                parse = partial(parse_avro, written=self.avro_schema)
+        return self._decoded(batch, parse, self.own_schema())
+
+    def own(self) -> list[StructField]:
+        """Return the columns that come out of ``data``."""
+        return [field for field in self.schema if field.name not in SCHEMA.names]
+
+    def own_schema(self) -> Any:
+        """Return the same, in Arrow's types."""
+        return to_arrow_schema(StructType(self.own()), timezone="UTC")
+
+    def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:
+        """Decode by ``parse``, which makes the columns ``parsed``."""
+        nothing = pa.table([pa.nulls(1, field.type) for field in parsed], schema=parsed)
+        rows: list[int] = []
+        tables = [parsed.empty_table()]
+        for first, count, table, origins in _pieces(batch.column(_DATA), parse, parsed, 0):
+            if table is not None:
+                rows += [first + origin for origin in origins]
+                tables.append(table)
+            elif self.mode is Mode.FAIL:
+                raise DataMalformed(
+                    batch.column("partition")[first].as_py(),
+                    batch.column("transaction_id")[first].as_py(),
+                    self.kind,
+                )
+            elif self.mode is Mode.PERMISSIVE:
+                assert count == 1
+                rows.append(first)
+                tables.append(nothing)
+        decoded = pa.concat_tables(tables).combine_chunks()
+        if rows != list(range(batch.num_rows)):
+            batch = batch.take(pa.array(rows, pa.int64()))
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        columns = [
+            _only_chunk(decoded.column(field.name))
+            if field.name in decoded.column_names
+            else batch.column(field.name)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payload:
+    """Return how data is decoded; ``schema`` is what the query asks for. Raises OptionError."""
+    kind = options.decode
+    if kind in ("binary", "utf8"):
+        fixed = SCHEMA if kind == "binary" else _with_text()
+        if schema is not None and schema != fixed:
+            raise OptionError(
+                f"the waltz source has the columns {', '.join(SCHEMA.names)} and no others: leave "
+                "out schema(), and select or cast afterwards, or set decode to json or arrow"
+            )
+        return Payload(kind, options.mode, fixed)
+    if schema is None:
+        raise OptionError(
+            f"decode {kind} needs the columns that data has, such as "
+            "spark.read.schema('account BIGINT, amount BIGINT'); those of the log "
+            f"({', '.join(SCHEMA.names)}) may be among them"
+        )
+    for field in schema:
+        if field.name in SCHEMA.names and field.dataType != SCHEMA[field.name].dataType:
+            raise OptionError(
+                f"the column {field.name} is the log's own and "
+                f"{SCHEMA[field.name].dataType.simpleString().upper()}: give it that type in "
+                "schema(), or take it out"
+            )
+    payload = Payload(kind, options.mode, schema, options.avro_schema)
+    if kind == "json":
+        _check_json(payload)
+    if kind == "avro":
+        _check_avro(payload)
+    return payload
+
+
+def _check_json(payload: Payload) -> None:
+    try:
+        parse_json(pa.array([b"{}"]), payload.own_schema())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise OptionError(
+            f"schema() has a type that is not decoded from JSON ({problem}): ask for STRING, and "
+            "cast afterwards"
+        ) from None
+
+
+def _check_avro(payload: Payload) -> None:
+    if payload.avro_schema is None:
+        raise OptionError(
+            "decode avro needs the option avroSchema, the JSON of the schema that data was written "
+            "with, such as Path('record.avsc').read_text()"
+        )
+    there = avro_fields(payload.avro_schema)
+    for field in payload.own():
+        if field.name not in there:
+            raise OptionError(
+                f"the column {field.name} of schema() is not in avroSchema, which has "
+                f"{', '.join(there)}: take it out, or correct its name"
+            )
+
+
+def _with_text() -> StructType:
+    return StructType(
+        [StructField(f.name, StringType()) if f.name == "data" else f for f in SCHEMA]
+    )
+
+
+def _pieces(
+    data: Any, parse: Parse, parsed: Any, first: int
+) -> Iterator[tuple[int, int, Any | None, list[int]]]:
+    """Yield runs of rows, in order: where they begin, how many, their table (None: malformed)."""
+    count = len(data)
+    if not count:
+        return
+    try:
+        table, origins = parse(data, parsed)
+    except MALFORMED:
+        if count == 1:
+            yield first, 1, None, []
+            return
+        half = count // 2
+        yield from _pieces(data.slice(0, half), parse, parsed, first)
+        yield from _pieces(data.slice(half), parse, parsed, first + half)
+    else:
+        yield first, count, table, origins
+
+
+def _only_chunk(column: Any) -> Any:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

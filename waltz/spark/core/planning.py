@@ -1,0 +1,142 @@
+"""From options and the logs' ends to slices: what is read, and which task reads what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from waltz.client.core.ranges import format_partitions
+from waltz.spark.core.filters import Wanted
+from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.options import Edge, Positions, ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Neighbouring transactions of one partition, both ends included. Never empty."""
+
+    partition: int
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+Span = tuple[int, int]
+"""The first transaction id to be read, and the first one not to be read."""
+
+
+class PositionMissing(OptionError):
+    """A position lies beyond the end of its log, so that what it stands for is not there."""
+
+    def __init__(self, what: str, partition: int, position: int, mark: int) -> None:
+        super().__init__(
+            f"{what} is transaction {position} of partition {partition}, but that log ends at "
+            f"{mark}: the position belongs to another cluster, or the log was lost and restored; "
+            "correct it, or set missingPositions to continue to go on from the end that is there"
+        )
+        self.partition = partition
+        self.position = position
+        self.mark = mark
+
+
+def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, ...]:
+    """Return the partitions to read, of a cluster with ``num_partitions``. Raises OptionError."""
+    chosen = options.partitions
+    if chosen is None:
+        chosen = tuple(range(num_partitions))
+    elif chosen[-1] >= num_partitions:
+        raise OptionError(
+            f"the option partitions names {chosen[-1]}, but the cluster has only partitions 0 to "
+            f"{num_partitions - 1}"
+        )
+    for name, positions in _named(options):
+        for partition in positions.by_partition:
+            if partition not in chosen:
+                raise OptionError(
+                    f"the option {name} names partition {partition}, which is not read: the "
+                    f"partitions read are {format_partitions(chosen)}"
+                )
+    return chosen
+
+
+def spans(
+    options: ReadOptions, marks: Mapping[int, int], wanted: Wanted | None = None
+) -> dict[int, Span]:
+    """Return what is to be read of each partition: less, if only some of it is ``wanted``.
+
+    ``marks`` are the high-water marks of the partitions to read: nothing after them is read, so
+    that the result is the same however long it takes. Empty spans are left out. Raises OptionError
+    for positions in the wrong order, PositionMissing for those that a log does not reach.
+    """
+    ids = (wanted or Wanted()).of("transaction_id")
+    found = {}
+    for partition, mark in sorted(marks.items()):
+        first, end = (
+            _position(options, name, given, partition, mark) for name, given in _named(options)
+        )
+        if first > end:
+            raise OptionError(
+                f"partition {partition} is to be read from {first} until before {end}: "
+                "startingPositions must not be after endingPositions"
+            )
+        first, end = max(first, ids.low), min(end, ids.high + 1)
+        if first < end:
+            found[partition] = (first, end)
+    return found
+
+
+def starting_positions(options: ReadOptions, marks: Mapping[int, int]) -> dict[int, int]:
+    """Return the first transaction id to be read of each partition. Raises PositionMissing."""
+    name, given = _named(options)[0]
+    return {
+        partition: _position(options, name, given, partition, mark)
+        for partition, mark in sorted(marks.items())
+    }
+
+
+def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Slice]:
+    """Return slices of nearly equal length, as few as ``rows_per_task`` (by partition) allows."""
+    return [
+        part
+        for partition, (first, end) in sorted(found.items())
+        for part in _cut(partition, first, end, rows_per_task[partition])
+    ]
+
+
+def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
+    """Return how many rows make about ``size`` bytes if they are like the sample; at least 1."""
+    return max(1, size * sample_rows // max(sample_bytes, 1))
+
+
+def _position(options: ReadOptions, name: str, given: Positions, partition: int, mark: int) -> int:
+    position = _resolve(given, partition, mark)
+    if position <= mark + 1:
+        return position
+    if options.go_on_if_missing:
+        return mark + 1
+    raise PositionMissing(f"the option {name}", partition, position, mark)
+
+
+def _named(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
+    return ("startingPositions", options.start), ("endingPositions", options.end)
+
+
+def _resolve(positions: Positions, partition: int, mark: int) -> int:
+    match positions.by_partition.get(partition, positions.otherwise):
+        case Edge.EARLIEST:
+            return 0
+        case Edge.LATEST:
+            return mark + 1
+        case position:
+            return position
+
+
+def _cut(partition: int, first: int, end: int, rows: int) -> Iterable[Slice]:
+    count = end - first
+    parts = -(-count // rows)
+    for part in range(parts):
+        yield Slice(
+            partition, first + count * part // parts, first + count * (part + 1) // parts - 1
+        )

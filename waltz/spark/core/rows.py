@@ -1,0 +1,155 @@
+"""The rows of a frame as what is appended: data, header, locks, and who they are. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from waltz.protocol.locks import Lock
+from waltz.spark.core.option_values import OptionError
+
+_BYTES = (BinaryType(), StringType())
+_SMALL = (IntegerType(), ShortType(), ByteType())
+_COLUMNS: dict[str, tuple[DataType, ...]] = {
+    "data": _BYTES,
+    "partition": _SMALL,
+    "key": (*_BYTES, LongType(), IntegerType()),
+    "header": _SMALL,
+    "id": (*_BYTES, LongType(), IntegerType()),
+}
+_LOCKS = "locks"
+_HEADER = struct.Struct(">i")
+
+
+class RowRefused(ValueError):
+    """A row that cannot be appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is appended for one row; ``fingerprint`` stands for header and data."""
+
+    data: bytes
+    header: int
+    locks: tuple[Lock, ...]
+    fingerprint: bytes
+
+
+def fingerprint(header: int, data: bytes) -> bytes:
+    """Return 16 bytes that are different for everything that is different."""
+    return blake2b(_HEADER.pack(header) + data, digest_size=16).digest()
+
+
+def partition_of(key: bytes, num_partitions: int) -> int:
+    """Return the partition of all rows with ``key``."""
+    return crc32(key) % num_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that a frame has of those that the sink takes."""
+
+    names: tuple[str, ...]
+
+    @property
+    def stable(self) -> bool:
+        """Whether rows carry an id of their own."""
+        return "id" in self.names
+
+    def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, Row]]:
+        """Yield partition and row for each row of an Arrow batch. Raises RowRefused.
+
+        Without a column partition or key, all rows of a task go to one partition.
+        """
+        values = {name: batch.column(name).to_pylist() for name in self.names}
+        nothing = [None] * batch.num_rows
+        for data, header, partition, key, locks in zip(
+            values["data"],
+            values.get("header", nothing),
+            values.get("partition", nothing),
+            values.get("key", nothing),
+            values.get(_LOCKS, nothing),
+            strict=True,
+        ):
+            if data is None:
+                raise RowRefused("a row has null in data: filter such rows out, or fill them")
+            raw, number = _bytes(data), header or 0
+            if partition is None:
+                partition = (task if key is None else crc32(_bytes(key))) % num_partitions
+            elif not 0 <= partition < num_partitions:
+                raise RowRefused(
+                    f"a row is for partition {partition}, but the cluster has only partitions 0 to "
+                    f"{num_partitions - 1}: correct the column partition, or use key"
+                )
+            yield partition, Row(raw, number, _locks(locks), fingerprint(number, raw))
+
+
+def columns_of(schema: StructType) -> Columns:
+    """Return the sink's columns of a frame. Raises OptionError for what it does not take."""
+    for field in schema:
+        if field.name == _LOCKS:
+            _check_locks(field)
+        elif field.name not in _COLUMNS:
+            raise OptionError(
+                f"the waltz sink has no column {field.name}: it takes data and, if they are there, "
+                "partition or key, header, locks and id; put what else there is into data, for "
+                "example by to_json(struct(*))"
+            )
+        elif field.dataType not in _COLUMNS[field.name]:
+            wanted = " or ".join(kind.simpleString().upper() for kind in _COLUMNS[field.name])
+            raise OptionError(
+                f"the column {field.name} is {field.dataType.simpleString().upper()}, and the "
+                f"waltz sink takes {wanted}: cast it"
+            )
+    names = tuple(schema.names)
+    if "data" not in names:
+        raise OptionError(
+            "the waltz sink needs a column data (BINARY or STRING), for example "
+            "df.selectExpr('to_json(struct(*)) AS data')"
+        )
+    if "partition" in names and "key" in names:
+        raise OptionError("a row goes to its partition or to that of its key: drop one of the two")
+    return Columns(names)
+
+
+def _check_locks(field: StructField) -> None:
+    kind = field.dataType
+    element = kind.elementType if isinstance(kind, ArrayType) else None
+    if not (
+        isinstance(element, StructType)
+        and [f.dataType for f in element] == [StringType(), LongType()]
+        and element.names == ["name", "id"]
+    ):
+        raise OptionError(
+            f"the column locks is {kind.simpleString().upper()}, and the waltz sink takes "
+            "ARRAY<STRUCT<name: STRING, id: BIGINT>>: cast it"
+        )
+
+
+def _locks(given: list[dict[str, Any]] | None) -> tuple[Lock, ...]:
+    if not given:
+        return ()
+    return tuple(Lock(each["name"], each["id"]) for each in given)
+
+
+def _bytes(value: bytes | str | int) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return str(value).encode()

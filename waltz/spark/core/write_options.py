@@ -1,0 +1,38 @@
+"""The options of ``write`` and ``writeStream``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz.runtime.configuration import Key, text
+from waltz.spark.core.option_values import (
+    CLUSTER_KEYS,
+    ClusterOptions,
+    cluster_options,
+    option_values,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where rows go.
+
+    ``write_id`` names a write that may be repeated, so that what is in the log already is not
+    written again. Without one a stream has its query's id, and a batch cannot be repeated.
+    """
+
+    cluster: ClusterOptions
+    write_id: str | None
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Return what the options say. Raises OptionError."""
+    values = option_values(_KEYS, given, "the waltz sink")
+    return WriteOptions(cluster_options(values, given), values["writeId"])
+
+
+_KEYS = (
+    *CLUSTER_KEYS,
+    Key("writeId", text, None, "names a write that may be repeated"),
+)

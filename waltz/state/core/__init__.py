@@ -1,0 +1,1 @@
+"""Rules and errors of a state store. Pure."""

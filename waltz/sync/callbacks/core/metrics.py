@@ -1,0 +1,19 @@
+"""What is measured of callbacks, beside what the client measures itself. Pure."""
+
+from __future__ import annotations
+
+from waltz.client.core.metrics import partition_group
+from waltz.runtime.metrics import Registry, Timer
+
+
+class CallbackMeasures:
+    """One partition: since its submission, how long it took until a context was told."""
+
+    def __init__(self, registry: Registry, partition: int) -> None:
+        self.active = False
+        self.completion = Timer()
+        self.application = Timer()
+        group = partition_group(partition)
+        registry.gauge(group, "is-partition-active", lambda: self.active)
+        registry.timer(group, "on-completion-latency", self.completion)
+        registry.timer(group, "on-application-latency", self.application)

@@ -1,0 +1,66 @@
+"""The threads on which the application is called."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from waltz.sync.callbacks.core.errors import InCallback
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers:
+    """Threads that apply transactions, and threads that try contexts again."""
+
+    def __init__(self, apply_threads: int, retry_threads: int) -> None:
+        self._of_workers = threading.local()
+        self._applying = self._pool(apply_threads, "waltz-apply")
+        self._retrying = self._pool(retry_threads, "waltz-retry")
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether this thread is one of these."""
+        return getattr(self._of_workers, "here", False)
+
+    def check_outside(self, call: str) -> None:
+        """Raises InCallback if this thread is one of these."""
+        if self.in_callback:
+            raise InCallback(call)
+
+    async def apply(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what ``work`` returns on a thread that applies."""
+        return await self._on(self._applying, lambda: work(*args, **kwargs))
+
+    async def retry(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what ``work`` returns on a thread that tries again."""
+        return await self._on(self._retrying, lambda: work(*args, **kwargs))
+
+    def shut_down(self) -> None:
+        """End the threads, when they have done what they are at."""
+        self._applying.shutdown()
+        self._retrying.shutdown()
+
+    def _pool(self, threads: int, name: str) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(threads, name, initializer=self._begun)
+
+    def _begun(self) -> None:
+        self._of_workers.here = True
+
+    @staticmethod
+    async def _on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(pool, _exceptions_only, work)
+
+
+def _exceptions_only(work: Callable[[], T]) -> T:
+    """Return what ``work`` returns. A SystemExit, say, would end the event loop that waits."""
+    try:
+        return work()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"a callback raised {type(error).__name__}") from error

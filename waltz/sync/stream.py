@@ -1,0 +1,73 @@
+"""A stream as an iterator. Waits on the client's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Generic, Self
+
+from waltz.client import ClientClosed, LogStream, Transaction
+from waltz.client.core.values import DataT_co
+from waltz.sync.event_loop import EventLoopThread
+
+
+class BlockingStream(Generic[DataT_co]):
+    """Transactions of one or several partitions: each once, in order within its partition.
+
+    It is an iterator. Several threads may take from it; each transaction goes to one of them.
+    Leaving a ``with`` block, or `close`, ends it; so does a ``for`` loop that runs to the end, but
+    not one that is left before.
+    """
+
+    def __init__(self, thread: EventLoopThread, stream: LogStream[DataT_co]) -> None:
+        self._thread = thread
+        self._stream = stream
+        self._batches = stream.batches()
+        self._ready: deque[Transaction[DataT_co]] = deque()
+        self._taking = threading.Lock()
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Transaction[DataT_co]]:
+        return self
+
+    def __next__(self) -> Transaction[DataT_co]:
+        """Raises StopIteration at the end, and what `waltz.Stream` raises."""
+        with self._taking:
+            if not self._ready:
+                self._ready.extend(self._next_batch())
+            return self._ready.popleft()
+
+    def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
+        """Yield transactions as they come; never an empty list."""
+        while True:
+            with self._taking:
+                try:
+                    batch = list(self._ready) or self._next_batch()
+                except StopIteration:
+                    return
+                self._ready.clear()
+            yield batch
+
+    def close(self) -> None:
+        """End the stream; whoever waits for it gets ClientClosed. May be called again."""
+        self._closed = True
+        if not self._thread.stopped:
+            self._thread.call(self._stream.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next_batch(self) -> Sequence[Transaction[DataT_co]]:
+        if self._closed:
+            raise ClientClosed
+        batch = self._thread.call(self._ask())
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    async def _ask(self) -> Sequence[Transaction[DataT_co]] | None:
+        return await anext(self._batches, None)
