@@ -1,0 +1,30 @@
+"""``python -m tests.tidy``: print each violation as ``file:line: text``; exit 1 if there is one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.tidy.headers import check_headers
+from tests.tidy.repository import ROOT, tracked_files
+from tests.tidy.sizes import check_sizes
+from tests.tidy.words import Vocabulary
+
+
+def main() -> int:
+    """Run all checks; return the exit status."""
+    files = tracked_files(ROOT)
+    vocabulary = Vocabulary.load(Path(__file__).with_name("words.toml"))
+    found = [
+        *vocabulary.check(ROOT, files),
+        *check_sizes(ROOT, files),
+        *check_headers(ROOT, files),
+    ]
+    for violation in found:
+        print(violation)
+    if found:
+        print(f"{len(found)} violations of the style rules; CONTRIBUTING.md explains them")
+    return 1 if found else 0
+
+
+sys.exit(main())

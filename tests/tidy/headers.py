@@ -1,0 +1,33 @@
+"""Hold module headers to the layout: "Pure" is said exactly where the import contract proves it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.tidy.repository import PRODUCT, Violation
+
+_PURE = re.compile(r"\bPure\b")
+
+
+def check_headers(root: Path, files: Iterable[str]) -> Iterator[Violation]:
+    """Yield the modules of the product without a header, and those whose header is wrong."""
+    for name in files:
+        if name.endswith(".py") and name.startswith(PRODUCT):
+            yield from check_header(name, (root / name).read_text())
+
+
+def check_header(name: str, source: str) -> Iterator[Violation]:
+    """Yield what is wrong with one module's header."""
+    header = ast.get_docstring(ast.parse(source))
+    if not header:
+        yield Violation(name, 1, "no header: say what the module is for and what it may touch")
+    elif _PURE.search(header) and not is_pure_place(name):
+        yield Violation(name, 1, "the header says Pure, but no import contract covers the module")
+
+
+def is_pure_place(name: str) -> bool:
+    """Whether the import contract of pyproject.toml covers the module at ``name``."""
+    return name.startswith("waltz/protocol/") or "core" in Path(name).parts

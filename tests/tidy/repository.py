@@ -1,0 +1,32 @@
+"""The files that the style checks read, and how a violation is reported. Runs git."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PRODUCT = ("waltz/", "services/", "operator/")
+"""Folders that are installed on users' machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place that breaks a rule; ``line`` counts from 1."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+def tracked_files(root: Path) -> list[str]:
+    """Return the paths that git tracks below ``root`` and that exist."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
+    )
+    return [name for name in listed.stdout.split("\0") if name and (root / name).is_file()]

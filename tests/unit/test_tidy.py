@@ -1,0 +1,47 @@
+"""The style checks find what they exist for."""
+
+from __future__ import annotations
+
+from tests.tidy.headers import check_header, is_pure_place
+from tests.tidy.sizes import MAX_FUNCTION_LINES, MAX_MODULE_LINES, check_source
+from tests.tidy.words import Term, Vocabulary
+
+TERMS = Vocabulary(
+    [Term("usher", "copy source", ()), Term("let go", "release", ("docs/*",))], skipped=()
+)
+
+
+def found(name: str, text: str) -> list[int]:
+    return [violation.line for violation in TERMS.check_text(name, text)]
+
+
+def test_vocabulary_word_in_prose_and_identifiers_is_found() -> None:
+    text = "The usher\n_next_usher = 1\nclass UsherGone:\nUSHER\nusherette\n"
+    assert found("a.py", text) == [1, 2, 3, 4]
+
+
+def test_vocabulary_phrase_in_prose_is_found() -> None:
+    assert found("a.py", "it lets go\nLet go of it\n") == [2]
+
+
+def test_vocabulary_allowed_file_is_skipped() -> None:
+    assert found("docs/a.md", "let go\n") == []
+
+
+def test_sizes_long_function_and_module_are_found() -> None:
+    body = "    pass\n" * MAX_FUNCTION_LINES
+    assert [v.line for v in check_source("a.py", f"x = 1\ndef f():\n{body}")] == [2]
+    assert [v.line for v in check_source("a.py", "x = 1\n" * (MAX_MODULE_LINES + 1))] == [1]
+    assert not list(check_source("a.py", f"def f():\n{body[:-9]}"))
+
+
+def test_headers_pure_outside_a_core_is_found() -> None:
+    assert list(check_header("waltz/net/link.py", '"""Links. Pure."""\n'))
+    assert not list(check_header("waltz/client/core/feed.py", '"""Feeds. Pure."""\n'))
+    assert list(check_header("waltz/client/core/feed.py", "x = 1\n"))
+
+
+def test_headers_pure_places_are_core_folders_and_the_protocol() -> None:
+    assert is_pure_place("waltz/protocol/frames.py")
+    assert is_pure_place("services/server/waltz_server/core/reads/feeds.py")
+    assert not is_pure_place("waltz/client/client.py")
