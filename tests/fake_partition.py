@@ -1,7 +1,7 @@
 """What a server does with one partition, without network, storage or quorum: for client tests.
 
 Messages in, messages out, one at a time, so that a test can stop anywhere: appends wait in a queue
-until `resolve`, feeds go on with `pump`. Source: wire.md section 4 (server reactions).
+until `resolve`, feeds go on with `pump`. Source: spec/wire.md section 4 (server reactions).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ async def _records(cluster: LocalCluster, index: int) -> list[bytes]:
 
 
 def partition_checksum(directory: Path, partition: int) -> int:
-    """Return the checksum of a partition's files after a clean stop (disk.md section 10)."""
+    """Return the checksum of a partition's files after a clean stop (spec/disk.md section 10)."""
     checksum = 0
     for segment in sorted((directory / str(partition)).glob("*.seg")):
         checksum = zlib.crc32(segment.read_bytes()[_HEADER_BYTES:], checksum)

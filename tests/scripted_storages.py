@@ -1,6 +1,6 @@
 """Storages in memory and a driver that performs a partition's effects one by one: for tests.
 
-The storages follow the rules of disk.md section 9. Nothing happens by itself: `settle` goes on
+The storages follow the rules of spec/disk.md section 9. Nothing happens by itself: `settle` goes on
 until there is nothing left to do but what the test holds back.
 """
 

@@ -1,4 +1,4 @@
-"""The lock table's slots and estimates are the recorded ones (behaviour.md section 4).
+"""The lock table's slots and estimates are the recorded ones (spec/behaviour.md section 4).
 
 The reference refuses an append that wants a slot which an open one holds, even if the lock itself
 is free. Here only locks that may be open make an append wait: a subset of what the reference

@@ -1,4 +1,4 @@
-"""Recovery of store sessions against scripted runs of the reference (behaviour.md section 6).
+"""Recovery of store sessions against scripted runs of the reference (spec/behaviour.md section 6).
 
 Replicas arrive one by one; between arrivals everything that can be done is done. Each replica's
 calls, positions and outcome, and the metadata after each arrival, must be those of the vectors.

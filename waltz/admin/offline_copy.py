@@ -1,4 +1,4 @@
-"""Fills a switched-off replica from another storage (behaviour.md section 11). Touches the network.
+"""Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
 The copy ends where the source's present store session began: what is below was a quorum's then.
 The rest is copied by the servers, as soon as the replica is switched on. Broken off, it can be done

@@ -1,4 +1,4 @@
-"""Questions to one server that are not about one partition (wire.md section 8). Network."""
+"""Questions to one server that are not about one partition (spec/wire.md section 8). Network."""
 
 from __future__ import annotations
 

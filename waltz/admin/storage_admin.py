@@ -137,7 +137,7 @@ class StorageAdmin:
         return RangeSum(answer.last_id, answer.num_bytes, answer.checksum & 0xFFFF_FFFF)
 
     async def metrics(self) -> dict[str, Any]:
-        """Return the storage's metrics in their bean form (behaviour.md section 13)."""
+        """Return the storage's metrics in their bean form (spec/behaviour.md section 13)."""
         answer = await self._connection.call(admin.MetricsRequest)
         metrics: dict[str, Any] = json.loads(answer.json)
         return metrics

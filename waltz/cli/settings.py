@@ -1,4 +1,4 @@
-"""The settings file of the command line tools, as 0.13.2 has it (behaviour.md section 14).
+"""The settings file of the command line tools, as 0.13.2 has it (spec/behaviour.md section 14).
 
 Touches that file and the environment, when they are read.
 """

@@ -1,7 +1,7 @@
 """Ranges and batches: many transactions in one request, for pipelines. Touches the network.
 
-Servers from protocol version 5 on offer them (docs/formats.md). Records stay in wire form, so that
-whoever turns them into columns does it for thousands at once.
+Servers from protocol version 5 on offer them (spec/wire.md section 9). Records stay in wire form,
+so that whoever turns them into columns does it for thousands at once.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def connect(
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
-    """Open a client as a configuration file of Waltz 0.13.2 says (behaviour.md section 14).
+    """Open a client as a configuration file of Waltz 0.13.2 says (spec/behaviour.md section 14).
 
     An unknown key is an error, one without a meaning here a warning. TLS is set by
     ``client.tls.*`` (PEM files). Raises ConfigError, and what `connect`

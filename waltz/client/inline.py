@@ -1,7 +1,7 @@
 """A stream's data from servers that send it together with the headers: range after range.
 
 The next range of a partition is asked for before the last one is handed on, but not while two
-wait to be taken, so what is in memory is bounded (docs/formats.md, "Reading a range"). Touches the
+wait to be taken, so what is in memory is bounded (spec/wire.md section 9). Touches the
 network through the client's `Asker`, which asks again until it is answered.
 """
 

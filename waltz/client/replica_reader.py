@@ -2,8 +2,8 @@
 
 A replica answers only readers that know its store session, and only with what the reader knows to
 be committed, as it is on disk: `decoding` checks it. If another session has begun by the time of
-the answer, the replica may have been cut before it answered, so the answer is dropped (formats.md,
-"Server and storage"). Storages that are too old for this count as if they had refused.
+the answer, the replica may have been cut before it answered, so the answer is dropped (spec/wire.md
+section 10). Storages that are too old for this count as if they had refused.
 """
 
 from __future__ import annotations

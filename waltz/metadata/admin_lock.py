@@ -1,7 +1,7 @@
 """The admin lock: one at a time changes the storage maps. Effects: the store's.
 
-Source: zookeeper.md section 3. The lock orders the changes; what makes them safe is that each is
-written with the version that was read.
+Source: spec/zookeeper.md section 3. The lock orders the changes; what makes them safe is that each
+is written with the version that was read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Typed access to one cluster's znodes: read, compare-and-set, ids, changes of the storage maps.
 
 Effects: the store's. Every method repeats what gets no answer until it has one; whoever does not
-want to wait that long puts asyncio.timeout around it. Source: zookeeper.md sections 1 to 3 and 6.
+want to wait that long puts asyncio.timeout around it. Source: spec/zookeeper.md sections 1 to 3 and
+6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Making a cluster's znodes, and deleting them again. Effects: the store's.
 
-Source: zookeeper.md section 1. Nothing here is repeated when the store gives no answer: whoever
-asked learns that it may be half done, and can delete it.
+Source: spec/zookeeper.md section 1. Nothing here is repeated when the store gives no answer:
+whoever asked learns that it may be half done, and can delete it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Effects: the store's, and a task on the event loop. What to do is decided in ``recipe``. Losing
 touch with the store changes nothing for a while; only when the session has really ended is a
-server's node gone, and it is then made again with the same server id. Source: zookeeper.md
+server's node gone, and it is then made again with the same server id. Source: spec/zookeeper.md
 section 4, without the reference's endless loops: a policy error is reported once and waits for the
 next change, and a conflict means reading again.
 """

@@ -16,7 +16,7 @@ from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, Protoco
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 600.0
-"""A dialing side that has written nothing for this long sends a keep-alive (wire.md section 3)."""
+"""A dialing side that is silent for this long sends a keep-alive (spec/wire.md section 3)."""
 
 HANDSHAKE_SECONDS = 10.0
 """A peer that has not sent its Hello by then is cut off."""

@@ -1,8 +1,9 @@
 """TLS: which certificates to show and to trust, and the contexts made of them. Touches PEM files.
 
-The rules are those of Waltz 0.13.2 (wire.md section 1), but for the names: without a certificate a
-throw-away self-signed one is made; without a CA any peer is accepted; with a CA a listener requires
-a certificate of it, and a dialing side also that the certificate bears the peer's name.
+The rules are those of Waltz 0.13.2 (spec/wire.md section 1), but for the names: without a
+certificate a throw-away self-signed one is made; without a CA any peer is accepted; with a CA a
+listener requires a certificate of it, and a dialing side also that the certificate bears the peer's
+name.
 
 Files that change are read anew for the next handshake. If that fails, those read before stay.
 """

@@ -9,7 +9,7 @@
 * `layout`: how a table of fields becomes an encoder and a decoder
 * `locks`: lock ids and their hashes
 
-Source of every rule: wire.md; of the versions that are ours, docs/formats.md.
+Source of every rule: spec/wire.md sections 1 to 11.
 """
 
 from waltz.protocol.fields import MalformedMessage

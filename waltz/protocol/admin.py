@@ -1,4 +1,4 @@
-"""Messages of the storage admin port (wire.md section 7, formats.md for version 1). Pure.
+"""Messages of the storage admin port (spec/wire.md sections 7 and 11). Pure.
 
 Every message begins with a sequence number that the answer repeats.
 """

@@ -1,4 +1,4 @@
-"""What a batch of appends carries, and what becomes of each (formats.md, messages 27, 28). Pure."""
+"""What a batch of appends carries, and what becomes of each (spec/wire.md section 9). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What client and server say to each other, as values (wire.md section 4, docs/formats.md). Pure.
+"""What client and server say to each other, as values (spec/wire.md sections 4 and 9). Pure.
 
 Every message begins with a `ReqId`. Requests about one partition carry the client's id, the
 partition's generation as the client knows it, the partition, and a sequence number. How each is

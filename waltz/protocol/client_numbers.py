@@ -1,8 +1,8 @@
 """Numbers of the client protocol that stand for themselves: types of messages, and versions. Pure.
 
 The table in `client_server` is made with them. Whoever reads or writes frequent messages without
-it, or asks a peer only for what it knows, has them from here. Source: wire.md section 4,
-docs/formats.md for version 5.
+it, or asks a peer only for what it knows, has them from here. Source: spec/wire.md
+sections 4 and 9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages between client and server (wire.md section 4, formats.md for version 5). Pure.
+"""Messages between client and server (spec/wire.md sections 4 and 9). Pure.
 
 The table says how each message of `client_messages` is written, version by version.
 """

@@ -1,4 +1,4 @@
-"""The error that a storage node sends instead of an answer (wire.md sections 2, 6 and 7). Pure."""
+"""The error answer of a storage node (spec/wire.md sections 2, 6 and 7). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data types inside a message body (wire.md section 2): one codec per type. Pure.
+"""The data types inside a message body (spec/wire.md section 2): one codec per type. Pure.
 
 A codec writes a value as a list of byte strings and reads one back from a `Reader`, which checks
 every length against what is left before it trusts it.

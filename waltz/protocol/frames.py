@@ -1,7 +1,8 @@
 """Framing, handshake and choice of the version: chunks of bytes in, message bodies out. Pure.
 
 Each side sends a Hello at once; on receiving the peer's it switches to the largest version that
-both offer (wire.md sections 2 and 3). `FrameDecoder` does both for one direction of a connection.
+both offer (spec/wire.md sections 2 and 3). `FrameDecoder` does both for one direction of a
+connection.
 """
 
 from __future__ import annotations

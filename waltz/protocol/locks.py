@@ -1,4 +1,4 @@
-"""Lock ids and the 32-bit hash that stands for them on the wire (wire.md section 5). Pure."""
+"""Lock ids and the 32-bit hash that stands for them on the wire (spec/wire.md section 5). Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A record crosses the border between server and storage inside a *batch*, in wire form, and is only
 taken apart where somebody looks at its fields. Pure: no I/O.
-Source: wire.md section 2 (data types), disk.md section 3.2 (the same fields on disk).
+Source: spec/wire.md section 2 (data types), spec/disk.md section 3.2 (the same fields on disk).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Record:
     checksum: int
 
     def encode(self) -> bytes:
-        """Return the wire form (wire.md section 2)."""
+        """Return the wire form (spec/wire.md section 2)."""
         r = self.req_id
         head = WIRE_HEAD.pack(
             self.transaction_id,

@@ -1,7 +1,7 @@
-"""Messages between server and storage (wire.md section 6, formats.md for versions 1 and 2). Pure.
+"""Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
 Every message begins with the store session's id, a sequence number that the answer repeats, and the
-partition. ``offline`` marks requests of an offline recovery (behaviour.md section 11).
+partition. ``offline`` marks requests of an offline recovery (spec/behaviour.md section 11).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records as they are in segment files: what storages give to readers that check it themselves.
 
 The same fields as on the wire, but the data's checksum stands before the data, and a checksum of
-all that comes before it ends a record. Pure: no I/O. Source: disk.md section 3.2.
+all that comes before it ends a record. Pure: no I/O. Source: spec/disk.md section 3.2.
 """
 
 from __future__ import annotations

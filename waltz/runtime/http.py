@@ -1,7 +1,7 @@
 """The HTTP port of a process: ping, build information, metrics, health. Touches the network.
 
-Paths and forms are those of behaviour.md section 12; Prometheus gets the metrics in its own form.
-There is no HTTP without a configured port.
+Paths and forms are those of spec/behaviour.md section 12; Prometheus gets the metrics in its own
+form. There is no HTTP without a configured port.
 """
 
 from __future__ import annotations

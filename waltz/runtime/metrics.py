@@ -1,8 +1,9 @@
 """Metrics of a process, in the two JSON forms that tools of 0.13.2 expect. Touches nothing.
 
 What is measured keeps plain counters; a `Registry` knows where to read them and turns them into
-gauges, counters, meters and timers when somebody asks (behaviour.md sections 12 and 13, wire.md
-section 7), or into plain readings for other forms. The clock is given from outside, in seconds.
+gauges, counters, meters and timers when somebody asks (spec/behaviour.md sections 12 and 13,
+spec/wire.md section 7), or into plain readings for other forms. The clock is given from outside, in
+seconds.
 """
 
 from __future__ import annotations

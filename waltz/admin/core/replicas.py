@@ -1,9 +1,9 @@
 """What is known of partitions' replicas, which of them are healthy, and what a quorum allows. Pure.
 
 Every operation on replicas looks at an `Observed`, decides one step by it, and looks again. A
-quorum is counted twice, because a new store session needs both (behaviour.md section 6): one of the
-replicas that are assigned, to open, and one of those that the partition's metadata names, to know
-what was committed. A replica that is no longer assigned is not asked, whatever it holds.
+quorum is counted twice, because a new store session needs both (spec/behaviour.md section 6): one
+of the replicas that are assigned, to open, and one of those that the partition's metadata names, to
+know what was committed. A replica that is no longer assigned is not asked, whatever it holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which of a cluster's promises hold, judged by what was found of it. Pure.
 
-The seven checks per partition are those of Waltz 0.13.2 (features.md section 1), with its defect
-put right: whether a quorum is available is a matter of the partition's own replicas, not of all
-the storages there are. What could not be found out counts as failed.
+The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), with its
+defect put right: whether a quorum is available is a matter of the partition's own replicas, not of
+all the storages there are. What could not be found out counts as failed.
 """
 
 from __future__ import annotations

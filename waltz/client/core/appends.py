@@ -3,8 +3,8 @@
 The order of a partition's log is strict, and that of one client's appends on a connection too.
 So an append is known to be in the log when the feed shows its request id, and known to be absent
 when the feed shows a later one first, or when a flush that came after it has been answered and
-everything up to the answer's mark has been fed (behaviour.md section 8). Nothing else counts: not
-a lost connection, not time. An append is never sent twice under any id; whoever wants it again
+everything up to the answer's mark has been fed (spec/behaviour.md section 8). Nothing else counts:
+not a lost connection, not time. An append is never sent twice under any id; whoever wants it again
 makes a new one after `Outcome.ABSENT`.
 
 Messages to send collect in ``outgoing`` and results in ``settled``; the shell takes them after

@@ -1,7 +1,7 @@
 """The client's hot messages, many at a time: feeds in, appends out. Pure.
 
 Does what `waltz.protocol.client_server` does, for the few messages that come by the thousand: a
-chunk of FeedData becomes one list of tuples, an append one struct per part. Source: wire.md
+chunk of FeedData becomes one list of tuples, an append one struct per part. Source: spec/wire.md
 section 4.
 """
 

@@ -1,7 +1,7 @@
 """The position of a stream in one partition, and when to ask for more of it. Pure.
 
 Ids have no gaps, so the position says all: the next transaction is the one after it, and anything
-else that arrives is a repetition (behaviour.md section 8). Whatever happens to connections and
+else that arrives is a repetition (spec/behaviour.md section 8). Whatever happens to connections and
 servers, mounting at the position goes on exactly there.
 """
 

@@ -1,4 +1,4 @@
-"""What a client counts and how it is named for others (behaviour.md section 13). Pure.
+"""What a client counts and how it is named for others (spec/behaviour.md section 13). Pure.
 
 Group ``waltz-client`` is about the client, ``waltz-client-stream.partition-<n>`` about one
 partition; that comes into being when the partition is first used. The clock is given.

@@ -1,8 +1,8 @@
 """Getting one partition's feed going, on whatever connection it has at the moment. Pure.
 
 A mount tells the server what the client has seen; the server feeds what is missing and says READY
-(wire.md section 4, behaviour.md section 8). `Mount` is shared by whoever lives on a feed: the
-appends of a partition and the streams of it. Time comes in through `tick` alone.
+(spec/wire.md section 4, spec/behaviour.md section 8). `Mount` is shared by whoever lives on a feed:
+the appends of a partition and the streams of it. Time comes in through `tick` alone.
 """
 
 from __future__ import annotations

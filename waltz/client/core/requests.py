@@ -1,8 +1,8 @@
 """Questions to the server of one partition: data, headers, records, the log's mark. Pure.
 
 They need no mount, may be answered in any order, and are asked again until they are answered: on
-the next connection, after an error, after a silence (behaviour.md section 8). A server that does
-not have the partition leaves a question for the mark unanswered.
+the next connection, after an error, after a silence (spec/behaviour.md section 8). A server that
+does not have the partition leaves a question for the mark unanswered.
 """
 
 from __future__ import annotations

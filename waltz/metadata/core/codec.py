@@ -1,7 +1,7 @@
 """Reading and writing the primitive fields of znode data: big-endian numbers, text, counts.
 
 Pure. A count is checked against the bytes that are left before anything is allocated for it.
-Source: zookeeper.md, head of the document and section 2.
+Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure. Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. Maps keep the
 order of the bytes they came from, so that decoding and encoding again changes nothing; they are to
-be treated as read-only. Source: zookeeper.md section 2.
+be treated as read-only. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition's store session and what is known of its replicas (zookeeper.md section 6)."""
+    """The store session and the replica states of a partition (spec/zookeeper.md section 6)."""
 
     generation: int
     session_id: int

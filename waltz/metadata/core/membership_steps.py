@@ -1,7 +1,7 @@
 """What a server or a client does next, given what it sees of the membership.
 
 Pure. The shell reads a View, asks here, and does what it is told; then it waits until the view may
-have changed and begins again. Nothing depends on which event it was. Source: zookeeper.md
+have changed and begins again. Nothing depends on which event it was. Source: spec/zookeeper.md
 section 4.
 """
 

@@ -1,7 +1,7 @@
 """Java's modified UTF-8, the string form inside znodes and on-disk control structures.
 
 Differs from UTF-8 in two ways: U+0000 is ``C0 80``, and a character outside the Basic Multilingual
-Plane is its two surrogates at three bytes each. Pure. Source: zookeeper.md, head of the document.
+Plane is its two surrogates at three bytes each. Pure. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where each znode of a cluster lives. Pure. Source: zookeeper.md section 1."""
+"""Where each znode of a cluster lives. Pure. Source: spec/zookeeper.md section 1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which server gets which partition when servers come, go or change their preferences.
 
-Pure: the shuffling is handed in. The rule is the reference's (zookeeper.md section 5) with its
+Pure: the shuffling is handed in. The rule is the reference's (spec/zookeeper.md section 5) with its
 accounting of the surplus put right: there, a server that its preferences fill exactly up to the
 minimum is charged for one more, and partitions can be left without an owner. Here every partition
 always has exactly one.

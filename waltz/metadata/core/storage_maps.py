@@ -1,8 +1,8 @@
 """Changes to the storage maps: which storages there are, and which partitions each one holds.
 
 Pure: each operation takes the three maps and returns new ones, or raises ChangeRefused with a
-sentence for whoever asked. Reading, locking and writing is the cluster's part. Source: zookeeper.md
-section 3.
+sentence for whoever asked. Reading, locking and writing is the cluster's part. Source:
+spec/zookeeper.md section 3.
 """
 
 from __future__ import annotations

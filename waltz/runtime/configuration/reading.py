@@ -1,8 +1,8 @@
 """Reads settings: a YAML file and environment variables in, checked values out. Touches one file.
 
-Dotted keys and nested maps are equivalent in any split (behaviour.md section 14). A key that nobody
-knows is an error that suggests the nearest; one that 0.13.2 knows and this system has no use for is
-accepted with a warning.
+Dotted keys and nested maps are equivalent in any split (spec/behaviour.md section 14). A key that
+nobody knows is an error that suggests the nearest; one that 0.13.2 knows and this system has no use
+for is accepted with a warning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14).
+"""The server's settings: those of Waltz 0.13.2 and its own (spec/behaviour.md section 14).
 
 Touches one file and the environment, when they are read.
 """

@@ -1,4 +1,4 @@
-"""What the server shows on its HTTP port: metrics and health (behaviour.md sections 12 and 13)."""
+"""The server's HTTP port: metrics and health (spec/behaviour.md sections 12 and 13)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The bytes of the control file, and which of a partition's two structs counts. Pure.
 
-Source: disk.md section 2. An update never overwrites the struct that counts, so that a torn write
-leaves the state before it.
+Source: spec/disk.md section 2. An update never overwrites the struct that counts, so that a torn
+write leaves the state before it.
 
 Waltz 0.13.2 knows one switch for reading and writing, and carries flags over that it does not know.
 A partition of which one switch is on is off for it; which one it is counts only with a stamp that
@@ -64,7 +64,7 @@ class ControlHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What the node remembers of a partition besides its log (disk.md section 9).
+    """What the node remembers of a partition besides its log (spec/disk.md section 9).
 
     ``flags`` are those of the file without the stamp: bit 1 is both switches, 8 or 16 is one alone.
     """

@@ -1,7 +1,7 @@
 """Why the storage node says no. Pure.
 
 `RequestRefused` and its kinds become failure answers; their texts begin with the class names that
-peers of Waltz 0.13.2 show (wire.md section 6). `DiskFailed` is fatal to the process, and
+peers of Waltz 0.13.2 show (spec/wire.md section 6). `DiskFailed` is fatal to the process, and
 `DirectoryRefused` and `PartitionDamaged` are found when a directory is opened.
 """
 

@@ -1,4 +1,4 @@
-"""Who may use a partition, and which marks may be set (disk.md section 9). Pure.
+"""Who may use a partition, and which marks may be set (spec/disk.md section 9). Pure.
 
 Two session ids count: the persisted one of the control file, and the highest one that any request
 has shown since the start, which fences older servers off.

@@ -76,7 +76,7 @@ class StagedAppend:
     """A group of batches on their way to the disk.
 
     ``outcomes`` has an entry per batch: None, or why it is refused. Records of a refused batch that
-    come before the cause of the refusal stay in the log (disk.md section 5).
+    come before the cause of the refusal stay in the log (spec/disk.md section 5).
     """
 
     chunks: list[SegmentEncoder]
@@ -255,7 +255,7 @@ class PartitionLog:
     def truncate(self, last_id: int) -> None:
         """Remove everything after ``last_id``, physically and durably before returning.
 
-        Source: disk.md section 7. Raises DiskFailed, or PartitionDamaged with nothing removed.
+        Source: spec/disk.md section 7. Raises DiskFailed, or PartitionDamaged with nothing removed.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
@@ -271,7 +271,7 @@ class PartitionLog:
             self._tail.cut(last_id + 1, end)
 
     def checksum(self) -> int:
-        """Return the CRC-32 over all records of all segments (disk.md section 10), signed."""
+        """Return the CRC-32 over all records of all segments (spec/disk.md section 10), signed."""
         value = 0
         for segment in (*self._sealed, self._tail.sealed()):
             data = self._files(segment.first_id).data

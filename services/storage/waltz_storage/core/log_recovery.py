@@ -1,4 +1,4 @@
-"""Finds the end of a log when its files are opened (disk.md section 8). Pure over byte sources.
+"""Find the end of a log when its files open (spec/disk.md section 8). Pure over byte sources.
 
 A record at or below a known-clean mark must be valid: otherwise its partition is damaged. Above it,
 the first invalid record is the torn tail of an interrupted write, and the log ends there. Nothing
@@ -98,7 +98,7 @@ def find_hole(plans: Sequence[SegmentPlan]) -> tuple[SegmentPlan, SegmentPlan] |
 
 
 def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
-    """Return the id from which on the scan must begin (disk.md section 8, step 3)."""
+    """Return the id from which on the scan must begin (spec/disk.md section 8, step 3)."""
     if claimed_last <= local_low_water_mark:
         return claimed_last
     checkpoint = max(0, claimed_last - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL

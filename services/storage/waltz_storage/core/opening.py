@@ -1,4 +1,4 @@
-"""Opens and removes the files of a log (disk.md section 8). Touches disk.
+"""Opens and removes the files of a log (spec/disk.md section 8). Touches disk.
 
 `recovery` decides what a segment holds; here the files are found, checked as a whole, and made so.
 """

@@ -1,4 +1,4 @@
-"""The checksum of a range of records, to compare replicas (formats.md, storage administration).
+"""The checksum of a range of records, to compare replicas (spec/wire.md section 11).
 
 Made in slices, so that what waits for the partition comes in between. Touches disk.
 """

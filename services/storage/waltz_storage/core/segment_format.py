@@ -1,4 +1,4 @@
-"""The bytes of segment and index files (disk.md sections 3 and 4). Pure.
+"""The bytes of segment and index files (spec/disk.md sections 3 and 4). Pure.
 
 Records come in wire form and are read back in wire form; on disk the data checksum stands before
 the data, and a checksum of the whole record follows it.

@@ -1,4 +1,4 @@
-"""What the admin port asks for: assignments, switches, status, records (wire.md section 7).
+"""What the admin port asks for: assignments, switches, status, records (spec/wire.md section 7).
 
 Each request becomes tasks in the lanes of its partitions, behind what waits there; its answer is
 given when all of them are done. A request that cannot be done at all, as one for a partition that

@@ -1,4 +1,4 @@
-"""The node's settings: those of Waltz 0.13.2 and this system's own (behaviour.md section 14).
+"""The node's settings: those of Waltz 0.13.2 and this system's own (spec/behaviour.md section 14).
 
 Touches one file and the environment, when they are read.
 """

@@ -1,4 +1,4 @@
-"""What the storage node measures, and its health (behaviour.md sections 12 and 13). Reads only."""
+"""Metrics and health of a storage node (spec/behaviour.md sections 12 and 13). Reads only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads appends and batches of them into what the server moves on, records left whole. Pure.
 
-The end of an AppendRequest is the end of a record (wire.md sections 2 and 4), and so is that of
-each append in a batch: it is kept as bytes from the client's connection to the storages' and into
-the cache.
+The end of an AppendRequest is the end of a record (spec/wire.md sections 2 and 4), and so is that
+of each append in a batch: it is kept as bytes from the client's connection to the storages' and
+into the cache.
 """
 
 from __future__ import annotations

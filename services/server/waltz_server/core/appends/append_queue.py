@@ -1,8 +1,8 @@
 """Appends between their client and the store: order, locks, and who waits for whom. Pure.
 
 Appends of one client are never reordered, because the client takes a later one's commit as the
-failure of every earlier one that is still open (behaviour.md section 8). An append that wants a
-lock which an open one holds waits for it, first come first served, and holds up nothing but its
+failure of every earlier one that is still open (spec/behaviour.md section 8). An append that wants
+a lock which an open one holds waits for it, first come first served, and holds up nothing but its
 own client and those who want the same locks. A batch is decided and waits as one append does that
 wants all its locks; only what others hold counts, never what its own appends take.
 """

@@ -1,4 +1,4 @@
-"""Which connection speaks for a client: the last to mount (behaviour.md section 8). Pure."""
+"""Which connection speaks for a client: the last to mount (spec/behaviour.md section 8). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The optimistic lock table of one partition (behaviour.md section 4, wire.md section 5). Pure.
+"""The optimistic lock table of one partition. Pure.
+
+Source: spec/behaviour.md section 4, spec/wire.md section 5.
 
 A lock maps to three slots of a fixed table. A slot holds the id of the last transaction that locked
 it, so the smallest of a lock's three is an upper bound of when it was last taken: an estimate that

@@ -1,4 +1,4 @@
-"""Who is fed from where: the feeds of one partition (behaviour.md section 7). Pure.
+"""Who is fed from where: the feeds of one partition (spec/behaviour.md section 7). Pure.
 
 A feed near the log's end is served as soon as something is committed, the one furthest behind
 first; one that is far behind takes turns with others like it, so that it never delays them. A feed

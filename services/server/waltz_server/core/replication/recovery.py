@@ -1,7 +1,8 @@
 """Recovery of a partition by voting: what a new store session asks of each replica. Pure.
 
 Finds the highest mark that a quorum of the last session's replicas may have committed, cuts what
-lies above it, and brings every replica up to it (behaviour.md section 6; zookeeper.md section 6).
+lies above it, and brings every replica up to it (spec/behaviour.md section 6; spec/zookeeper.md
+section 6).
 
 The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
 `copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it

@@ -1,4 +1,4 @@
-"""Under which rule a replica takes part in a recovery (behaviour.md section 6). Pure.
+"""Under which rule a replica takes part in a recovery (spec/behaviour.md section 6). Pure.
 
 A mark that a session resolves never goes down in a later one, even if that session dies before it
 opens: it may have left the mark on a disk, which is trusted up to it ever after. All sessions
@@ -28,7 +28,7 @@ NEVER = -1
 
 
 class Case(Enum):
-    """The rule that a replica fell under when it connected (behaviour.md section 6)."""
+    """The rule that a replica fell under when it connected (spec/behaviour.md section 6)."""
 
     NEW_PARTITION = "is of a new partition"
     NEW_REPLICA = "is new: cut to its own mark"

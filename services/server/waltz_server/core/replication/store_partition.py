@@ -2,7 +2,7 @@
 
 Begins each session with a compare-and-set of the partition's metadata, carries appends whose fate
 is uncertain from a broken session into the next, which resolves them, and decides when a replica
-that fell out may come back (behaviour.md sections 5 to 7; zookeeper.md section 6).
+that fell out may come back (spec/behaviour.md sections 5 to 7; spec/zookeeper.md section 6).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One store session of one partition: recovery, then quorum appends and catching up. Pure.
 
-A session is a server's exclusive right to write a partition's replicas (behaviour.md section 5). It
-ends when its quorum is lost or can no longer come, or when it is drained on purpose; the store then
-begins another. A replica that fails leaves its session for good: what was in flight to it can no
-longer be told from what was not, so only a new session's recovery may take it back in.
+A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
+5). It ends when its quorum is lost or can no longer come, or when it is drained on purpose; the
+store then begins another. A replica that fails leaves its session for good: what was in flight to
+it can no longer be told from what was not, so only a new session's recovery may take it back in.
 """
 
 from __future__ import annotations
