@@ -19,7 +19,7 @@ from zlib import crc32
 
 from waltz.client.core.codec import FeedRun, parse
 from waltz.net import TlsConfig, dial
-from waltz.net.connection import FrameConnection
+from waltz.net.connection import FrameConnection, FrameHandler
 from waltz.protocol import CLIENT_SERVER, ReqId
 from waltz.protocol import client_server as cs
 from waltz.runtime.process import run_loop
@@ -60,7 +60,7 @@ class Outcome:
     cpu_seconds: float
 
 
-class LoadClient:
+class LoadClient(FrameHandler):
     """One connection that keeps ``window`` appends open on one partition."""
 
     def __init__(self, load: Load, client_id: int, partition: int, share: int) -> None:
@@ -119,9 +119,6 @@ class LoadClient:
     def lost(self, reason: str) -> None:
         if not self.done.done():
             self.done.set_exception(ConnectionError(reason))
-
-    def writable(self) -> None:
-        pass
 
     def fill(self) -> None:
         """Open as many appends as the window has room for, in one write."""

@@ -17,7 +17,7 @@ from waltz.client import Client, ClientOptions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT, FrameConnection, Listener, TlsConfig
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, TlsConfig
 from waltz.protocol import CLIENT_SERVER, RecordBatch, client_server
 from waltz.protocol.batches import BatchedOutcome, Fate
 
@@ -65,7 +65,7 @@ class FakeServer:
         self.partitions.pop(partition, None)
 
 
-class _Connection:
+class _Connection(FrameHandler):
     """A client's connection: the handler of its frames, and the key of its registrations."""
 
     def __init__(self, server: FakeServer) -> None:
@@ -119,9 +119,6 @@ class _Connection:
         self._server.connections.discard(self)
         for partition in self._server.partitions.values():
             partition.lost(self)
-
-    def writable(self) -> None:
-        pass
 
 
 class FakeCluster:

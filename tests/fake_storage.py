@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from tests.scripted_storages import ScriptedStorage
-from waltz.net import PLAINTEXT, FrameConnection, Listener
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
@@ -73,7 +73,7 @@ class FakeStorage:
         return log.handle(request)
 
 
-class _Handler:
+class _Handler(FrameHandler):
     def __init__(self, storage: FakeStorage) -> None:
         self._storage = storage
         self._connection: FrameConnection | None = None
@@ -96,6 +96,3 @@ class _Handler:
     def lost(self, reason: str) -> None:
         if self._connection in self._storage.connections:
             self._storage.connections.remove(self._connection)
-
-    def writable(self) -> None:
-        pass

@@ -15,7 +15,7 @@ from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
-from waltz.net import PLAINTEXT, FrameConnection, Listener, dial
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, dial
 from waltz.protocol import CLIENT_SERVER, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedAppend
@@ -106,7 +106,7 @@ async def serving(
     await host.close()
 
 
-class Client:
+class Client(FrameHandler):
     """A client's end, with everything that it was told."""
 
     def __init__(self) -> None:
@@ -124,9 +124,6 @@ class Client:
 
     def lost(self, reason: str) -> None:
         self.lost_because = reason
-
-    def writable(self) -> None:
-        pass
 
     def say(self, *messages: cs.Message) -> None:
         """Send some messages in one chunk."""

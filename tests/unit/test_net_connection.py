@@ -45,6 +45,7 @@ class Recorder:
         self.bodies: list[bytes] = []
         self.calls = 0
         self.reasons: list[str] = []
+        self.congestions = 0
         self.writables = 0
         self.refuse = False
 
@@ -59,6 +60,9 @@ class Recorder:
 
     def lost(self, reason: str) -> None:
         self.reasons.append(reason)
+
+    def congested(self) -> None:
+        self.congestions += 1
 
     def writable(self) -> None:
         self.writables += 1
@@ -215,10 +219,10 @@ async def test_a_slow_reader_congests_and_then_drains() -> None:
             count += 1
             await asyncio.sleep(0)
             assert count < 200, "loopback never filled up"
-        assert near.writables == 0
+        assert (near.congestions, near.writables) == (1, 0)
         far.connection.resume_reading()
         await eventually(lambda: len(far.bodies) == count)
-        assert near.writables == 1
+        assert (near.congestions, near.writables) == (1, 1)
         assert not connection.congested
 
 

@@ -16,6 +16,7 @@ from waltz.net import (
     ConnectionLost,
     DialFailed,
     FrameConnection,
+    FrameHandler,
     Listener,
     RemoteFailure,
     RpcConnection,
@@ -27,7 +28,7 @@ from waltz.protocol.frames import encode_frame
 CLUSTER = (uuid.UUID(int=1), 4)
 
 
-class Node:
+class Node(FrameHandler):
     """A storage node that answers as told; held answers wait for `release`."""
 
     def __init__(self, messages: Any) -> None:
@@ -60,9 +61,6 @@ class Node:
         self.connection.send(self.messages.encode(answer, self.connection.version))
 
     def lost(self, reason: str) -> None:
-        pass
-
-    def writable(self) -> None:
         pass
 
 

@@ -17,6 +17,7 @@ from waltz.net import (
     PLAINTEXT,
     DialFailed,
     FrameConnection,
+    FrameHandler,
     Listener,
     TlsConfig,
     TlsConfigError,
@@ -30,7 +31,7 @@ MISSING = Path("/no/such/file.pem")
 FRAME = encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), b"body" * 1000)
 
 
-class Echo:
+class Echo(FrameHandler):
     """Sends every body back."""
 
     def __init__(self) -> None:
@@ -49,9 +50,6 @@ class Echo:
 
     def lost(self, reason: str) -> None:
         self.reasons.append(reason)
-
-    def writable(self) -> None:
-        pass
 
 
 class Asker(Echo):

@@ -17,6 +17,7 @@ from waltz.net import (
     PLAINTEXT,
     DialFailed,
     FrameConnection,
+    FrameHandler,
     Listener,
     TlsConfig,
     TlsConfigError,
@@ -28,7 +29,7 @@ from waltz.protocol.frames import encode_frame
 FRAME = encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), b"body")
 
 
-class Peer:
+class Peer(FrameHandler):
     """Keeps what it is sent; as a listener's, it sends everything back."""
 
     def __init__(self, *, echoes: bool = False) -> None:
@@ -47,9 +48,6 @@ class Peer:
 
     def lost(self, reason: str) -> None:
         self.reason = reason
-
-    def writable(self) -> None:
-        pass
 
     async def is_served(self) -> bool:
         """Whether a frame is answered rather than the connection ended."""

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from waltz.admin import ServerQuery
-from waltz.net import PLAINTEXT, FrameConnection, Listener
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import CLIENT_SERVER
 from waltz.protocol import client_server as messages
 
 
-class LateServer:
+class LateServer(FrameHandler):
     """Keeps its answer to the first question until the second one has come."""
 
     def __init__(self) -> None:
@@ -36,9 +36,6 @@ class LateServer:
                 self._connection.send(messages.encode(answer, self._connection.version))
 
     def lost(self, reason: str) -> None:
-        pass
-
-    def writable(self) -> None:
         pass
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from waltz.admin import HeldPartition, StorageAdmin, SyncStep, sync_storage
 from waltz.metadata.core.formats import StoreParams
-from waltz.net import PLAINTEXT, FrameConnection, Listener
+from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
 
 PARAMS = StoreParams(uuid.UUID(int=3), 4)
 GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 12}}}
 
 
-class AdminPort:
+class AdminPort(FrameHandler):
     """A storage that holds partitions 1, switched on, and 2, switched off; it keeps questions."""
 
     def __init__(self) -> None:
@@ -39,9 +39,6 @@ class AdminPort:
             self._connection.send(admin.encode(self._answer(request), version))
 
     def lost(self, reason: str) -> None:
-        pass
-
-    def writable(self) -> None:
         pass
 
     def _answer(self, request: admin.Message) -> admin.Response:

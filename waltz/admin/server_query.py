@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import ConnectionLost, DialFailed, FrameConnection, TlsConfig, dial
+from waltz.net import ConnectionLost, DialFailed, FrameConnection, FrameHandler, TlsConfig, dial
 from waltz.protocol import CLIENT_SERVER, UnsupportedByPeer
 from waltz.protocol import client_server as messages
 from waltz.protocol.records import ReqId
@@ -22,7 +22,7 @@ class ServerUnreachable(ConnectionError):
     """The server did not answer; the text says which one and why."""
 
 
-class ServerQuery:
+class ServerQuery(FrameHandler):
     """A connection to one server for one question at a time; an async context manager.
 
     An answer bears the number of its question, so that a late one is not taken for another's.
@@ -143,6 +143,3 @@ class ServerQuery:
             self._ready.set_exception(problem)
             self._ready.exception()
         self._answers.put_nowait(problem)
-
-    def writable(self) -> None:
-        """Nothing to do: questions are short."""

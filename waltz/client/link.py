@@ -9,7 +9,7 @@ from typing import Protocol
 
 from waltz.client.core.codec import encode_message
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import DialFailed, FrameConnection, TlsConfig, dial
+from waltz.net import DialFailed, FrameConnection, FrameHandler, TlsConfig, dial
 from waltz.protocol import ProtocolSpec
 from waltz.protocol.client_server import Message
 
@@ -35,7 +35,7 @@ class LinkOwner(Protocol):
         """Message bodies have come. May raise MalformedMessage to close the connection."""
 
 
-class Link:
+class Link(FrameHandler):
     """The connection to the server at ``endpoint``.
 
     It is the handler of its `FrameConnection`, of which there is one at a time. ``seqs`` numbers
@@ -121,9 +121,6 @@ class Link:
         if self._connection is not None:
             self._connection = None
             self._owner.down(self)
-
-    def writable(self) -> None:
-        """See FrameHandler. What is in flight is bounded elsewhere."""
 
     async def _keep_up(self) -> None:
         pause = FIRST_PAUSE_SECONDS

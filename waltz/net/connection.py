@@ -33,7 +33,10 @@ class ConnectionLost(ConnectionError):
 
 
 class FrameHandler(Protocol):
-    """What a `FrameConnection` tells its owner; every call comes from the event loop."""
+    """The callbacks of a `FrameConnection`; every call comes from the event loop.
+
+    A handler that bounds what it sends otherwise inherits the callbacks that do nothing.
+    """
 
     def ready(self, connection: FrameConnection) -> None:
         """The handshake is done: ``connection.version`` is set and sending is allowed."""
@@ -44,8 +47,16 @@ class FrameHandler(Protocol):
     def lost(self, reason: str) -> None:
         """The connection is gone. Called once, also when the handshake never ended."""
 
+    def congested(self) -> None:
+        """Stop producing: the write buffer is above its high-water mark.
+
+        May come from within `FrameConnection.close`, which flushes; ``lost`` then follows.
+        """
+        return
+
     def writable(self) -> None:
-        """The peer drains again after ``connection.congested`` was true."""
+        """Resume producing: after `congested`, the write buffer is below its low-water mark."""
+        return
 
 
 class FrameConnection(asyncio.Protocol):
@@ -166,12 +177,14 @@ class FrameConnection(asyncio.Protocol):
             self._end(str(exc) if exc else self._hung_up())
 
     def pause_writing(self) -> None:
-        """The peer does not drain what it is sent."""
+        """Report that the peer does not drain what it is sent."""
         self.congested = True
         self._read_or_not()
+        if not self.closed:
+            self.handler.congested()
 
     def resume_writing(self) -> None:
-        """The peer drains again."""
+        """Report that the peer drains again."""
         self.congested = False
         self._read_or_not()
         if not self.closed:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from waltz.net.connection import ConnectionLost, FrameConnection
+from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
 from waltz.net.dialer import DialFailed, dial
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
@@ -57,7 +57,7 @@ _ADMIN_PORT = _Port(
 )
 
 
-class RpcConnection:
+class RpcConnection(FrameHandler):
     """One connection to a storage node. Requests may overlap; each answer finds its asker."""
 
     def __init__(self, port: _Port, on_lost: Callable[[str], None] | None = None) -> None:
@@ -194,9 +194,6 @@ class RpcConnection:
             answered(error)
         if self._on_lost is not None:
             self._on_lost(reason)
-
-    def writable(self) -> None:
-        """Nothing to do: askers bound what they have in flight."""
 
     def _send(self, request: Any, answered: Answered) -> None:
         assert self._connection is not None

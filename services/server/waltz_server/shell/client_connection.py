@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.metadata.core.policy import PolicyError
-from waltz.net import FrameConnection
+from waltz.net import FrameConnection, FrameHandler
 from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import (
@@ -72,8 +72,8 @@ class Host(Protocol):
         """Change the server's preferred partitions; raises PolicyError."""
 
 
-class ClientConnection:
-    """Implements `FrameHandler` for the client-facing port."""
+class ClientConnection(FrameHandler):
+    """A connection on the client-facing port."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

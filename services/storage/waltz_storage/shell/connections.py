@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from waltz.net import FrameConnection
+from waltz.net import FrameConnection, FrameHandler
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
 from waltz_storage.core.engine import AppendJob, Arrival, AskJob
@@ -114,8 +114,8 @@ class _Intake(Generic[T]):
         return taken
 
 
-class ServerConnection:
-    """A connection on the storage port; implements `waltz.net.FrameHandler`."""
+class ServerConnection(FrameHandler):
+    """A connection on the storage port."""
 
     def __init__(
         self, cluster: ClusterIdentity, submit: Callable[[Sequence[Arrival]], None]
@@ -172,8 +172,8 @@ class ServerConnection:
         connection.send(*storage.encode_parts(answer, connection.version))
 
 
-class AdminConnection:
-    """A connection on the admin port; implements `waltz.net.FrameHandler`."""
+class AdminConnection(FrameHandler):
+    """A connection on the admin port."""
 
     def __init__(
         self, cluster: ClusterIdentity, desk: AdminDesk, metrics: Callable[[], str]
