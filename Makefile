@@ -7,7 +7,7 @@ MINUTES ?= 10
 KILLS ?= 50
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark spark-kills images e2e e2e-long e2e-kind lock clean
+.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    a local cluster, a year of flights, a Spark job: about three minutes"
@@ -22,6 +22,8 @@ help:
 	@echo "make bench-spark   Spark reads a local cluster's log"
 	@echo "make spark-kills   KILLS=$(KILLS) tasks, executors and drivers killed while Spark writes"
 	@echo "make images  the images of all processes, with Docker, in build/images"
+	@echo "make release  TAG=v0.1.0 builds wheel, sdist, chart and images of one version, in dist/ and build/images"
+	@echo "make test-matrix   the unit tests on every Python from 3.11 to 3.14 that is installed"
 	@echo "make e2e     the operator's promises, on the Kubernetes of the current context"
 	@echo "make e2e-long   the same, with many more kills"
 	@echo "make e2e-kind   the same as make e2e, on a kind cluster of its own"
@@ -76,6 +78,12 @@ spark-kills: .venv
 
 images: .venv
 	.venv/bin/python -m images
+
+release: .venv
+	.venv/bin/python -m release $(if $(TAG),--tag $(TAG))
+
+test-matrix: .venv
+	.venv/bin/nox --no-error-on-missing-interpreters
 
 e2e: .venv
 	.venv/bin/python -m pytest e2e -m "not long" --durations=0

@@ -1,0 +1,15 @@
+"""Run the unit tests on every supported Python: ``nox``, or ``make test-matrix``."""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+
+
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def unit(session: nox.Session) -> None:
+    """Install the locked dependencies, then run the tests that need no other process."""
+    session.install("--quiet", "--requirement", "requirements.lock")
+    session.install("--quiet", "--no-deps", "--editable", ".")
+    session.run("python", "-m", "pytest", "tests/unit", "tests/vectors", *session.posargs)

@@ -1,0 +1,59 @@
+"""``python -m release``: build wheel, sdist, images and chart of one version into ``dist/``.
+
+Runs pip's build front end, `images` and Helm. Images stay in ``build/images``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from release.versions import ROOT, differing_versions, is_in_changelog, project_version
+
+DIST = ROOT / "dist"
+
+
+def main(
+    tag: Annotated[
+        str, typer.Option(help="The git tag to release, v and the version. Without: a dry run.")
+    ] = "",
+    images: Annotated[bool, typer.Option(help="Build the images too.")] = True,
+) -> None:
+    """Build every artifact of one version; stop if files name different versions."""
+    version = project_version()
+    problems = [f"{place} names version {other}" for place, other in differing_versions()]
+    if tag and tag != f"v{version}":
+        problems.append(f"the tag is {tag}")
+    if tag and not is_in_changelog(version):
+        problems.append("CHANGELOG.md has no section for this version")
+    if shutil.which("helm") is None:
+        problems.append("helm is not on the PATH, and the chart needs it")
+    if problems:
+        sys.exit(f"version {version} cannot be released:\n  " + "\n  ".join(problems))
+    shutil.rmtree(DIST, ignore_errors=True)
+    _run(sys.executable, "-m", "build", "--outdir", str(DIST), str(ROOT))
+    _run("helm", "package", str(ROOT / "charts/waltz"), "--destination", str(DIST))
+    if images:
+        _run(sys.executable, "-m", "images")
+    for artifact in sorted(DIST.iterdir()):
+        print(f"{artifact.relative_to(ROOT)}  {_kilobytes(artifact)} kB")
+    print(
+        f"version {version} is built" + ("" if tag else "; no tag was given, nothing is released")
+    )
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def _kilobytes(path: Path) -> int:
+    return (path.stat().st_size + 999) // 1000
+
+
+if __name__ == "__main__":
+    typer.run(main)
