@@ -1,4 +1,4 @@
-"""Find the version in every file that names it, so that one release has one version. Reads files."""
+"""Find the version in every file that names it: one release has one version. Reads files."""
 
 from __future__ import annotations
 
