@@ -27,6 +27,9 @@ HERE = Path(__file__).parent
 _MADE = "<!-- Made by `python -m docs.reference`: change the code, not this page. -->"
 
 _ABOUT_COMMANDS = """\
+`pip install 'waltz-log[cli]'` installs the command `waltz`; `waltz-log[local]` adds what `waltz \
+local` starts: servers, storages and ZooKeeper.
+
 Ranges of partitions are written like `0-6,7,10-16`. What is listed can be had as a table, as JSON \
 or as YAML (`--output`). The exit status is 0 if all went well, 1 if not, with one sentence on \
 standard error, and 2 if the command line was not understood.

@@ -1,7 +1,7 @@
 """A state in a database that follows the log: data and mark change in one SQL transaction.
 
-Stop it, kill it, run several of it: the counts are those of the log. It needs waltz[sql], and the
-driver of the database if that is not SQLite.
+Stop it, kill it, run several of it: the counts are those of the log. It needs waltz-log[sql], and
+the driver of the database if that is not SQLite.
 
     python examples/06_state_store.py HOST:PORT sqlite:///counts.db
 """

@@ -98,7 +98,7 @@ def has_this_python(base: Path) -> bool:
 def _code(scratch: Path) -> Path:
     """Return a folder with the distribution itself."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
-    [wheel] = scratch.glob("waltz-*.whl")
+    [wheel] = scratch.glob("waltz_log-*.whl")
     code = scratch / "code"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(code)

@@ -16,7 +16,7 @@ from waltz.spark.session import check, check_workers
 
 
 def test_missing_packages_are_named() -> None:
-    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz\[spark\]'"):
+    with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz-log\[spark\]'"):
         check_packages(lambda name: None if name == "pyarrow" else object())
 
 

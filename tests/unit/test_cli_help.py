@@ -99,7 +99,7 @@ def test_examples_are_understood(words: tuple[str, ...]) -> None:
 
 def test_the_version_is_told() -> None:
     told = CliRunner().invoke(app, ["--version"], prog_name="waltz")
-    assert (told.exit_code, told.stdout) == (0, f"waltz {version('waltz')}\n")
+    assert (told.exit_code, told.stdout) == (0, f"waltz {version('waltz-log')}\n")
     assert "Run, look after and use a Waltz transaction log." in CliRunner().invoke(app).output
 
 

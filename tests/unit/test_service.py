@@ -39,7 +39,7 @@ def test_help_teaches(schema: Schema) -> None:
 @pytest.mark.parametrize("process", ["server", "storage"])
 def test_the_version_is_told(process: str) -> None:
     ended = run(process, "--version")
-    assert (ended.returncode, ended.stdout) == (0, f"waltz-{process} {version('waltz')}\n")
+    assert (ended.returncode, ended.stdout) == (0, f"waltz-{process} {version('waltz-log')}\n")
 
 
 @pytest.mark.parametrize("process", ["server", "storage"])

@@ -12,6 +12,23 @@
 * What `client` checks: `validation` (pure)
 """
 
-from waltz.cli.app import main
+from __future__ import annotations
+
+import sys
+
+_LIBRARIES = ("typer", "rich", "click")
+"""What the extra ``cli`` of the distribution installs."""
+
+
+def main() -> None:
+    """Run the command ``waltz``; without the extra ``cli``, say in one line how to get it."""
+    try:
+        from waltz.cli.app import main as run
+    except ModuleNotFoundError as missing:
+        if missing.name not in _LIBRARIES:
+            raise
+        sys.exit(f"waltz: the command needs {missing.name}: pip install 'waltz-log[cli]'")
+    run()
+
 
 __all__ = ["main"]

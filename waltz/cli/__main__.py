@@ -1,5 +1,5 @@
 """``python -m waltz.cli`` is the command ``waltz``."""
 
-from waltz.cli.app import main
+from waltz.cli import main
 
 main()

@@ -11,7 +11,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from aiohttp import web
@@ -20,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from waltz.net import ListenFailed
 from waltz.runtime.exposition import Catalogue, exposition, is_asked_for
 from waltz.runtime.metrics import Registry
+from waltz.runtime.version import build_version
 
 log = logging.getLogger(__name__)
 
@@ -39,14 +39,6 @@ class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
             self.warning(f"{msg}: %s", *args, reason)
         else:
             super().exception(msg, *args, exc_info=exc_info, **more)
-
-
-def build_version() -> str | None:
-    """Return the installed version of this software, None when it is not installed."""
-    try:
-        return version("waltz")
-    except PackageNotFoundError:
-        return None
 
 
 @asynccontextmanager

@@ -19,8 +19,8 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
 from waltz.runtime.configuration import ConfigError, Key, Schema, variable
-from waltz.runtime.http import build_version
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
+from waltz.runtime.version import build_version
 
 C = TypeVar("C")
 

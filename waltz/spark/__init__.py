@@ -1,4 +1,4 @@
-"""Spark reads, follows and writes the log: the format ``waltz``. Needs the extra ``waltz[spark]``.
+"""Spark reads, follows and writes the log: the format ``waltz``. Needs ``waltz-log[spark]``.
 
 ::
 

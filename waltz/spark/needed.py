@@ -13,6 +13,6 @@ def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
     missing = [name for name in _PACKAGES if find(name) is None]
     if missing:
         raise ImportError(
-            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz[spark]' here, and in "
-            "the Python of Spark's workers if that is another one"
+            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz-log[spark]' here, and "
+            "in the Python of Spark's workers if that is another one"
         )

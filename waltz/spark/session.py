@@ -77,7 +77,7 @@ def check(version: str) -> None:
     if found < _OLDEST:
         raise SparkUnsuitable(
             f"this is Spark {version}, and sources in Python can say where a stream is only since "
-            "4.2: pip install --upgrade 'waltz[spark]'"
+            "4.2: pip install --upgrade 'waltz-log[spark]'"
         )
 
 

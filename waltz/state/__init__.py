@@ -5,7 +5,7 @@
 * `session`: the session that an application gets, which cannot commit (SQL database)
 * `retrying`: which errors may pass by themselves (pure), `errors`
 
-It needs the extra ``waltz[sql]``, and a driver for the database::
+It needs the extra ``waltz-log[sql]``, and a driver for the database::
 
     class Balances(StateStore[Transfer]):
         def apply(self, session: Session, transaction: waltz.Transaction[Transfer]) -> None:

@@ -126,7 +126,7 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ImportError:
         raise BadArchive(
-            "Parquet files need pyarrow: pip install 'waltz[spark]', or use --format jsonl"
+            "Parquet files need pyarrow: pip install 'waltz-log[spark]', or use --format jsonl"
         ) from None
     return pyarrow, pyarrow.parquet
 

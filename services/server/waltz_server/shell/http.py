@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from waltz.runtime.http import build_version, serve_http
+from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import Registry
+from waltz.runtime.version import build_version
 from waltz_server.core.metrics import CATALOGUE
 from waltz_server.shell.hosted_partition import HostedPartition
 from waltz_server.shell.node import ServerNode

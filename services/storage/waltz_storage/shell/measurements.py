@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from waltz.runtime.http import build_version
 from waltz.runtime.metrics import Reading, Registry
+from waltz.runtime.version import build_version
 from waltz_storage.core.directory import StorageDirectory
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.partition import COUNTER_NAMES, StoragePartition

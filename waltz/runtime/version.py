@@ -1,0 +1,13 @@
+"""The version of the installed distribution. Touches its metadata."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def build_version() -> str | None:
+    """Return the installed version of this software, None when it is not installed."""
+    try:
+        return version("waltz-log")
+    except PackageNotFoundError:
+        return None
