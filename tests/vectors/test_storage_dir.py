@@ -179,7 +179,7 @@ def test_undamaged_directory_goes_on(undamaged: tuple[str, Path], vectors: Path)
 
 
 def _check_layout(path: Path, opening: Case) -> None:
-    """Walk over the files as spec/disk.md describes them, with nothing of the engine's reading."""
+    """Read the files by spec/disk.md sections 3 and 4, without the engine."""
     for data in path.glob("*/*.seg"):
         raw = data.read_bytes()
         index = data.with_suffix(".idx").read_bytes()

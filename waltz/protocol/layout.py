@@ -1,7 +1,7 @@
 """Turns a table of message layouts into an encoder and a decoder. Pure.
 
-The tables in `client_server`, `storage` and `admin` read like those of spec/wire.md: message, type
-byte, first version that has it, fields in order.
+The tables in `client_server`, `storage` and `admin` read like those of spec/wire.md section 4:
+message, type byte, first version that has it, fields in order.
 """
 
 from __future__ import annotations
