@@ -1,6 +1,6 @@
 """Values instead of bytes: with a serializer the client appends and reads your own type.
 
-A type checker knows it: ``client`` is a ``BlockingClient[Measurement]``, and a stream that reads
+A type checker knows it: ``client`` is a ``SyncClient[Measurement]``, and a stream that reads
 data gives ``Transaction[Measurement]``.
 
     python examples/04_serializers.py HOST:PORT

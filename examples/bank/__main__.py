@@ -15,7 +15,7 @@ from examples.bank.audit import audit
 from examples.bank.office import Office
 from waltz import mock
 from waltz import sync as blocking
-from waltz.sync import BlockingClient
+from waltz.sync import SyncClient
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{money} in {given.accounts} accounts of each branch: as much as was paid in")
 
 
-def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], BlockingClient[bytes]]:
+def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], SyncClient[bytes]]:
     if zookeeper is None:
         faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
         cluster = mock.MockCluster(partitions=3, faults=faults)

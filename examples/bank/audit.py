@@ -8,14 +8,14 @@ from pathlib import Path
 from sqlalchemy import create_engine
 
 from examples.bank.accounts import BOOKING, BOOKINGS, MINT, Bank
-from waltz.sync import BlockingClient
+from waltz.sync import SyncClient
 
 
 class Wrong(Exception):
     """The balances are not what they must be; the text says how."""
 
 
-def audit(log: BlockingClient[bytes], bank: Bank) -> int:
+def audit(log: SyncClient[bytes], bank: Bank) -> int:
     """Compare balances with the log, of which they reflect everything; return the money there is.
 
     Raises Wrong.
@@ -38,7 +38,7 @@ def audit(log: BlockingClient[bytes], bank: Bank) -> int:
     return minted
 
 
-def _rebuild(log: BlockingClient[bytes], bank: Bank) -> int:
+def _rebuild(log: SyncClient[bytes], bank: Bank) -> int:
     """Apply the whole log to an empty bank and return how much was paid in."""
     minted = 0
     for branch in range(log.num_partitions):

@@ -11,7 +11,7 @@ from typing import Self
 
 from examples.bank.accounts import Bank
 from examples.bank.orders import Open, Tally, Transfer
-from waltz.sync import BlockingClient
+from waltz.sync import SyncClient
 from waltz.sync.callbacks import CallbackClient, TimedOut
 
 OPENING_BALANCE = 1000
@@ -25,7 +25,7 @@ class Office:
     """
 
     def __init__(
-        self, bank: Bank, log: BlockingClient[bytes], *, tellers: int = 4, pause: float = 0.0
+        self, bank: Bank, log: SyncClient[bytes], *, tellers: int = 4, pause: float = 0.0
     ) -> None:
         self.bank = bank
         self.tally = Tally()

@@ -24,7 +24,7 @@ from tests.load import client_of
 from tests.postgres import programs, running_postgres
 from waltz import sync as blocking
 from waltz.local import LocalCluster, Shape
-from waltz.sync import BlockingClient
+from waltz.sync import SyncClient
 
 ACCOUNTS = 6
 BRANCHES = 2
@@ -49,7 +49,7 @@ def database(tmp_path: Path) -> Iterator[str]:
             yield stack.enter_context(running_postgres())
 
 
-def log_of(cluster: LocalCluster) -> BlockingClient[bytes]:
+def log_of(cluster: LocalCluster) -> SyncClient[bytes]:
     return blocking.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
 
 

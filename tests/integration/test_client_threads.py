@@ -12,14 +12,14 @@ import waltz
 from tests.recording import Recording, Say, until
 from waltz import sync as blocking
 from waltz.local import LocalCluster
-from waltz.sync import BlockingClient, callbacks
+from waltz.sync import SyncClient, callbacks
 from waltz.sync.callbacks import CallbackClient
 
 PARTITIONS = 3
 
 
 @pytest.fixture
-def log(cluster: LocalCluster) -> Iterator[BlockingClient[bytes]]:
+def log(cluster: LocalCluster) -> Iterator[SyncClient[bytes]]:
     with blocking.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls) as log:
         yield log
 
@@ -30,7 +30,7 @@ def row() -> str:
     return uuid.uuid4().hex
 
 
-def test_blocking_calls(log: BlockingClient[bytes]) -> None:
+def test_blocking_calls(log: SyncClient[bytes]) -> None:
     first = log.append(0, b"a", header=5)
     last = log.append(0, b"b")
     with log.stream(0, after=first - 1, until=last, data=True) as stream:
@@ -39,7 +39,7 @@ def test_blocking_calls(log: BlockingClient[bytes]) -> None:
     assert log.high_water_mark(0) >= last
 
 
-def test_blocking_submit_asks_the_client_itself(log: BlockingClient[bytes], row: str) -> None:
+def test_blocking_submit_asks_the_client_itself(log: SyncClient[bytes], row: str) -> None:
     lock = [waltz.Lock(row, 1)]
 
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
@@ -82,13 +82,11 @@ def open_client(cluster: LocalCluster) -> Iterator[Open]:
         yield open_one
 
 
-def begun(log: BlockingClient[bytes]) -> dict[int, int]:
+def begun(log: SyncClient[bytes]) -> dict[int, int]:
     return {partition: log.high_water_mark(partition) for partition in range(PARTITIONS)}
 
 
-def test_applications_apply_the_same(
-    open_client: Open, log: BlockingClient[bytes], row: str
-) -> None:
+def test_applications_apply_the_same(open_client: Open, log: SyncClient[bytes], row: str) -> None:
     marks = begun(log)
     apps = [Recording(marks=marks) for _ in range(2)]
     clients = [open_client(app) for app in apps]
@@ -114,7 +112,7 @@ def test_applications_apply_the_same(
 
 
 def test_what_could_not_be_applied_is_applied_again(
-    open_client: Open, log: BlockingClient[bytes]
+    open_client: Open, log: SyncClient[bytes]
 ) -> None:
     failures = iter(range(3))
 

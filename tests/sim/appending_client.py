@@ -66,7 +66,7 @@ class Appender(Mounted):
         return messages
 
     def settle(self) -> None:
-        settled, self.core.settled = self.core.settled, []
+        settled = self.core.effects.take_results()
         for end in settled:
             self._ended(end)
         super().settle()

@@ -161,5 +161,4 @@ class Mounted(Connected):
         self.core.tick(self.clock.now)
 
     def outgoing(self) -> list[Message]:
-        messages, self.core.outgoing = self.core.outgoing, []
-        return messages
+        return self.core.effects.take_messages()

@@ -1,4 +1,4 @@
-"""A client in the simulation that reads the log in ranges: the real core of questions."""
+"""A client in the simulation that reads the log in ranges: the real core of requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from random import Random
 from tests.sim.connected import Connected, Surroundings
 from tests.sim.promises import Promise, Violation
 from waltz.client.core.mount import RequestIds
-from waltz.client.core.requests import Answer, Headers, PartitionQuestions, Records, Verdict
+from waltz.client.core.requests import (
+    Answer,
+    AnswerKind,
+    PartitionRequests,
+    ReadHeaders,
+    ReadRecords,
+)
 from waltz.protocol.client_server import (
     HeadersRequest,
     HeadersResponse,
@@ -34,7 +40,7 @@ class RangeReader(Connected):
         self._random = random
         self.position = -1
         """The last transaction read."""
-        self.questions = PartitionQuestions(RequestIds(client_id, partition))
+        self.requests = PartitionRequests(RequestIds(client_id, partition))
         self._asked: dict[int, tuple[RecordsRequest | HeadersRequest, int]] = {}
         """What was asked on this connection, and the position then."""
         super().__init__(f"ranges{client_id}", RANGES_SINCE, surroundings)
@@ -50,49 +56,49 @@ class RangeReader(Connected):
         if message.error is not None:
             why = _REASONS.get(message.error, "no replica could deliver")
             self._story.counters[f"client: range refused: {why}"] += 1
-        self.questions.received(message)
+        self.requests.received(message)
 
     def attach(self) -> None:
-        self.questions.attach(self._generation, self._version)
+        self.requests.attach(self._generation, self._version)
 
     def detach(self) -> None:
-        self.questions.detach()
+        self.requests.detach()
         self._asked.clear()
 
     def tick(self) -> None:
-        self.questions.tick(self.clock.now)
+        self.requests.tick(self.clock.now)
 
     def outgoing(self) -> list[Message]:
-        messages, self.questions.outgoing = self.questions.outgoing, []
+        messages = self.requests.effects.take_messages()
         for message in messages:
             assert isinstance(message, RecordsRequest | HeadersRequest)
             self._asked[message.req_id.seq] = (message, self.position)
         return messages
 
     def settle(self) -> None:
-        answers, self.questions.answers = self.questions.answers, []
+        answers = self.requests.effects.take_results()
         for answer in answers:
             self._answered(answer)
         super().settle()
 
     def _answered(self, answer: Answer) -> None:
         following, pause = answer.token is _FOLLOWING, NEXT_SECONDS
-        match answer.verdict:
-            case Verdict.RECORDS:
+        match answer.kind:
+            case AnswerKind.RECORDS:
                 assert answer.records is not None
                 count = answer.records.count
                 self._story.counters["client: records read" if count else "client: no records"] += 1
                 if following:
                     self.position += count
-            case Verdict.HEADERS:
+            case AnswerKind.HEADERS:
                 found = "headers read" if answer.headers else "no headers"
                 self._story.counters[f"client: {found}"] += 1
-            case Verdict.UNSUPPORTED:
+            case AnswerKind.UNSUPPORTED:
                 self._story.counters["client: range not supported"] += 1
                 pause = _UNSUPPORTED_SECONDS
             case _:
                 raise Violation(
-                    Promise.RANGE, f"{self.name} is told {answer.verdict.name} at {self.position}"
+                    Promise.RANGE, f"{self.name} is told {answer.kind.name} at {self.position}"
                 )
         if following:
             self.clock.after(self._random.expovariate(1 / pause), self._follow)
@@ -101,16 +107,16 @@ class RangeReader(Connected):
         wait_ms = self._random.choice((0, 30, 300, 2000))
         most_bytes = self._random.choice((1, 500, 5_000, 1 << 20))
         most = self._random.choice((1, 10, 1000))
-        self.questions.ask(_FOLLOWING, Records(self.position + 1, most, most_bytes, wait_ms))
+        self.requests.add(_FOLLOWING, ReadRecords(self.position + 1, most, most_bytes, wait_ms))
         self.settle()
 
     def _look_elsewhere(self) -> None:
-        if self.position >= 0 and len(self.questions) < 3:
+        if self.position >= 0 and len(self.requests) < 3:
             first_id = self._random.randint(0, self.position + 1)
             most = self._random.choice((1, 10, 100))
             if self._random.random() < 0.5:
-                self.questions.ask("headers", Headers(first_id, most))
+                self.requests.add("headers", ReadHeaders(first_id, most))
             else:
-                self.questions.ask("records", Records(first_id, most, 5_000))
+                self.requests.add("records", ReadRecords(first_id, most, 5_000))
             self.settle()
         self.clock.after(self._random.expovariate(1 / ELSEWHERE_SECONDS), self._look_elsewhere)

@@ -1,4 +1,4 @@
-"""Clients in the simulation that read one by one: the real cores of streaming and of questions."""
+"""Clients in the simulation that read one by one: the real cores of streaming and of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.sim.connected import Mounted, Surroundings
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.mount import RequestIds
-from waltz.client.core.requests import Data, PartitionQuestions
+from waltz.client.core.requests import PartitionRequests, ReadData
 from waltz.protocol.client_server import Message
 
 QUESTION_SECONDS = 0.02
@@ -23,7 +23,7 @@ class Reader(Mounted):
         self._random = random
         ids = RequestIds(client_id, partition)
         self.core: PartitionFeed = PartitionFeed(ids, -1)
-        self.questions = PartitionQuestions(ids)
+        self.requests = PartitionRequests(ids)
         super().__init__(f"reader{client_id}", random.choice((4, 5)), surroundings)
         self.clock.after(QUESTION_SECONDS, self._ask)
 
@@ -34,28 +34,29 @@ class Reader(Mounted):
 
     def take(self, records: list[FeedRecord]) -> None:
         position = self.core.position
-        new = self.core.fed(records)
+        self.core.fed(records)
+        new = self.core.effects.take_results()
         self._checker.streamed(self.name, position, new)
         self._checker.fed(self.name, new)
 
     def told(self, message: Message) -> None:
         super().told(message)
-        self.questions.received(message)
+        self.requests.received(message)
 
     def attach(self) -> None:
         super().attach()
-        self.questions.attach(self._generation, self._version)
+        self.requests.attach(self._generation, self._version)
 
     def detach(self) -> None:
         super().detach()
-        self.questions.detach()
+        self.requests.detach()
 
     def outgoing(self) -> list[Message]:
-        messages, self.questions.outgoing = self.questions.outgoing, []
+        messages = self.requests.effects.take_messages()
         return super().outgoing() + messages
 
     def settle(self) -> None:
-        answers, self.questions.answers = self.questions.answers, []
+        answers = self.requests.effects.take_results()
         for answer in answers:
             assert isinstance(answer.token, int)
             self._story.counters["client: data read"] += 1
@@ -63,9 +64,9 @@ class Reader(Mounted):
         super().settle()
 
     def _ask(self) -> None:
-        self.questions.tick(self.clock.now)
-        if self.position >= 0 and len(self.questions) < 3:
+        self.requests.tick(self.clock.now)
+        if self.position >= 0 and len(self.requests) < 3:
             wanted = self._random.randint(0, self.position)
-            self.questions.ask(wanted, Data(wanted))
+            self.requests.add(wanted, ReadData(wanted))
         self.settle()
         self.clock.after(QUESTION_SECONDS, self._ask)

@@ -24,7 +24,7 @@ from waltz.client.appender import Appender
 from waltz.client.core.appends import Append
 from waltz.client.core.directory import Directory
 from waltz.client.link import Link
-from waltz.client.request_client import Asker
+from waltz.client.request_client import RequestClient
 from waltz.net import PLAINTEXT
 from waltz.protocol import checksum, client_server
 from waltz.protocol.frames import HEAD_BYTES
@@ -78,12 +78,12 @@ class Wire:
 
 
 class Marks:
-    def saw(self, partition: int, mark: int) -> None:
+    def note_mark(self, partition: int, mark: int) -> None:
         pass
 
 
 async def mounted() -> Wire:
-    marks = cast(Asker, Marks())
+    marks = cast(RequestClient, Marks())
     appender = Appender(
         1, Directory(), PLAINTEXT, marks, max_in_flight=100, long_wait_seconds=1000.0
     )
@@ -316,7 +316,7 @@ async def test_an_error_of_time_that_is_not_the_calls_own_comes_out(
     async def mark(partition: int) -> int:
         raise TimeoutError("the network's")
 
-    monkeypatch.setattr(Marks, "mark", staticmethod(mark), raising=False)
+    monkeypatch.setattr(Marks, "read_mark", staticmethod(mark), raising=False)
     with pytest.raises(TimeoutError, match="the network's"):
         await wire.appender.append(1, data(b"x"), SECONDS)
 

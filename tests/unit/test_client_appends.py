@@ -65,7 +65,7 @@ class Wire:
         self.downward.clear()
         if self.connection is not None:
             self.server.lost(self.connection)
-            self.client.outgoing.clear()
+            self.client.effects.messages.clear()
             self.client.detach()
         self.connection = None
 
@@ -78,10 +78,10 @@ class Wire:
 
     def take(self) -> None:
         """Put on the wire what the client wants sent, and note what it has settled."""
-        outgoing, self.client.outgoing = self.client.outgoing, []
+        outgoing = self.client.effects.take_messages()
         if self.connection is not None:
             self.upward += [encode_message(m, self.version)[7:] for m in outgoing]
-        settled, self.client.settled = self.client.settled, []
+        settled = self.client.effects.take_results()
         self.settled += settled
 
     def up(self, count: int | None = None) -> None:

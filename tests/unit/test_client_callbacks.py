@@ -11,7 +11,7 @@ import pytest
 import waltz
 from tests.recording import Recording, Say, until
 from waltz import mock
-from waltz.sync import BlockingClient, opened
+from waltz.sync import SyncClient, opened
 from waltz.sync.callbacks import (
     CallbackClient,
     DataMissing,
@@ -46,7 +46,7 @@ def open_client(cluster: mock.MockCluster) -> Iterator[Open]:
 
 
 @pytest.fixture
-def other(cluster: mock.MockCluster) -> Iterator[BlockingClient[bytes]]:
+def other(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
     """Another client of the same cluster."""
     with opened(cluster.connect()) as client:
         yield client
@@ -74,7 +74,7 @@ def test_nothing_to_do_is_completed_with_false(open_client: Open) -> None:
     assert not client.has_pending
 
 
-def test_what_others_append_is_applied_too(open_client: Open, other: BlockingClient[bytes]) -> None:
+def test_what_others_append_is_applied_too(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording()
     client = open_client(app)
     for number in range(30):
@@ -87,9 +87,7 @@ def test_what_others_append_is_applied_too(open_client: Open, other: BlockingCli
         assert ids == list(range(30))
 
 
-def test_the_application_says_where_to_begin(
-    open_client: Open, other: BlockingClient[bytes]
-) -> None:
+def test_the_application_says_where_to_begin(open_client: Open, other: SyncClient[bytes]) -> None:
     for number in range(5):
         other.append(0, b"%d" % number)
     app = Recording(marks={0: 2})
@@ -121,7 +119,7 @@ def test_data_must_be_given(open_client: Open) -> None:
 
 
 def test_after_a_lock_failure_it_decides_again_by_the_newer_state(
-    open_client: Open, other: BlockingClient[bytes]
+    open_client: Open, other: SyncClient[bytes]
 ) -> None:
     app = Recording()
     client = open_client(app)
@@ -145,9 +143,7 @@ def test_after_a_lock_failure_it_decides_again_by_the_newer_state(
     ]
 
 
-def test_a_retry_that_has_nothing_left_to_do(
-    open_client: Open, other: BlockingClient[bytes]
-) -> None:
+def test_a_retry_that_has_nothing_left_to_do(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording()
     client = open_client(app)
     context = Say(app.record, "once", lock="row")
@@ -163,7 +159,7 @@ def test_a_retry_that_has_nothing_left_to_do(
     assert app.record.of("once") == [("lock failure",), ("completion", False)]
 
 
-def test_a_retry_that_raises_is_told_once(open_client: Open, other: BlockingClient[bytes]) -> None:
+def test_a_retry_that_raises_is_told_once(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording()
     client = open_client(app)
     context = Say(app.record, "broken", lock="row")
@@ -295,7 +291,7 @@ def test_a_callback_may_submit_but_not_wait(open_client: Open) -> None:
     assert refused == ["InCallback", "InCallback", "ValueError"]
 
 
-def test_partitions_are_chosen(open_client: Open, other: BlockingClient[bytes]) -> None:
+def test_partitions_are_chosen(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording()
     client = open_client(app, auto_mount=False)
     with pytest.raises(PartitionInactive, match="set_partitions"):
@@ -338,7 +334,7 @@ def test_what_is_under_way_when_a_partition_goes_is_told(
 
 
 def test_a_retry_in_a_partition_that_goes_ends(
-    cluster: mock.MockCluster, open_client: Open, other: BlockingClient[bytes]
+    cluster: mock.MockCluster, open_client: Open, other: SyncClient[bytes]
 ) -> None:
     stuck = threading.Event()
 
@@ -391,7 +387,7 @@ def test_closing_wakes_whoever_waits_for_room(cluster: mock.MockCluster, open_cl
     assert len(ended) == 1
 
 
-def test_marks_of_another_log_are_said(open_client: Open, other: BlockingClient[bytes]) -> None:
+def test_marks_of_another_log_are_said(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording(marks={0: 5})
     client = open_client(app)
     until(lambda: app.errors)
@@ -448,7 +444,7 @@ def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockClu
 
 
 def test_one_can_wait_until_something_is_applied(
-    open_client: Open, other: BlockingClient[bytes]
+    open_client: Open, other: SyncClient[bytes]
 ) -> None:
     app = Recording()
     client = open_client(app)

@@ -41,7 +41,7 @@ class Wire:
     def exchange(self, count: int = 100_000) -> None:
         """Deliver up to ``count`` messages to the client, and all that it sends to the server."""
         while True:
-            outgoing, self.feed.outgoing = self.feed.outgoing, []
+            outgoing = self.feed.effects.take_messages()
             for message in outgoing:
                 [copy] = parse([encode_message(message, 4)[7:]], 4)
                 self.server.handle(self.connection, copy)
@@ -49,10 +49,11 @@ class Wire:
             count -= len(bodies)
             for item in parse(bodies, 4):
                 if isinstance(item, FeedRun):
-                    self.got += [record[4] for record in self.feed.fed(item.records)]
+                    self.feed.fed(item.records)
+                    self.got += [record[4] for record in self.feed.effects.take_results()]
                 else:
                     self.feed.received(item)
-            if not self.feed.outgoing and (not self.downward or not count):
+            if not self.feed.effects.messages and (not self.downward or not count):
                 return
 
     def fetches(self) -> int:
@@ -109,15 +110,15 @@ def test_a_paused_mount_is_not_asked_for_again() -> None:
     """While the stream does not read, silence says nothing."""
     wire = Wire(filled(3))
     wire.connect()
-    wire.feed.outgoing.clear()
+    wire.feed.effects.messages.clear()
     wire.feed.want(False)
     for now in range(100):
         wire.feed.tick(float(now))
-    assert wire.feed.outgoing == []
+    assert wire.feed.effects.messages == []
     wire.feed.want(True)
     wire.feed.tick(100.0)
     wire.feed.tick(105.0)
-    assert [type(m) for m in wire.feed.outgoing] == [MountRequest]
+    assert [type(m) for m in wire.feed.effects.messages] == [MountRequest]
 
 
 def test_a_debt_dies_with_its_connection() -> None:
@@ -127,7 +128,7 @@ def test_a_debt_dies_with_its_connection() -> None:
     wire.exchange()
     wire.feed.detach()
     wire.feed.want(True)
-    assert wire.feed.outgoing == []
+    assert wire.feed.effects.messages == []
 
 
 def test_a_position_beyond_the_log_is_found_out() -> None:

@@ -1,18 +1,12 @@
-"""The client library: append to a cluster and stream from it, with asyncio.
+"""The asyncio client library: append to the partitions of a cluster and stream from them.
 
-What decides is pure, one partition at a time:
-
-* `mount`: getting a feed going; `feed`: a stream's position; `appends`: the fate of appends
-* `questions`: reads and marks; `read_ahead`: the memory of reads; `codec`: the hot messages
-* `directory`: which server has which partition; `values`, `errors`: what the API gives and takes
-* `batches`: what becomes of each append of a batch; `append_call`: how those of one call ended;
-  `in_flight`: how much is under way at a time
-* `api`: the interface that the real client and the mock satisfy; `serializers`; `measures`
-
-What acts drives those over the network: `link` and `links` (connections), `ticker` (time),
-`appender`, `asker`, `stream` (with `inline`, its data, and `batched`), `bulk` (ranges and batches),
-`submitting`, `standing` and `client`, the API itself, opened by `connecting`. `deadlines` bounds
-waiting. `settings` reads configuration files.
+* `api`: the interface that the real client and the mock client implement
+* `client`, `bulk`, `stream`: the real client; `connecting`, `opening` and `settings` open it
+* `core`: the decisions, one partition at a time, without any input or output
+* `appender`, `request_client`, `inline`: send the messages of `core` and hand out its results
+* `link`, `links`: the connections to servers; `membership_state`: the watch on ZooKeeper
+* `append_call`, `in_flight`, `deadlines`, `submitting`, `ticker`: waiting, bounds and time
+* `replica_reader`: reads committed records from storages, past the servers, for Spark
 """
 
 from waltz.client.api import LogBulk, LogClient, LogStream

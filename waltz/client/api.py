@@ -93,7 +93,7 @@ class LogClient(Protocol[DataT]):
 
     @property
     def metrics(self) -> Registry:
-        """What this client measures."""
+        """What this client metrics."""
 
     async def append(
         self,

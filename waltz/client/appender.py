@@ -29,7 +29,7 @@ from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.in_flight import InFlight
 from waltz.client.link import Link
 from waltz.client.links import Links
-from waltz.client.request_client import Asker
+from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
@@ -54,14 +54,14 @@ class Appender:
         client_id: int,
         directory: Directory,
         tls: TlsConfig,
-        asker: Asker,
+        request_client: RequestClient,
         *,
         max_in_flight: int,
         long_wait_seconds: float,
         spec: ProtocolSpec = CLIENT_SERVER,
     ) -> None:
         self._client_id = client_id
-        self._asker = asker
+        self._request_client = request_client
         self._max_in_flight = max_in_flight
         self._long_wait_seconds = long_wait_seconds
         self._links = Links(directory, tls, self, spec)
@@ -139,7 +139,7 @@ class Appender:
         self._flushers.append((self._calls, future))
         for partition in self._partitions.values():
             partition.appends.flush()
-            self._drain(partition)
+            self._perform(partition)
         await future
 
     def end(self, why: Ending) -> None:
@@ -155,7 +155,7 @@ class Appender:
         for partition in self._partitions.values():
             partition.link = None
             partition.appends.close()
-            self._drain(partition)
+            self._perform(partition)
             partition.in_flight.open()
 
     async def close(self) -> None:
@@ -168,7 +168,7 @@ class Appender:
         state = self._partitions[partition]
         state.link = link
         state.appends.attach(generation, link.seq, link.version)
-        self._drain(state)
+        self._perform(state)
 
     def detached(self, partition: int) -> None:
         """See LinkUser."""
@@ -190,8 +190,8 @@ class Appender:
             else:
                 state.appends.received(item)
         for number, state in touched.items():
-            self._asker.saw(number, state.appends.mark)
-            self._drain(state)
+            self._request_client.note_mark(number, state.appends.mark)
+            self._perform(state)
 
     async def _called(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
         """Do ``work``; if its time runs out, ``call`` is late, and says what is known by then."""
@@ -239,7 +239,7 @@ class Appender:
 
     async def _until_ended(self, state: _Partition, call: AppendCall) -> None:
         """Return when the appends have ended; if that is not waited for, they end as they stand."""
-        self._drain(state)
+        self._perform(state)
         try:
             await call.ended()
         except asyncio.CancelledError:
@@ -256,7 +256,7 @@ class Appender:
         async with self._mounting[number]:
             if number not in self._partitions:
                 if mark is None:
-                    mark = await self._asker.mark(number)
+                    mark = await self._request_client.read_mark(number)
                 self._check()
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
@@ -304,17 +304,14 @@ class Appender:
         if self._ended is not None:
             raise self._ended()
 
-    def _drain(self, state: _Partition) -> None:
-        """Send what the partition wants sent, and hand out its results."""
-        appends = state.appends
-        if appends.outgoing:
-            outgoing, appends.outgoing = appends.outgoing, []
-            if state.link is not None:
-                state.link.send(outgoing)
-        if appends.settled:
-            settled, appends.settled = appends.settled, []
-            _settle(settled)
-        if not appends.idle:
+    def _perform(self, state: _Partition) -> None:
+        """Perform the effects of a partition: send its messages and hand out its results."""
+        effects = state.appends.effects
+        messages = effects.take_messages()
+        if messages and state.link is not None:
+            state.link.send(messages)
+        _settle(effects.take_results())
+        if not state.appends.idle:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
@@ -323,7 +320,7 @@ class Appender:
             if not state.appends.idle:
                 busy = True
                 state.appends.tick(now)
-                self._drain(state)
+                self._perform(state)
         return busy
 
     def _tell_flushers(self) -> None:

@@ -14,12 +14,12 @@ from waltz.client.appender import Appender
 from waltz.client.core.appends import Append
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.errors import DataTooLarge
-from waltz.client.core.requests import Headers, Records
+from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.client.deadlines import in_time
-from waltz.client.membership_state import Standing
-from waltz.client.request_client import Asker
+from waltz.client.membership_state import MembershipState
+from waltz.client.request_client import RequestClient
 from waltz.client.settings import ClientOptions
 from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS
 from waltz.protocol.records import RecordBatch, RecordHeader
@@ -77,10 +77,14 @@ class Bulk:
     """What `waltz.Client.bulk` offers."""
 
     def __init__(
-        self, standing: Standing, asker: Asker, appender: Appender, options: ClientOptions
+        self,
+        standing: MembershipState,
+        request_client: RequestClient,
+        appender: Appender,
+        options: ClientOptions,
     ) -> None:
-        self._standing = standing
-        self._asker = asker
+        self._membership_state = standing
+        self._request_client = request_client
         self._appender = appender
         self._options = options
 
@@ -102,11 +106,13 @@ class Bulk:
         Raises ServerTooOld, ClientAhead if ``first_id`` is beyond the log's next id, DataCorrupt,
         AnswerLate when time has run out, PartitionUnknown, ClientClosed, ValueError.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         check_range(first_id, max_records, max_bytes)
-        what = Records(first_id, max_records, max_bytes, round(wait_seconds * 1000))
+        what = ReadRecords(first_id, max_records, max_bytes, round(wait_seconds * 1000))
         missing = f"the records of partition {partition} from {first_id} on did not come"
-        answer = await self._in_time(self._asker.range(partition, what), timeout, missing)
+        answer = await self._in_time(
+            self._request_client.read_range(partition, what), timeout, missing
+        )
         assert answer.records is not None
         return RecordRange(answer.records, answer.mark)
 
@@ -123,10 +129,10 @@ class Bulk:
         This is how to find out what became of one's own appends: by their request ids. Raises
         what `records` raises.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         check_range(first_id, max_headers)
         missing = f"the headers of partition {partition} from {first_id} on did not come"
-        work = self._asker.range(partition, Headers(first_id, max_headers))
+        work = self._request_client.read_range(partition, ReadHeaders(first_id, max_headers))
         answer = await self._in_time(work, timeout, missing)
         return HeaderRange(answer.headers, answer.mark)
 
@@ -152,7 +158,7 @@ class Bulk:
         PartitionUnknown, ClientClosed, and ValueError for too many drafts, or one with a mark of
         its own.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         appends = appends_of(drafts, self._options.serializer, mark)
         if not appends:
             return []

@@ -16,12 +16,12 @@ from waltz.client.core.errors import (
     Ending,
     TransactionNotFound,
 )
-from waltz.client.core.metrics import ClientMeasures, measured
+from waltz.client.core.metrics import ClientMetrics, measured
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
-from waltz.client.membership_state import Standing
-from waltz.client.request_client import Asker
+from waltz.client.membership_state import MembershipState
+from waltz.client.request_client import RequestClient
 from waltz.client.settings import ClientOptions
 from waltz.client.stream import Stream, StreamSources
 from waltz.client.submitting import Build, submit
@@ -63,21 +63,21 @@ class Client(Generic[DataT]):
         self._owns_store = owns_store
         self._spec = spec
         self._directory = Directory()
-        self._asker = Asker(client_id, self._directory, options.tls, spec)
+        self._request_client = RequestClient(client_id, self._directory, options.tls, spec)
         self._appender = Appender(
             client_id,
             self._directory,
             options.tls,
-            self._asker,
+            self._request_client,
             max_in_flight=options.max_in_flight,
             long_wait_seconds=options.long_wait_seconds,
             spec=spec,
         )
-        self._measures = ClientMeasures(
+        self._metrics = ClientMetrics(
             params.name, client_id, self._appender, asyncio.get_running_loop().time
         )
         self._streams: set[Stream[Any]] = set()
-        self._standing = Standing(
+        self._membership_state = MembershipState(
             ClientMembership(cluster, self._directory.replace),
             client_id,
             params.num_partitions,
@@ -119,7 +119,7 @@ class Client(Generic[DataT]):
     @property
     def bulk(self) -> Bulk:
         """Ranges and batches, for pipelines; servers of Waltz 0.13.2 do not offer them."""
-        return Bulk(self._standing, self._asker, self._appender, self._options)
+        return Bulk(self._membership_state, self._request_client, self._appender, self._options)
 
     @property
     def cluster_name(self) -> str:
@@ -138,8 +138,8 @@ class Client(Generic[DataT]):
 
     @property
     def metrics(self) -> Registry:
-        """What this client measures, to be shown as a server's are."""
-        return self._measures.registry
+        """What this client metrics, to be shown as a server's are."""
+        return self._metrics.registry
 
     async def append(
         self,
@@ -195,7 +195,7 @@ class Client(Generic[DataT]):
         with nothing under way, the error is the LockFailed of the last one. Otherwise this raises
         what `append` raises, but LockFailed, and TypeError if ``build`` returns anything else.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         seconds = self._options.append_timeout_seconds if timeout is None else timeout
         mount = partial(self._appender.mount, partition)
         return await submit(partition, build, mount, partial(self._append, partition), seconds)
@@ -215,7 +215,7 @@ class Client(Generic[DataT]):
         ``timeout`` is in seconds, here and below; by default the client's for answers, or none.
         Raises AnswerLate when it has run out, PartitionUnknown, ClientClosed.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         work = self._appender.mount(partition, mark)
         return await self._in_time(work, timeout, f"partition {partition} was not mounted")
 
@@ -265,13 +265,13 @@ class Client(Generic[DataT]):
         """
         marks, ends = stream_bounds(partitions, after, until)
         for partition in marks:
-            self._standing.check_partition(partition)
+            self._membership_state.check_partition(partition)
         options = self._options
         sources = StreamSources(
             directory=self._directory,
             tls=options.tls,
             spec=self._spec,
-            asker=self._asker,
+            request_client=self._request_client,
             new_client_id=self._new_client_id,
             deserialize=self._deserialize,
             buffer=options.stream_buffer,
@@ -294,7 +294,7 @@ class Client(Generic[DataT]):
         Raises TransactionNotFound, DataCorrupt, AnswerLate when time has run out,
         PartitionUnknown, ClientClosed.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         missing = f"the data of transaction {transaction_id} of partition {partition} did not come"
         data = await self._in_time(self._data(partition, transaction_id), timeout, missing)
         return cast(DataT, self._deserialize(data))
@@ -309,29 +309,29 @@ class Client(Generic[DataT]):
 
         Raises AnswerLate when time has run out, PartitionUnknown, ClientClosed.
         """
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         missing = f"no server told the high-water mark of partition {partition}"
-        return await self._in_time(self._asker.mark(partition), timeout, missing)
+        return await self._in_time(self._request_client.read_mark(partition), timeout, missing)
 
     async def flush(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as in mount
         """Return when every append called before this has its outcome.
 
         Raises AnswerLate when time has run out (the appends go on), ClientClosed.
         """
-        self._standing.check()
+        self._membership_state.check()
         missing = "not every append called before flush had its outcome"
         await self._in_time(self._appender.flush(), timeout, missing)
-        self._standing.check()
+        self._membership_state.check()
 
     async def close(self) -> None:
         """Close everything. Unresolved appends raise AppendUncertain. May be called again."""
-        if not self._standing.close():
+        if not self._membership_state.close():
             return
         for stream in list(self._streams):
             await stream.aclose()
         await self._appender.close()
-        await self._asker.close()
-        await self._standing.end()
+        await self._request_client.close()
+        await self._membership_state.end()
         if self._owns_store:
             await self._cluster.store.close()
 
@@ -344,12 +344,12 @@ class Client(Generic[DataT]):
     async def _append(
         self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
     ) -> int:
-        self._standing.check_partition(partition)
+        self._membership_state.check_partition(partition)
         append = append_of(draft, self._options.serializer, mark)
         if seconds is None:
             seconds = self._options.append_timeout_seconds
         return await measured(
-            self._measures.of(partition),
+            self._metrics.of(partition),
             self._appender.append(partition, append, seconds),
             asyncio.get_running_loop().time,
         )
@@ -358,20 +358,20 @@ class Client(Generic[DataT]):
         try:
             return await self._cluster.next_client_id()
         except StoreError as error:
-            self._standing.check()
+            self._membership_state.check()
             raise ClusterUnreachable(f"ZooKeeper gave a stream no id: {error}") from error
 
     def _handed(self, partition: int, transactions: int) -> None:
-        self._measures.of(partition).received += transactions
+        self._metrics.of(partition).received += transactions
 
     async def _data(self, partition: int, transaction_id: int) -> bytes:
-        mark = self._asker.known_mark(partition)
+        mark = self._request_client.known_mark(partition)
         if transaction_id > mark:
             # Not asked for blindly: a server of 0.13.2 never forgets that an id was missing.
-            mark = await self._asker.mark(partition)
+            mark = await self._request_client.read_mark(partition)
         if not NO_TRANSACTION < transaction_id <= mark:
             raise TransactionNotFound(partition, transaction_id, mark)
-        return await self._asker.data(partition, transaction_id)
+        return await self._request_client.read_data(partition, transaction_id)
 
     async def _in_time(self, work: Awaitable[T], seconds: float | None, missing: str) -> T:
         if seconds is None:
@@ -385,6 +385,6 @@ class Client(Generic[DataT]):
     def _fail(self, why: Ending) -> None:
         """Have every call fail from now on; connections that are left are closed by `close`."""
         self._appender.end(why)
-        self._asker.end(why)
+        self._request_client.end(why)
         for stream in self._streams:
             stream.fail(why())

@@ -2,7 +2,7 @@
 
 The next range of a partition is asked for before the last one is handed on, but not while two
 wait to be taken, so what is in memory is bounded (spec/wire.md section 9). Touches the
-network through the client's `Asker`, which asks again until it is answered.
+network through the client's `RequestClient`, which asks again until it is answered.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
 from waltz.client.core.errors import ClientAhead, DataCorrupt
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, Records, Verdict
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadRecords
 from waltz.client.core.values import Transaction
-from waltz.client.request_client import Asker, OnAnswer
+from waltz.client.request_client import OnAnswer, RequestClient
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol.records import WIRE_HEAD
 
@@ -56,14 +56,14 @@ class InlineFeeds:
 
     def __init__(
         self,
-        asker: Asker,
+        request_client: RequestClient,
         after: Mapping[int, int],
         until: Mapping[int, int],
         wake: Callable[[], None],
     ) -> None:
         self.unsupported = False
         self.failure: Exception | None = None
-        self._asker = asker
+        self._request_client = request_client
         self._until = until
         self._wake = wake
         share = _HELD_BYTES // max(len(after), 1)
@@ -105,7 +105,7 @@ class InlineFeeds:
         self._ended = True
         for number, state in self._partitions.items():
             if state.asked is not None:
-                self._asker.withdraw(number, state.asked)
+                self._request_client.cancel(number, state.asked)
                 state.asked = None
 
     def _ask(self, number: int, state: _Partition) -> None:
@@ -127,29 +127,29 @@ class InlineFeeds:
             self._wake()
 
         state.asked = answered
-        what = Records(state.position + 1, count, self._range_bytes, _WAIT_MS)
-        self._asker.ask(number, what, answered)
+        what = ReadRecords(state.position + 1, count, self._range_bytes, _WAIT_MS)
+        self._request_client.send(number, what, answered)
 
     def _answered(self, number: int, state: _Partition, answer: Answer) -> None:
-        match answer.verdict:
-            case Verdict.RECORDS:
+        match answer.kind:
+            case AnswerKind.RECORDS:
                 assert answer.records is not None
-                self._asker.saw(number, answer.mark)
+                self._request_client.note_mark(number, answer.mark)
                 if answer.records.count:
                     state.position += answer.records.count
                     state.held += 1
                     self._arrived.append(_Range(number, answer.records))
                 self._ask(number, state)
-            case Verdict.UNSUPPORTED:
+            case AnswerKind.UNSUPPORTED:
                 self.unsupported = True
-            case Verdict.AHEAD:
+            case AnswerKind.AHEAD:
                 self.failure = ClientAhead(number, state.position, answer.mark)
-            case Verdict.CORRUPT:
+            case AnswerKind.CORRUPT:
                 self.failure = DataCorrupt(number, answer.mark, CHECKSUM_ATTEMPTS)
-            case Verdict.DATA | Verdict.MARK | Verdict.HEADERS:
-                raise AssertionError(f"an answer to another question: {answer.verdict}")
+            case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:
+                raise AssertionError(f"an answer to another question: {answer.kind}")
             case _:
-                assert_never(answer.verdict)
+                assert_never(answer.kind)
 
 
 def transactions(

@@ -12,7 +12,7 @@ from waltz.metadata.membership import ClientMembership
 log = logging.getLogger(__name__)
 
 
-class Standing:
+class MembershipState:
     """A client's standing. It fails when the servers cannot be followed any more.
 
     ``failed`` is then called with what makes the error of every call. To be made on an event loop.

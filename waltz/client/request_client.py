@@ -1,7 +1,7 @@
-"""Asks servers for data, ranges and marks, on connections of their own. Touches the network.
+"""Reads data, ranges and marks from servers, on connections of its own. Network.
 
-These connections never mount anything, so that reading is neither held up by feeds nor disturbs
-them.
+These connections never mount a partition. So feeds do not delay reads, and reads do not disturb
+feeds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from waltz.client.core.mount import RequestIds
 from waltz.client.core.requests import (
     CHECKSUM_ATTEMPTS,
     Answer,
-    Data,
-    Headers,
-    HighWaterMark,
-    PartitionQuestions,
-    Records,
-    Verdict,
-    What,
+    AnswerKind,
+    PartitionRequests,
+    ReadData,
+    ReadHeaders,
+    ReadMark,
+    ReadRecords,
+    ReadRequest,
 )
 from waltz.client.link import Link
 from waltz.client.links import Links
@@ -42,8 +42,8 @@ OnAnswer = Callable[[Answer | None], None]
 """Called once with the answer, or with None if the client ends before."""
 
 
-class Asker:
-    """The open questions of one client, partition by partition."""
+class RequestClient:
+    """The open read requests of one client, by partition."""
 
     def __init__(
         self,
@@ -55,71 +55,74 @@ class Asker:
         self._client_id = client_id
         self._links = Links(directory, tls, self, spec)
         self._ticker = Ticker(self._tick)
-        self._partitions: dict[int, PartitionQuestions] = {}
+        self._partitions: dict[int, PartitionRequests] = {}
         self._link_of: dict[int, Link] = {}
-        self._known: dict[int, int] = {}
+        self._known_marks: dict[int, int] = {}
         self._ended: Ending | None = None
 
-    def saw(self, partition: int, transaction_id: int) -> None:
+    def note_mark(self, partition: int, transaction_id: int) -> None:
         """Note that the partition's log reaches ``transaction_id``."""
-        if transaction_id > self._known.get(partition, NO_TRANSACTION):
-            self._known[partition] = transaction_id
+        if transaction_id > self._known_marks.get(partition, NO_TRANSACTION):
+            self._known_marks[partition] = transaction_id
 
     def known_mark(self, partition: int) -> int:
         """Return the largest transaction id known to be in the partition's log."""
-        return self._known.get(partition, NO_TRANSACTION)
+        return self._known_marks.get(partition, NO_TRANSACTION)
 
-    async def mark(self, partition: int) -> int:
-        """Return the partition's high-water mark, when its server has told it."""
-        answer = await self._answer(partition, HighWaterMark())
-        self.saw(partition, answer.mark)
+    async def read_mark(self, partition: int) -> int:
+        """Return the partition's high-water mark as its server answers it."""
+        answer = await self._answer(partition, ReadMark())
+        self.note_mark(partition, answer.mark)
         return answer.mark
 
-    async def data(self, partition: int, transaction_id: int) -> bytes:
+    async def read_data(self, partition: int, transaction_id: int) -> bytes:
         """Return the data of a transaction that is in the log. Raises DataCorrupt."""
-        answer = await self._answer(partition, Data(transaction_id))
-        if answer.verdict is Verdict.CORRUPT:
+        answer = await self._answer(partition, ReadData(transaction_id))
+        if answer.kind is AnswerKind.CORRUPT:
             raise DataCorrupt(partition, transaction_id, CHECKSUM_ATTEMPTS)
         return answer.data
 
-    async def range(self, partition: int, what: Records | Headers) -> Answer:
-        """Return a range, perhaps empty. Raises ClientAhead, DataCorrupt, ServerTooOld."""
-        answer = await self._answer(partition, what)
-        match answer.verdict:
-            case Verdict.CORRUPT:
+    async def read_range(self, partition: int, request: ReadRecords | ReadHeaders) -> Answer:
+        """Return a range, possibly empty. Raises ClientAhead, DataCorrupt, ServerTooOld."""
+        answer = await self._answer(partition, request)
+        match answer.kind:
+            case AnswerKind.CORRUPT:
                 raise DataCorrupt(partition, answer.mark, CHECKSUM_ATTEMPTS)
-            case Verdict.AHEAD:
-                raise ClientAhead(partition, what.first_id - 1, answer.mark)
-            case Verdict.UNSUPPORTED:
-                raise ServerTooOld(partition, answer.mark, "reading of ranges")
-        self.saw(partition, answer.mark)
+            case AnswerKind.AHEAD:
+                raise ClientAhead(partition, request.first_id - 1, answer.mark)
+            case AnswerKind.UNSUPPORTED:
+                raise ServerTooOld(partition, answer.mark, "request for ranges")
+        self.note_mark(partition, answer.mark)
         return answer
 
-    def ask(self, partition: int, what: What, answered: OnAnswer) -> None:
-        """Ask and have ``answered`` called, without a future for each."""
+    def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:
+        """Send a request and have ``on_answer`` called. It needs no future for each request."""
         if self._ended is not None:
             raise self._ended()
-        self._of(partition).ask(answered, what)
-        self._settle(partition)
+        self._of(partition).add(on_answer, request)
+        self._perform(partition)
 
-    def withdraw(self, partition: int, answered: OnAnswer) -> None:
-        """Forget a question of `ask`: ``answered`` is not called any more."""
-        self._of(partition).withdraw(answered)
+    def cancel(self, partition: int, on_answer: OnAnswer) -> None:
+        """Drop a request of `send`; ``on_answer`` is not called any more."""
+        self._of(partition).cancel(on_answer)
 
     def end(self, why: Ending) -> None:
-        """Ask no more: all questions, now and later, end as ``why``. Only the first call counts."""
+        """End all requests, present and future, with the error ``why``.
+
+        Only the first call has an effect.
+        """
         if self._ended is not None:
             return
         self._ended = why
         self._ticker.stop()
         self._links.end()
         self._link_of.clear()
-        for questions in self._partitions.values():
-            for token in questions.close():
+        for requests in self._partitions.values():
+            for token in requests.close():
                 cast(OnAnswer, token)(None)
 
     async def close(self) -> None:
-        """End, as ClientClosed if it has not ended yet, and close the connections."""
+        """End with ClientClosed unless it has ended before, and close the connections."""
         self.end(ClientClosed)
         await self._links.close()
 
@@ -127,7 +130,7 @@ class Asker:
         """See LinkUser."""
         self._link_of[partition] = link
         self._of(partition).attach(generation, link.version)
-        self._settle(partition)
+        self._perform(partition)
 
     def detached(self, partition: int) -> None:
         """See LinkUser."""
@@ -144,60 +147,57 @@ class Asker:
                     self._partitions[partition].received(message)
                     touched.add(partition)
         for partition in touched:
-            self._settle(partition)
+            self._perform(partition)
 
-    def _of(self, partition: int) -> PartitionQuestions:
-        questions = self._partitions.get(partition)
-        if questions is None:
-            questions = PartitionQuestions(RequestIds(self._client_id, partition))
-            self._partitions[partition] = questions
+    def _of(self, partition: int) -> PartitionRequests:
+        requests = self._partitions.get(partition)
+        if requests is None:
+            requests = PartitionRequests(RequestIds(self._client_id, partition))
+            self._partitions[partition] = requests
             self._links.want(partition)
-        return questions
+        return requests
 
-    async def _answer(self, partition: int, what: What) -> Answer:
+    async def _answer(self, partition: int, request: ReadRequest) -> Answer:
         if self._ended is not None:
             raise self._ended()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
 
-        def answered(answer: Answer | None) -> None:
+        def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Without its token, which is this function and so leads back to the future: what
-                # is in such a ring, megabytes of records, stays until somebody collects garbage.
+                # Without its token, which is this function and refers to the future: a reference
+                # cycle would keep megabytes of records until the garbage collector runs.
                 future.set_result(answer and answer._replace(token=None))
 
-        questions = self._of(partition)
-        questions.ask(answered, what)
-        self._settle(partition)
+        requests = self._of(partition)
+        requests.add(on_answer, request)
+        self._perform(partition)
         try:
             answer = await future
         except asyncio.CancelledError:
-            questions.withdraw(answered)
+            requests.cancel(on_answer)
             raise
         if answer is None:
             assert self._ended is not None
             raise self._ended()
         return answer
 
-    def _settle(self, partition: int) -> None:
-        """Send what the questions of a partition want sent, and hand out their answers."""
-        questions = self._partitions[partition]
-        if questions.outgoing:
-            outgoing, questions.outgoing = questions.outgoing, []
-            link = self._link_of.get(partition)
-            if link is not None:
-                link.send(outgoing)
-        if questions.answers:
-            answers, questions.answers = questions.answers, []
-            for answer in answers:
-                cast(OnAnswer, answer.token)(answer)
-        if questions:
+    def _perform(self, partition: int) -> None:
+        """Perform the effects of a partition: send its messages and hand out its answers."""
+        requests = self._partitions[partition]
+        messages = requests.effects.take_messages()
+        link = self._link_of.get(partition)
+        if messages and link is not None:
+            link.send(messages)
+        for answer in requests.effects.take_results():
+            cast(OnAnswer, answer.token)(answer)
+        if requests:
             self._ticker.start()
 
     def _tick(self, now: float) -> bool:
         busy = False
-        for partition, questions in self._partitions.items():
-            if questions:
+        for partition, requests in self._partitions.items():
+            if requests:
                 busy = True
-                questions.tick(now)
-                self._settle(partition)
+                requests.tick(now)
+                self._perform(partition)
         return busy

@@ -19,12 +19,12 @@ from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.core.read_ahead import ReadAhead
-from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, Data, Verdict
+from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
 from waltz.client.inline import InlineFeeds, taken
 from waltz.client.link import Link
 from waltz.client.links import Links
-from waltz.client.request_client import Asker
+from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
 from waltz.protocol import ProtocolSpec, ReqId
@@ -43,7 +43,7 @@ class StreamSources:
     directory: Directory
     tls: TlsConfig
     spec: ProtocolSpec
-    asker: Asker
+    request_client: RequestClient
     new_client_id: Callable[[], Awaitable[int]]
     deserialize: Callable[[bytes], Any]
     buffer: int
@@ -127,7 +127,7 @@ class Stream(BatchedStream[DataT_co]):
         """See LinkUser."""
         self._link_of[partition] = link
         self._feeds[partition].attach(generation, link.seq, link.version)
-        self._send(partition)
+        self._perform(partition)
         self._ticker.start()
 
     def detached(self, partition: int) -> None:
@@ -142,11 +142,11 @@ class Stream(BatchedStream[DataT_co]):
             if self._link_of.get(partition) is not link:
                 continue
             if isinstance(item, FeedRun):
-                self._take(partition, self._feeds[partition].fed(item.records))
+                self._feeds[partition].fed(item.records)
             else:
                 self._feeds[partition].received(item)
                 self._check_ahead(partition)
-            self._send(partition)
+            self._perform(partition)
         self._ticker.start()
         if self._buffered >= self._sources.buffer:
             self._pause()
@@ -156,7 +156,9 @@ class Stream(BatchedStream[DataT_co]):
             raise ClientClosed
         self._begun = True
         if self._with_data:
-            feeds = InlineFeeds(self._sources.asker, self._after, self._until, self._wake.set)
+            feeds = InlineFeeds(
+                self._sources.request_client, self._after, self._until, self._wake.set
+            )
             try:
                 async for batch in taken(feeds, self._anything, self._sources.deserialize):
                     yield batch
@@ -188,7 +190,7 @@ class Stream(BatchedStream[DataT_co]):
         if until is not None and records and records[-1][4] > until:
             records = [record for record in records if record[4] <= until]
         if records:
-            self._sources.asker.saw(partition, records[-1][4])
+            self._sources.request_client.note_mark(partition, records[-1][4])
             self._buffer.append(records)
             self._buffered += len(records)
             self._wake.set()
@@ -265,7 +267,7 @@ class Stream(BatchedStream[DataT_co]):
             self._wake.set()
 
         ahead.asked()
-        self._sources.asker.ask(record[2], Data(record[4]), answered)
+        self._sources.request_client.send(record[2], ReadData(record[4]), answered)
         return read
 
     def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
@@ -285,7 +287,7 @@ class Stream(BatchedStream[DataT_co]):
         answer = read.answer
         if answer is None:
             raise self._failure or ClientClosed()
-        if answer.verdict is Verdict.CORRUPT:
+        if answer.kind is AnswerKind.CORRUPT:
             raise DataCorrupt(read.record[2], read.record[4], CHECKSUM_ATTEMPTS)
         transaction = _transaction(read.record, self._sources.deserialize(answer.data))
         ahead.taken(len(answer.data))
@@ -309,20 +311,22 @@ class Stream(BatchedStream[DataT_co]):
         self._paused = False
         for partition, feed in self._feeds.items():
             feed.want(True)
-            self._send(partition)
+            self._perform(partition)
         for link in set(self._link_of.values()):
             link.resume()
 
-    def _send(self, partition: int) -> None:
-        feed, link = self._feeds[partition], self._link_of.get(partition)
-        outgoing, feed.outgoing = feed.outgoing, []
-        if outgoing and link is not None:
-            link.send(outgoing)
+    def _perform(self, partition: int) -> None:
+        """Perform the effects of a feed: send its messages and buffer its transactions."""
+        effects, link = self._feeds[partition].effects, self._link_of.get(partition)
+        messages = effects.take_messages()
+        if messages and link is not None:
+            link.send(messages)
+        self._take(partition, effects.take_results())
 
     def _tick(self, now: float) -> bool:
         for partition, feed in self._feeds.items():
             feed.tick(now)
-            self._send(partition)
+            self._perform(partition)
         return any(feed.mount.phase is not Phase.MOUNTED for feed in self._feeds.values())
 
 

@@ -21,7 +21,7 @@ from waltz.client import (
     PartitionUnknown,
     TransactionNotFound,
 )
-from waltz.client.core.metrics import ClientMeasures, measured
+from waltz.client.core.metrics import ClientMetrics, measured
 from waltz.client.core.serializers import encoded
 from waltz.client.core.values import DataT, DraftFields, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
@@ -67,7 +67,7 @@ class MockClient(Generic[DataT]):
         self._client_id = client_id
         self._options = options
         self._appending = _Appending(cluster)
-        self._measures = ClientMeasures(
+        self._metrics = ClientMetrics(
             cluster.name, client_id, self._appending, asyncio.get_running_loop().time
         )
         self._calls = 0
@@ -103,8 +103,8 @@ class MockClient(Generic[DataT]):
 
     @property
     def metrics(self) -> Registry:
-        """What this client measures."""
-        return self._measures.registry
+        """What this client metrics."""
+        return self._metrics.registry
 
     async def append(
         self,
@@ -267,7 +267,7 @@ class MockClient(Generic[DataT]):
         with self._calling():
             work = self._in_time(partition, draft, data, mark, seconds)
             clock = asyncio.get_running_loop().time
-            return await measured(self._measures.of(partition), work, clock)
+            return await measured(self._metrics.of(partition), work, clock)
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
@@ -355,7 +355,7 @@ class MockClient(Generic[DataT]):
             raise AppendUncertain(partition, req_id, str(ClientClosed()))
 
     def _handed(self, partition: int, transactions: int) -> None:
-        self._measures.of(partition).received += transactions
+        self._metrics.of(partition).received += transactions
 
     def _decoded(self, data: bytes) -> Any:
         serializer = self._options.serializer

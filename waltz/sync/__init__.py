@@ -22,13 +22,13 @@ without having closed its client loses nothing but the answers it was waiting fo
 may be in the log, as with AppendUncertain.
 """
 
-from waltz.sync.client import BlockingClient, connect, opened
+from waltz.sync.client import SyncClient, connect, opened
 from waltz.sync.event_loop import WrongProcess, WrongThread
-from waltz.sync.stream import BlockingStream
+from waltz.sync.stream import SyncStream
 
 __all__ = [
-    "BlockingClient",
-    "BlockingStream",
+    "SyncClient",
+    "SyncStream",
     "WrongProcess",
     "WrongThread",
     "connect",

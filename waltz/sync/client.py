@@ -11,13 +11,13 @@ from waltz.client import connect as connect_async
 from waltz.client.connecting import Connecting
 from waltz.client.core.values import DataT, DraftFields, StreamBounds
 from waltz.sync.event_loop import EventLoopThread
-from waltz.sync.stream import BlockingStream
-from waltz.sync.submitting import BlockingBuild, submit
+from waltz.sync.stream import SyncStream
+from waltz.sync.submitting import SyncBuild, submit
 
 T = TypeVar("T")
 
 
-class BlockingClient(Generic[DataT]):
+class SyncClient(Generic[DataT]):
     """`waltz.Client` for threads: calls of the same names, arguments and errors, that block.
 
     To be opened with `connect`. `close`, or leaving a ``with`` block, ends it for all threads.
@@ -59,7 +59,7 @@ class BlockingClient(Generic[DataT]):
         return self._client.pending
 
     def metrics(self) -> dict[str, Any]:
-        """Return what this client measures, in the form in which servers show theirs."""
+        """Return what this client metrics, in the form in which servers show theirs."""
         return self._thread.call(self._metrics())
 
     def append(
@@ -77,7 +77,7 @@ class BlockingClient(Generic[DataT]):
         return self._thread.call(self._client.append(partition, data, timeout=timeout, **draft))
 
     def submit(
-        self, partition: int, build: BlockingBuild[DataT], *, timeout: float | None = None
+        self, partition: int, build: SyncBuild[DataT], *, timeout: float | None = None
     ) -> int | None:
         """Append what ``build`` makes of the present state; see `waltz.Client.submit`.
 
@@ -103,7 +103,7 @@ class BlockingClient(Generic[DataT]):
         *,
         data: Literal[True],
         **bounds: Unpack[StreamBounds],
-    ) -> BlockingStream[DataT]: ...
+    ) -> SyncStream[DataT]: ...
 
     @overload
     def stream(
@@ -112,7 +112,7 @@ class BlockingClient(Generic[DataT]):
         *,
         data: Literal[False] = False,
         **bounds: Unpack[StreamBounds],
-    ) -> BlockingStream[None]: ...
+    ) -> SyncStream[None]: ...
 
     def stream(
         self,
@@ -120,10 +120,10 @@ class BlockingClient(Generic[DataT]):
         *,
         data: bool = False,
         **bounds: Unpack[StreamBounds],
-    ) -> BlockingStream[Any]:
+    ) -> SyncStream[Any]:
         """Return a stream of partitions as an iterator; see `waltz.Client.stream`."""
         stream = self._thread.call(self._stream(partitions, data, bounds))
-        return BlockingStream(self._thread, stream)
+        return SyncStream(self._thread, stream)
 
     def read(self, partition: int, transaction_id: int, *, timeout: float | None = None) -> DataT:
         """Return the data of one transaction; see `waltz.Client.read`."""
@@ -168,13 +168,13 @@ class BlockingClient(Generic[DataT]):
 @overload
 def connect(
     zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[Connecting]
-) -> BlockingClient[T]: ...
+) -> SyncClient[T]: ...
 
 
 @overload
 def connect(
     zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[Connecting]
-) -> BlockingClient[bytes]: ...
+) -> SyncClient[bytes]: ...
 
 
 def connect(
@@ -183,7 +183,7 @@ def connect(
     root: str,
     serializer: Serializer[Any] | None = None,
     **options: Unpack[Connecting],
-) -> BlockingClient[Any]:
+) -> SyncClient[Any]:
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
     Arguments and errors are those of `waltz.connect`.
@@ -193,11 +193,11 @@ def connect(
     return opened(connect_async(zookeeper, root=root, serializer=serializer, **options))
 
 
-def opened(opening: Awaitable[LogClient[T]]) -> BlockingClient[T]:
+def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
     """Open whatever client ``opening`` opens, such as a mock's, for blocking calls."""
     thread = EventLoopThread("waltz-client")
     try:
-        return BlockingClient(thread, thread.call(_await(opening)))
+        return SyncClient(thread, thread.call(_await(opening)))
     except BaseException:
         thread.stop()
         raise

@@ -12,7 +12,7 @@ from waltz.client.core.values import DataT_co
 from waltz.sync.event_loop import EventLoopThread
 
 
-class BlockingStream(Generic[DataT_co]):
+class SyncStream(Generic[DataT_co]):
     """Transactions of one or several partitions: each once, in order within its partition.
 
     It is an iterator. Several threads may take from it; each transaction goes to one of them.

@@ -16,7 +16,7 @@ from waltz.client.core.values import Attempt, DataT, Draft
 from waltz.client.submitting import Build
 from waltz.sync.event_loop import EventLoopThread
 
-BlockingBuild = Callable[[Attempt], Draft[DataT] | None]
+SyncBuild = Callable[[Attempt], Draft[DataT] | None]
 """Decides what to append, given the attempt; None if there is nothing to do."""
 
 _Submit = Callable[[Build[DataT]], Coroutine[Any, Any, int | None]]
@@ -36,9 +36,7 @@ class _Turns(Generic[DataT]):
         return await asyncio.wrap_future(built)
 
 
-def submit(
-    thread: EventLoopThread, build: BlockingBuild[DataT], call: _Submit[DataT]
-) -> int | None:
+def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT]) -> int | None:
     """Return what ``call`` returns, which runs on ``thread`` while ``build`` is called here."""
     turns: _Turns[DataT] = _Turns()
     result = thread.start(call(turns.build))

@@ -1,14 +1,18 @@
-"""The appends of one partition: what is outstanding, what a message says about it. Pure.
+"""The appends of one client to one partition, and how the outcome of each is determined. Pure.
 
-The order of a partition's log is strict, and that of one client's appends on a connection too.
-So an append is known to be in the log when the feed shows its request id, and known to be absent
-when the feed shows a later one first, or when a flush that came after it has been answered and
-everything up to the answer's mark has been fed (spec/behaviour.md section 8). Nothing else counts:
-not a lost connection, not time. An append is never sent twice under any id; whoever wants it again
-makes a new one after `Outcome.ABSENT`.
+A partition's log has one order, and so do one client's appends on one connection. An append is
 
-Messages to send collect in ``outgoing`` and results in ``settled``; the shell takes them after
-each call.
+* in the log when the feed shows its request id,
+* not in the log when the feed shows the request id of a later append first, or when a flush that
+  was sent after it is answered and the feed has reached the mark of that answer (spec/behaviour.md
+  section 8).
+
+Nothing else decides: a lost connection and elapsed time leave an append in doubt. An append is
+never sent twice under one request id, and is sent again under a new one only after
+`Outcome.ABSENT`. Otherwise a transaction could be in the log twice.
+
+The tests are tests/unit/test_client_appends.py, which loses, delays and repeats every message, and
+the appending clients of tests/sim.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from waltz.client.core.codec import FeedRecord
+from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
 from waltz.protocol.batches import BatchedAppend, Fate
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
@@ -39,7 +44,7 @@ from waltz.protocol.records import ReqId, wrapped
 
 
 class Append(NamedTuple):
-    """What to append. ``mark`` None: the locks are checked against what has been fed by then."""
+    """What to append. Without a ``mark`` the locks are checked against the mark when it is sent."""
 
     data: bytes
     checksum: int
@@ -51,25 +56,28 @@ class Append(NamedTuple):
 
     @property
     def num_locks(self) -> int:
-        """How many locks it names."""
+        """The number of its locks, of all kinds."""
         return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
 
 
 class Outcome(Enum):
-    """What became of an append."""
+    """How an append ended."""
 
     COMMITTED = "in the log"
-    ABSENT = "not in the log, and it never will be"
-    LOCK_FAILED = "refused; may be tried again"
-    AHEAD = "refused: the log is shorter than what this client has seen"
-    UNSUPPORTED = "not sent: the server's version lacks a kind of lock"
+    ABSENT = "not in the log, and never will be"
+    LOCK_FAILED = "refused because of a lock"
+    AHEAD = "refused: the log is shorter than what this client has been fed"
+    UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
     UNSENT = "not sent"
-    UNCERTAIN = "sent, and unknown"
+    UNCERTAIN = "sent, and in doubt"
 
 
 class Settled(NamedTuple):
-    """An append's end. ``number`` is the transaction id (COMMITTED), the one that took the lock
-    (LOCK_FAILED), the log's mark (AHEAD) or the server's version (UNSUPPORTED).
+    """The outcome of an append.
+
+    ``number`` is the transaction id in COMMITTED, the id of the transaction that took the lock in
+    LOCK_FAILED, the log's mark in AHEAD and the server's version in UNSUPPORTED. ``req_id`` is set
+    in UNCERTAIN.
     """
 
     token: object
@@ -79,7 +87,7 @@ class Settled(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """What is sent as soon as the partition is mounted: one append, or a batch."""
+    """One append or one batch that is sent when the partition is mounted."""
 
     tokens: Sequence[object]
     appends: Sequence[Append]
@@ -87,39 +95,42 @@ class _Waiting(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What was sent. ``committed``: the transaction id, if the server told it before the feed."""
+    """An append without an outcome.
+
+    ``order`` grows with each append that is sent. ``committed`` is the transaction id if the server
+    answered before the feed came.
+    """
 
     order: int
     token: object
     req_id: ReqId
     committed: int | None = None
 
-    def standing(self) -> Settled:
-        """Return what is known of it without the feed."""
+    def outcome_without_feed(self) -> Settled:
+        """Return what is known without further feed."""
         if self.committed is not None:
             return Settled(self.token, Outcome.COMMITTED, self.committed)
         return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
 
 
 class PartitionAppends:
-    """One client's appends to one partition, and the feed that tells their fate.
+    """One client's appends to one partition, and the feed that decides their outcomes.
 
-    A token is whatever the shell wants to get back in `Settled`.
+    A token identifies an append to the shell. ``effects.results`` has one `Settled` per append.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
-        self.mount = Mount(ids, mark)
-        self.outgoing: list[Message] = []
-        self.settled: list[Settled] = []
+        self.effects: Effects[Settled] = Effects()
+        self.mount = Mount(ids, mark, self.effects)
         self._ids = ids
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, _Sent] = {}
         self._order: deque[int] = deque()
-        self._locked: list[tuple[int, _Sent]] = []
-        self._flushing: dict[int, int] = {}
-        self._flushed: list[tuple[int, int]] = []
-        self._watched: tuple[int, float] | None = None
+        self._refused: list[tuple[int, _Sent]] = []
+        self._open_flushes: dict[int, int] = {}
+        self._answered_flushes: list[tuple[int, int]] = []
+        self._oldest_since: tuple[int, float] | None = None
 
     @property
     def mark(self) -> int:
@@ -128,7 +139,7 @@ class PartitionAppends:
 
     @property
     def idle(self) -> bool:
-        """Whether time has no say: nothing is open and nothing needs mounting."""
+        """Whether `tick` has nothing to do: nothing is open and no mount is under way."""
         return not (self._sent or self._waiting) and self.mount.phase in (
             Phase.MOUNTED,
             Phase.DETACHED,
@@ -136,25 +147,29 @@ class PartitionAppends:
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """The partition has a connection; also when its generation changes on the same one."""
-        self._flushing.clear()
-        self.outgoing += self.mount.attach(generation, connection_seq, version)
+        self._open_flushes.clear()
+        self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """The connection is gone. What was sent stays outstanding."""
-        self._flushing.clear()
+        """The connection is lost.
+
+        What was sent stays in doubt, because the server may have written it. A flush that was not
+        answered is forgotten: after the next mount a new one is sent.
+        """
+        self._open_flushes.clear()
         self.mount.detach()
 
     def append(self, token: object, append: Append) -> None:
-        """Send as soon as the partition is mounted."""
+        """Send an append when the partition is mounted."""
         if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
             self._wait(_Waiting((token,), (append,), False))
 
     def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
-        """Send as one message, as soon as the partition is mounted; each is settled by itself.
+        """Send appends as one message when the partition is mounted; each has its own outcome.
 
-        All have the same ``mark``; none is refused for a lock that another one took.
+        All have the same ``mark``. None is refused because of a lock that another one took.
         """
         if self.mount.phase is Phase.MOUNTED:
             self._send_batch(tokens, appends)
@@ -162,27 +177,33 @@ class PartitionAppends:
             self._wait(_Waiting(tokens, appends, True))
 
     def withdraw(self, tokens: Collection[object]) -> list[Settled]:
-        """Return how each of those stands that have not ended; what was not sent is forgotten.
+        """Drop those that were not sent, and return what is known of all that have no outcome.
 
-        UNSENT, for a batch as a whole; LOCK_FAILED, even if what took the lock was not fed yet;
-        COMMITTED, if the server said so and the feed is behind; all others are UNCERTAIN.
+        A caller that waits no longer gets UNSENT, for a batch as a whole; LOCK_FAILED, also if the
+        transaction that took the lock was not fed yet; COMMITTED if the server has answered
+        so and the feed is behind; and UNCERTAIN for all others.
         """
         wanted = set(tokens)
         unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
         for each in unsent:
             self._waiting.remove(each)
-        standing = [Settled(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
-        standing += (_refused(t, sent) for t, sent in self._locked if sent.token in wanted)
-        standing += (sent.standing() for sent in self._sent.values() if sent.token in wanted)
-        return standing
+        known = [Settled(token, Outcome.UNSENT) for each in unsent for token in each.tokens]
+        known += (_lock_failed(t, sent) for t, sent in self._refused if sent.token in wanted)
+        known += (
+            sent.outcome_without_feed() for sent in self._sent.values() if sent.token in wanted
+        )
+        return known
 
     def flush(self) -> None:
-        """Ask for the fate of everything outstanding."""
+        """Request the outcome of everything that is in doubt."""
         if self._sent and self.mount.phase is Phase.MOUNTED:
-            self._ask_flush()
+            self._request_flush()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Take fed transactions; only the next in turn counts, others are repetitions."""
+        """Take fed transactions; everything but the next id is a repetition and is ignored.
+
+        Without this rule a repetition, fed again after a mount, could be taken for a later append.
+        """
         mount, own, sent = self.mount, self._ids.client_id, self._sent
         mark = mount.mark
         for client, generation, _, seq, transaction_id, _ in records:
@@ -191,66 +212,64 @@ class PartitionAppends:
             mark = transaction_id
             if client == own and seq in sent and sent[seq].req_id.generation == generation:
                 self._commit(seq, transaction_id)
-        mount.mark = mark
-        mount.heard()
-        if self._locked or self._flushed:
+        mount.advance(mark)
+        if self._refused or self._answered_flushes:
             self._settle_by_mark()
 
     def received(self, message: Message) -> None:
         """Take any message but FeedData."""
         match message:
             case MountResponse():
-                was = self.mount.phase
-                self.outgoing += self.mount.answered(message)
-                if self.mount.phase is Phase.MOUNTED and was is not Phase.MOUNTED:
+                if self.mount.mount_received(message):
                     self._mounted()
             case FeedSuspended():
                 if message.req_id == self.mount.session and self.mount.phase is Phase.MOUNTED:
-                    self._ask_feed()
+                    self._request_feed()
             case LockFailure():
                 sent = self._sent.pop(message.req_id.seq, None)
                 if sent is not None:
-                    self._locked.append((message.transaction_id, sent))
+                    self._refused.append((message.transaction_id, sent))
                     self._settle_by_mark()
             case AppendBatchResponse():
                 self._batch_answered(message)
             case FlushResponse():
-                order = self._flushing.pop(message.req_id.seq, None)
+                order = self._open_flushes.pop(message.req_id.seq, None)
                 if order is not None:
-                    self._flushed.append((message.transaction_id, order))
+                    self._answered_flushes.append((message.transaction_id, order))
                     self._settle_by_mark()
             case HighWaterMarkResponse():
-                self.mount.log_mark_told(message)
+                self.mount.log_mark_received(message)
                 self._check_ahead()
 
     def tick(self, now: float) -> None:
-        """Do what is due at ``now``: mount again, or ask for what takes suspiciously long.
+        """Do what is due at ``now``: mount again, or flush if the oldest append takes too long.
 
-        A server drops an append without a word when it has another generation.
+        The flush is needed because a server drops an append of another generation without an
+        answer: without it the append would stay in doubt until a later one is committed.
         """
-        self.outgoing += self.mount.tick(now)
+        self.mount.tick(now)
         oldest = self._oldest()
         if oldest is None or self.mount.phase is not Phase.MOUNTED:
-            self._watched = None
-        elif self._watched is None or self._watched[0] != oldest.order:
-            self._watched = (oldest.order, now)
-        elif now - self._watched[1] >= self._long_wait_seconds:
-            self._ask_flush()
-            self._watched = (oldest.order, now)
+            self._oldest_since = None
+        elif self._oldest_since is None or self._oldest_since[0] != oldest.order:
+            self._oldest_since = (oldest.order, now)
+        elif now - self._oldest_since[1] >= self._long_wait_seconds:
+            self._request_flush()
+            self._oldest_since = (oldest.order, now)
 
     def close(self) -> None:
-        """Settle everything as it stands."""
+        """Give every append the outcome that is known now."""
         self.detach()
         self._settle_waiting(Outcome.UNSENT)
-        self.settled += (sent.standing() for sent in self._sent.values())
-        self.settled += (_refused(t, sent) for t, sent in self._locked)
+        self.effects.results += (sent.outcome_without_feed() for sent in self._sent.values())
+        self.effects.results += (_lock_failed(t, sent) for t, sent in self._refused)
         self._sent.clear()
-        self._locked.clear()
+        self._refused.clear()
 
     def _mounted(self) -> None:
-        self._ask_feed()
+        self._request_feed()
         if self._sent:
-            self._ask_flush()
+            self._request_flush()
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             if each.batch:
@@ -266,19 +285,19 @@ class PartitionAppends:
     def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
-            self.settled += (Settled(token, outcome, number) for token in each.tokens)
+            self.effects.results += (Settled(token, outcome, number) for token in each.tokens)
 
     def _send(self, token: object, append: Append) -> None:
         data, checksum, header, write_locks, read_locks, append_locks, mark = append
         if (append_locks and self.mount.version < APPEND_LOCKS_SINCE) or (
             read_locks and self.mount.version < READ_LOCKS_SINCE
         ):
-            self.settled.append(Settled(token, Outcome.UNSUPPORTED, self.mount.version))
+            self.effects.results.append(Settled(token, Outcome.UNSUPPORTED, self.mount.version))
             return
         req_id = self._register(token)
         if mark is None:
             mark = self.mount.mark
-        self.outgoing.append(
+        self.effects.messages.append(
             AppendRequest(
                 req_id, mark, write_locks, read_locks, append_locks, header, data, checksum
             )
@@ -287,7 +306,9 @@ class PartitionAppends:
     def _send_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
         version = self.mount.version
         if version < APPEND_BATCH_SINCE:
-            self.settled += (Settled(token, Outcome.UNSUPPORTED, version) for token in tokens)
+            self.effects.results += (
+                Settled(token, Outcome.UNSUPPORTED, version) for token in tokens
+            )
             return
         first, *_ = [self._register(token) for token in tokens]
         mark = appends[0].mark
@@ -295,18 +316,23 @@ class PartitionAppends:
             BatchedAppend(a.write_locks, a.read_locks, a.append_locks, a.header, a.data, a.checksum)
             for a in appends
         )
-        self.outgoing.append(
+        self.effects.messages.append(
             AppendBatchRequest(first, self.mount.mark if mark is None else mark, items)
         )
 
     def _register(self, token: object) -> ReqId:
         req_id = self._ids.next(self.mount.generation)
+        assert req_id.seq not in self._sent, "request ids are unique among open appends"
         self._sent[req_id.seq] = _Sent(self._ids.last, token, req_id)
         self._order.append(req_id.seq)
         return req_id
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Take what the feed does not tell, and for whoever cannot wait for it, what it will."""
+        """Take the outcomes that the feed does not show.
+
+        COMMITTED is only noted: the caller gets it when the feed shows the transaction, so that its
+        mark has reached it by then. A caller that cannot wait gets it from `withdraw`.
+        """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
             sent = self._sent.get(wrapped(seq))
@@ -315,10 +341,10 @@ class PartitionAppends:
             match outcome.fate:
                 case Fate.REFUSED:
                     del self._sent[sent.req_id.seq]
-                    self._locked.append((outcome.transaction_id, sent))
+                    self._refused.append((outcome.transaction_id, sent))
                 case Fate.ABSENT:
                     del self._sent[sent.req_id.seq]
-                    self.settled.append(Settled(sent.token, Outcome.ABSENT))
+                    self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
                 case Fate.COMMITTED:
                     self._sent[sent.req_id.seq] = sent._replace(committed=outcome.transaction_id)
                 case Fate.UNKNOWN:
@@ -326,33 +352,39 @@ class PartitionAppends:
         self._settle_by_mark()
 
     def _commit(self, seq: int, transaction_id: int) -> None:
-        """The log has ``seq``: whatever was sent earlier and is still open is not in it."""
+        """Settle ``seq``, which is in the log, and all that were sent before it.
+
+        Those are not in the log and never will be: a server writes one client's appends in the
+        order in which they were sent, so an earlier one cannot follow (spec/behaviour.md section
+        8).
+        """
+        assert seq in self._sent, "a committed append is open"
         while True:
             earlier = self._order.popleft()
             sent = self._sent.pop(earlier, None)
             if sent is None:
                 continue
             if earlier == seq:
-                self.settled.append(Settled(sent.token, Outcome.COMMITTED, transaction_id))
+                self.effects.results.append(Settled(sent.token, Outcome.COMMITTED, transaction_id))
                 return
-            self.settled.append(Settled(sent.token, Outcome.ABSENT))
+            self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
 
     def _settle_by_mark(self) -> None:
         mark = self.mount.mark
-        reached = [order for t, order in self._flushed if t <= mark]
+        reached = [order for t, order in self._answered_flushes if t <= mark]
         if reached:
-            self._flushed = [(t, order) for t, order in self._flushed if t > mark]
-            self._fail_up_to(max(reached))
-        for t, sent in self._locked:
+            self._answered_flushes = [(t, order) for t, order in self._answered_flushes if t > mark]
+            self._settle_absent_up_to(max(reached))
+        for t, sent in self._refused:
             if t <= mark:
-                self.settled.append(_refused(t, sent))
-        self._locked = [(t, sent) for t, sent in self._locked if t > mark]
+                self.effects.results.append(_lock_failed(t, sent))
+        self._refused = [(t, sent) for t, sent in self._refused if t > mark]
 
-    def _fail_up_to(self, order: int) -> None:
+    def _settle_absent_up_to(self, order: int) -> None:
         oldest = self._oldest()
         while oldest is not None and oldest.order <= order:
             del self._sent[self._order.popleft()]
-            self.settled.append(Settled(oldest.token, Outcome.ABSENT))
+            self.effects.results.append(Settled(oldest.token, Outcome.ABSENT))
             oldest = self._oldest()
 
     def _check_ahead(self) -> None:
@@ -360,21 +392,21 @@ class PartitionAppends:
         if log_mark is None:
             return
         self._settle_waiting(Outcome.AHEAD, log_mark)
-        # Whatever a server said of them, the log that it meant is not this one.
-        self.settled += (
+        # Earlier answers do not count: they were about a log that this one has replaced.
+        self.effects.results += (
             Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
             for sent in self._sent.values()
         )
         self._sent.clear()
 
-    def _ask_feed(self) -> None:
+    def _request_feed(self) -> None:
         assert self.mount.session is not None
-        self.outgoing.append(FeedRequest(self.mount.session, self.mount.mark))
+        self.effects.messages.append(FeedRequest(self.mount.session, self.mount.mark))
 
-    def _ask_flush(self) -> None:
+    def _request_flush(self) -> None:
         req_id = self._ids.next(self.mount.generation)
-        self._flushing[req_id.seq] = self._ids.last
-        self.outgoing.append(FlushRequest(req_id))
+        self._open_flushes[req_id.seq] = self._ids.last
+        self.effects.messages.append(FlushRequest(req_id))
 
     def _oldest(self) -> _Sent | None:
         while self._order:
@@ -385,5 +417,5 @@ class PartitionAppends:
         return None
 
 
-def _refused(conflict: int, sent: _Sent) -> Settled:
+def _lock_failed(conflict: int, sent: _Sent) -> Settled:
     return Settled(sent.token, Outcome.LOCK_FAILED, conflict)

@@ -1,13 +1,14 @@
-"""The position of a stream in one partition, and when to ask for more of it. Pure.
+"""The position of a stream in one partition, and when to request more of its feed. Pure.
 
-Ids have no gaps, so the position says all: the next transaction is the one after it, and anything
-else that arrives is a repetition (spec/behaviour.md section 8). Whatever happens to connections and
-servers, mounting at the position goes on exactly there.
+Transaction ids have no gaps. So the position is one number: the next transaction has the id after
+it, and everything else that is fed is a repetition (spec/behaviour.md section 8). After any fault
+of connections and servers, a mount at the position continues exactly there.
 """
 
 from __future__ import annotations
 
 from waltz.client.core.codec import FeedRecord
+from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
 from waltz.protocol.client_server import (
     FeedRequest,
@@ -19,13 +20,16 @@ from waltz.protocol.client_server import (
 
 
 class PartitionFeed:
-    """One stream's feed of one partition, after the transaction ``mark``."""
+    """The feed of one partition to one stream, after the transaction ``mark``.
+
+    Its results are the fed transactions, each once and in order.
+    """
 
     def __init__(self, ids: RequestIds, mark: int) -> None:
-        self.mount = Mount(ids, mark)
-        self.outgoing: list[Message] = []
+        self.effects: Effects[FeedRecord] = Effects()
+        self.mount = Mount(ids, mark, self.effects)
         self._wanted = True
-        self._owed = False
+        self._fetch_due = False
 
     @property
     def position(self) -> int:
@@ -39,57 +43,57 @@ class PartitionFeed:
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
         """The partition has a connection; also when its generation changes on the same one."""
-        self._owed = False
-        self.outgoing += self.mount.attach(generation, connection_seq, version)
+        self._fetch_due = False
+        self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """The connection is gone."""
-        self._owed = False
+        """The connection is lost."""
+        self._fetch_due = False
         self.mount.detach()
 
-    def fed(self, records: list[FeedRecord]) -> list[FeedRecord]:
-        """Return those of the fed transactions that are new, in order."""
+    def fed(self, records: list[FeedRecord]) -> None:
+        """Take fed transactions; those that are new become results.
+
+        A new mount repeats what was fed since the last one. Without this rule the application
+        would get a transaction twice; a gap would mean that it misses one.
+        """
         mark = self.mount.mark
-        new: list[FeedRecord] = []
+        add = self.effects.results.append
         for record in records:
             if record[4] == mark + 1:
                 mark += 1
-                new.append(record)
-        self.mount.mark = mark
-        self.mount.heard()
-        return new
+                add(record)
+        self.mount.advance(mark)
 
     def received(self, message: Message) -> None:
         """Take any message but FeedData; those of other sessions are ignored."""
         match message:
             case MountResponse():
-                was = self.mount.phase
-                self.outgoing += self.mount.answered(message)
-                if self.mount.phase is Phase.MOUNTED and was is not Phase.MOUNTED:
-                    self._fetched()
+                if self.mount.mount_received(message):
+                    self._fetch_ended()
             case FeedSuspended():
                 if self.mount.phase is Phase.MOUNTED and message.req_id == self.mount.session:
-                    self._fetched()
+                    self._fetch_ended()
             case HighWaterMarkResponse():
-                self.mount.log_mark_told(message)
+                self.mount.log_mark_received(message)
 
     def want(self, wanted: bool) -> None:
-        """Say whether there is room for more; without it no further fetch is asked for."""
+        """Set whether there is room for more; without room no further fetch is requested."""
         self._wanted = wanted
         if not wanted:
-            self.mount.heard()
-        elif self._owed:
-            self._fetched()
+            self.mount.restart_wait()
+        elif self._fetch_due:
+            self._fetch_ended()
 
     def tick(self, now: float) -> None:
         """Do what is due at ``now``."""
         if not self._wanted:
-            self.mount.heard()
-        self.outgoing += self.mount.tick(now)
+            self.mount.restart_wait()
+        self.mount.tick(now)
 
-    def _fetched(self) -> None:
-        """A fetch has ended: ask for the next one, now or when there is room."""
-        self._owed = not self._wanted
+    def _fetch_ended(self) -> None:
+        """Request the next fetch, now or when there is room."""
+        self._fetch_due = not self._wanted
         if self._wanted:
             assert self.mount.session is not None
-            self.outgoing.append(FeedRequest(self.mount.session, self.mount.mark))
+            self.effects.messages.append(FeedRequest(self.mount.session, self.mount.mark))

@@ -22,7 +22,7 @@ def partition_group(partition: int) -> str:
 
 
 @dataclass(slots=True)
-class PartitionMeasures:
+class PartitionMetrics:
     """Counts of one partition; they only grow.
 
     ``sent`` and ``received`` count transactions: appends called for, and what streams handed over.
@@ -49,7 +49,7 @@ class Appending(Protocol):
         """Return the number of appends without outcome."""
 
 
-class ClientMeasures:
+class ClientMetrics:
     """The counts of one client, and the registry that shows them."""
 
     def __init__(
@@ -57,7 +57,7 @@ class ClientMeasures:
     ) -> None:
         self.registry = Registry(clock)
         self._appending = appending
-        self._partitions: dict[int, PartitionMeasures] = {}
+        self._partitions: dict[int, PartitionMetrics] = {}
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
             ("cluster-name", lambda: cluster_name),
             ("client-id", lambda: client_id),
@@ -67,37 +67,37 @@ class ClientMeasures:
         for name, read in gauges:
             self.registry.gauge(CLIENT_GROUP, name, read)
 
-    def of(self, partition: int) -> PartitionMeasures:
+    def of(self, partition: int) -> PartitionMetrics:
         """Return the counts of a partition, which from now on is active."""
-        measures = self._partitions.get(partition)
-        if measures is None:
-            measures = self._partitions[partition] = PartitionMeasures()
-            self._show(partition, measures)
-        return measures
+        metrics = self._partitions.get(partition)
+        if metrics is None:
+            metrics = self._partitions[partition] = PartitionMetrics()
+            self._show(partition, metrics)
+        return metrics
 
-    def _show(self, partition: int, measures: PartitionMeasures) -> None:
+    def _show(self, partition: int, metrics: PartitionMetrics) -> None:
         group, registry, appending = partition_group(partition), self.registry, self._appending
         registry.gauge(group, "is-mounted", lambda: appending.is_mounted(partition))
         registry.gauge(group, "high-water-mark", lambda: appending.mark(partition))
         registry.gauge(group, "num-registered-transactions", lambda: appending.in_flight(partition))
-        registry.meter(group, "lock-failure", lambda: measures.lock_failures)
-        registry.meter(group, "transaction-monitor-timeout", lambda: measures.late)
-        registry.meter(group, "send-throughput", lambda: measures.sent)
-        registry.meter(group, "received-throughput", lambda: measures.received)
-        registry.timer(group, "append-latency", measures.appends)
+        registry.meter(group, "lock-failure", lambda: metrics.lock_failures)
+        registry.meter(group, "transaction-monitor-timeout", lambda: metrics.late)
+        registry.meter(group, "send-throughput", lambda: metrics.sent)
+        registry.meter(group, "received-throughput", lambda: metrics.received)
+        registry.timer(group, "append-latency", metrics.appends)
 
 
-async def measured(measures: PartitionMeasures, append: Awaitable[int], clock: Clock) -> int:
+async def measured(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
     """Return what ``append`` returns, and count what becomes of it."""
-    measures.sent += 1
+    metrics.sent += 1
     begun = clock()
     try:
         transaction_id = await append
     except LockFailed:
-        measures.lock_failures += 1
+        metrics.lock_failures += 1
         raise
     except (AppendUncertain, ClusterUnreachable):
-        measures.late += 1
+        metrics.late += 1
         raise
-    measures.appends.add(clock() - begun)
+    metrics.appends.add(clock() - begun)
     return transaction_id

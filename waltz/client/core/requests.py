@@ -1,8 +1,9 @@
-"""Questions to the server of one partition: data, headers, records, the log's mark. Pure.
+"""Read requests to the server of one partition: data, headers, records, the high-water mark. Pure.
 
-They need no mount, may be answered in any order, and are asked again until they are answered: on
-the next connection, after an error, after a silence (spec/behaviour.md section 8). A server that
-does not have the partition leaves a question for the mark unanswered.
+Read requests need no mount, may be answered in any order, and are sent again until they are
+answered: on the next connection, after an error, and when no answer comes in time
+(spec/behaviour.md section 8). The last case is needed because a server that does not own the
+partition sends no answer to a request for the mark.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, assert_never
 
+from waltz.client.core.effects import Effects
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
 from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.protocol.client_server import (
@@ -26,39 +28,40 @@ from waltz.protocol.client_server import (
 )
 from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
 
-MARK_SILENCE_SECONDS = 1.0
-DATA_SILENCE_SECONDS = 10.0
-"""How long an answer may take before the question is asked again."""
+MARK_TIMEOUT_SECONDS = 1.0
+DATA_TIMEOUT_SECONDS = 10.0
+"""How long an answer may take before the request is sent again."""
 
-FIRST_PAUSE_SECONDS = 0.01
-LAST_PAUSE_SECONDS = 5.0
+FIRST_BACKOFF_SECONDS = 0.01
+LAST_BACKOFF_SECONDS = 5.0
 """Between an error and the next attempt; doubles from the first to the last."""
 
 CHECKSUM_ATTEMPTS = 5
+"""The number of checksum failures after which a read fails."""
 
 
-class Verdict(Enum):
-    """How a question ends."""
+class AnswerKind(Enum):
+    """How a read request ends."""
 
-    DATA = "the transaction's data"
-    MARK = "the log's mark"
-    RECORDS = "records of a range, perhaps none"
-    HEADERS = "headers of a range, perhaps none"
-    CORRUPT = "the data did not match its checksum, too often"
-    AHEAD = "the log is shorter than the asker believes"
-    UNSUPPORTED = "the server's version does not know the question"
+    DATA = "the data of the transaction"
+    MARK = "the high-water mark"
+    RECORDS = "the records of a range, possibly none"
+    HEADERS = "the headers of a range, possibly none"
+    CORRUPT = "the data failed its checksum in every attempt"
+    AHEAD = "the log ends before the first transaction of the range"
+    UNSUPPORTED = "the protocol version of the server has no such request"
 
 
 class Answer(NamedTuple):
-    """The end of a question.
+    """The end of a read request.
 
-    ``data`` is of DATA, ``records`` of RECORDS, ``headers`` of HEADERS; ``mark`` is the log's in
-    those two, in MARK and in AHEAD, the damaged transaction in CORRUPT, and the server's version
-    in UNSUPPORTED.
+    ``data`` belongs to DATA, ``records`` to RECORDS, ``headers`` to HEADERS. ``mark`` is the
+    high-water mark in MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction in
+    CORRUPT, and the protocol version of the server in UNSUPPORTED.
     """
 
     token: object
-    verdict: Verdict
+    kind: AnswerKind
     data: bytes = b""
     mark: int = NO_TRANSACTION
     records: RecordBatch | None = None
@@ -66,20 +69,20 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """What is the data of this transaction?"""
+class ReadData:
+    """Read the data of one transaction, which must be in the log."""
 
     transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class HighWaterMark:
-    """What is the log's mark?"""
+class ReadMark:
+    """Read the high-water mark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """Which records follow from ``first_id`` on? Waits up to ``wait_ms`` for the first."""
+class ReadRecords:
+    """Read records from ``first_id`` on; the server waits up to ``wait_ms`` for the first."""
 
     first_id: int
     max_records: int
@@ -88,192 +91,218 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
-    """Which headers follow from ``first_id`` on?"""
+class ReadHeaders:
+    """Read headers from ``first_id`` on."""
 
     first_id: int
     max_headers: int
 
 
-What = Data | HighWaterMark | Records | Headers
+ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 
 
 @dataclass(slots=True)
-class _Question:
+class _OpenRequest:
+    """A read request without an answer. ``since`` is when the present wait began, once known."""
+
     token: object
-    what: What
-    errors: int = 0
-    too_short: int = 0
-    mismatches: int = 0
-    asked: bool = False
+    request: ReadRequest
+    sent: bool = False
     since: float | None = None
+    errors: int = 0
+    mismatches: int = 0
+    too_short: int = 0
 
 
-class PartitionQuestions:
-    """The open questions about one partition."""
+class PartitionRequests:
+    """The open read requests to one partition; each is answered once, in ``effects.results``.
+
+    A token identifies a request to the shell.
+    """
 
     def __init__(self, ids: RequestIds) -> None:
-        self.outgoing: list[Message] = []
-        self.answers: list[Answer] = []
+        self.effects: Effects[Answer] = Effects()
         self._ids = ids
         self._generation: int | None = None
         self._version = 0
-        self._open: dict[int, _Question] = {}
+        self._open: dict[int, _OpenRequest] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def attach(self, generation: int, version: int) -> None:
-        """The partition's server is connected: ask everything that is open."""
+        """The partition's server is connected: send everything that is open."""
         self._generation = generation
         self._version = version
-        for question in self._take_all():
-            self._ask(question)
+        for open_request in self._take_all():
+            self._send(open_request)
 
     def detach(self) -> None:
-        """The connection is gone; the questions stay."""
+        """The connection is lost; the requests stay open."""
         self._generation = None
 
-    def ask(self, token: object, what: What) -> None:
-        """Ask; data only of a transaction that is in the log."""
-        self._ask(_Question(token, what))
+    def add(self, token: object, request: ReadRequest) -> None:
+        """Open a request.
 
-    def withdraw(self, token: object) -> None:
-        """Forget a question."""
-        for seq, question in self._open.items():
-            if question.token is token:
+        `ReadData` must be of a transaction that is in the log: a server of Waltz 0.13.2 remembers
+        for good that an id was missing (spec/behaviour.md section 8).
+        """
+        self._send(_OpenRequest(token, request))
+
+    def cancel(self, token: object) -> None:
+        """Drop the request of ``token``, if it is open."""
+        for seq, open_request in self._open.items():
+            if open_request.token is token:
                 del self._open[seq]
                 return
 
     def received(self, message: Message) -> None:
-        """Take an answer; one to a question that is not open is ignored."""
-        question = self._open.pop(message.req_id.seq, None)
-        if question is None:
+        """Take an answer; an answer to a request that is not open is ignored."""
+        open_request = self._open.pop(message.req_id.seq, None)
+        if open_request is None:
             return
         match message:
             case TransactionDataResponse():
-                self._data(question, message)
+                self._data_received(open_request, message)
             case HighWaterMarkResponse(transaction_id=mark):
                 if mark < NO_TRANSACTION:
-                    self._pause(question)  # the partition is being opened, or is not there
+                    self._back_off(open_request)  # the server opens or has lost the partition
                 else:
-                    self.answers.append(Answer(question.token, Verdict.MARK, mark=mark))
+                    self._answer(open_request, AnswerKind.MARK, mark)
             case RecordsResponse(error=error, high_water_mark=mark, records=records):
-                if self._told(question, error, mark, records.count):
-                    self._records(question, mark, records)
+                if self._range_is_valid(open_request, error, mark, records.count):
+                    self._records_received(open_request, mark, records)
             case HeadersResponse(error=error, high_water_mark=mark, headers=headers):
-                if self._told(question, error, mark, len(headers)):
-                    answer = Answer(question.token, Verdict.HEADERS, mark=mark, headers=headers)
-                    self.answers.append(answer)
+                if self._range_is_valid(open_request, error, mark, len(headers)):
+                    self.effects.results.append(
+                        Answer(open_request.token, AnswerKind.HEADERS, mark=mark, headers=headers)
+                    )
             case _:
-                self._pause(question)
+                self._back_off(open_request)
 
     def tick(self, now: float) -> None:
-        """Ask again what has waited long enough at ``now``."""
+        """Send again what has waited long enough at ``now``."""
         if self._generation is None:
             return
         due = []
-        for seq, question in self._open.items():
-            if question.since is None:
-                question.since = now
-            if now - question.since >= self._patience(question):
+        for seq, open_request in self._open.items():
+            if open_request.since is None:
+                open_request.since = now
+            if now - open_request.since >= self._patience(open_request):
                 due.append(seq)
         for seq in due:
-            self._ask(self._open.pop(seq))
+            self._send(self._open.pop(seq))
 
     def close(self) -> list[object]:
-        """Return the tokens of the questions that stay open for ever."""
-        return [question.token for question in self._take_all()]
+        """Return the tokens of the requests that stay without an answer."""
+        return [open_request.token for open_request in self._take_all()]
 
-    def _data(self, question: _Question, message: TransactionDataResponse) -> None:
+    def _data_received(self, open_request: _OpenRequest, message: TransactionDataResponse) -> None:
         if message.data is None:
-            self._pause(question)
+            self._back_off(open_request)
         elif checksum(message.data) == message.checksum:
-            self.answers.append(Answer(question.token, Verdict.DATA, message.data))
+            self.effects.results.append(Answer(open_request.token, AnswerKind.DATA, message.data))
         else:
-            self._mismatch(question, message.transaction_id)
+            self._mismatch(open_request, message.transaction_id)
 
-    def _records(self, question: _Question, mark: int, records: RecordBatch) -> None:
-        assert isinstance(question.what, Records)
-        wrong = records.mismatch(question.what.first_id)
-        if wrong is None:
-            answer = Answer(question.token, Verdict.RECORDS, mark=mark, records=records)
-            self.answers.append(answer)
+    def _records_received(
+        self, open_request: _OpenRequest, mark: int, records: RecordBatch
+    ) -> None:
+        assert isinstance(open_request.request, ReadRecords)
+        mismatch = records.mismatch(open_request.request.first_id)
+        if mismatch is None:
+            self.effects.results.append(
+                Answer(open_request.token, AnswerKind.RECORDS, mark=mark, records=records)
+            )
         else:
-            self._mismatch(question, wrong)
+            self._mismatch(open_request, mismatch)
 
-    def _mismatch(self, question: _Question, transaction_id: int) -> None:
-        question.mismatches += 1
-        if question.mismatches >= CHECKSUM_ATTEMPTS:
-            self.answers.append(Answer(question.token, Verdict.CORRUPT, mark=transaction_id))
+    def _mismatch(self, open_request: _OpenRequest, transaction_id: int) -> None:
+        open_request.mismatches += 1
+        if open_request.mismatches >= CHECKSUM_ATTEMPTS:
+            self._answer(open_request, AnswerKind.CORRUPT, transaction_id)
         else:
-            self._ask(question)
+            self._send(open_request)
 
-    def _told(self, question: _Question, error: str | None, mark: int, count: int) -> bool:
-        """Whether the answer about a range counts; otherwise it is asked for again, or given up."""
-        assert isinstance(question.what, Records | Headers)
+    def _range_is_valid(
+        self, open_request: _OpenRequest, error: str | None, mark: int, count: int
+    ) -> bool:
+        """Return whether a range can be handed out; otherwise send the request again or end it.
+
+        A server that has not yet seen that it lost the partition answers from an old log. So the
+        log counts as too short only after `AHEAD_CONFIRMATIONS` answers.
+        """
+        assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
-            self._pause(question)
+            self._back_off(open_request)
             return False
-        if count == 0 and mark < question.what.first_id - 1:
-            question.too_short += 1
-            if question.too_short < AHEAD_CONFIRMATIONS:
-                self._pause(question)
+        if count == 0 and mark < open_request.request.first_id - 1:
+            open_request.too_short += 1
+            if open_request.too_short < AHEAD_CONFIRMATIONS:
+                self._back_off(open_request)
             else:
-                self.answers.append(Answer(question.token, Verdict.AHEAD, mark=mark))
+                self._answer(open_request, AnswerKind.AHEAD, mark)
             return False
         return True
 
-    def _ask(self, question: _Question) -> None:
-        question.since = None
-        question.asked = self._generation is not None
+    def _answer(self, open_request: _OpenRequest, kind: AnswerKind, mark: int) -> None:
+        self.effects.results.append(Answer(open_request.token, kind, mark=mark))
+
+    def _send(self, open_request: _OpenRequest) -> None:
+        """Send under a new request id, so that late answers to the previous one are ignored."""
+        open_request.since = None
+        open_request.sent = self._generation is not None
         if (
-            question.asked
-            and isinstance(question.what, Records | Headers)
+            open_request.sent
+            and isinstance(open_request.request, ReadRecords | ReadHeaders)
             and self._version < RANGES_SINCE
         ):
-            answer = Answer(question.token, Verdict.UNSUPPORTED, mark=self._version)
-            self.answers.append(answer)
+            self._answer(open_request, AnswerKind.UNSUPPORTED, self._version)
             return
+        req_id = self._register(open_request)
+        if open_request.sent:
+            self.effects.messages.append(_message(req_id, open_request.request))
+
+    def _back_off(self, open_request: _OpenRequest) -> None:
+        """Keep the request without sending it; `tick` sends it when the backoff has passed."""
+        self._register(open_request)
+        open_request.errors += 1
+        open_request.sent = False
+        open_request.since = None
+
+    def _register(self, open_request: _OpenRequest) -> ReqId:
         req_id = self._ids.next(self._generation or 0)
-        self._open[req_id.seq] = question
-        if question.asked:
-            self.outgoing.append(_request(req_id, question.what))
+        assert req_id.seq not in self._open, "request ids are unique among open requests"
+        self._open[req_id.seq] = open_request
+        return req_id
 
-    def _pause(self, question: _Question) -> None:
-        """Keep the question without asking it; `tick` will."""
-        self._open[self._ids.next(self._generation or 0).seq] = question
-        question.errors += 1
-        question.asked = False
-        question.since = None
+    def _patience(self, open_request: _OpenRequest) -> float:
+        if not open_request.sent:
+            backoff = FIRST_BACKOFF_SECONDS * 2.0 ** min(open_request.errors - 1, 20)
+            return min(backoff, LAST_BACKOFF_SECONDS)
+        match open_request.request:
+            case ReadMark():
+                return MARK_TIMEOUT_SECONDS
+            case ReadRecords(wait_ms=wait_ms):
+                return DATA_TIMEOUT_SECONDS + wait_ms / 1000
+            case ReadData() | ReadHeaders():
+                return DATA_TIMEOUT_SECONDS
 
-    def _patience(self, question: _Question) -> float:
-        if not question.asked:
-            pause = FIRST_PAUSE_SECONDS * 2.0 ** min(question.errors - 1, 20)
-            return min(pause, LAST_PAUSE_SECONDS)
-        match question.what:
-            case HighWaterMark():
-                return MARK_SILENCE_SECONDS
-            case Records(wait_ms=wait_ms):
-                return DATA_SILENCE_SECONDS + wait_ms / 1000
-            case Data() | Headers():
-                return DATA_SILENCE_SECONDS
-
-    def _take_all(self) -> list[_Question]:
-        questions = list(self._open.values())
+    def _take_all(self) -> list[_OpenRequest]:
+        open_requests = list(self._open.values())
         self._open.clear()
-        return questions
+        return open_requests
 
 
-def _request(req_id: ReqId, what: What) -> Message:
-    match what:
-        case Data(transaction_id):
+def _message(req_id: ReqId, request: ReadRequest) -> Message:
+    match request:
+        case ReadData(transaction_id):
             return TransactionDataRequest(req_id, transaction_id)
-        case HighWaterMark():
+        case ReadMark():
             return HighWaterMarkRequest(req_id)
-        case Records(first_id, max_records, max_bytes, wait_ms):
+        case ReadRecords(first_id, max_records, max_bytes, wait_ms):
             return RecordsRequest(req_id, first_id, max_records, max_bytes, wait_ms)
-        case Headers(first_id, max_headers):
+        case ReadHeaders(first_id, max_headers):
             return HeadersRequest(req_id, first_id, max_headers)
         case _:
-            assert_never(what)
+            assert_never(request)

@@ -13,11 +13,11 @@ from waltz import sync as blocking
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
 from waltz.client.connecting import Connecting
 from waltz.client.core.values import DataT
-from waltz.sync import BlockingClient
+from waltz.sync import SyncClient
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import PartitionInactive, TimedOut
-from waltz.sync.callbacks.core.metrics import CallbackMeasures
+from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.in_flight import InFlight
 from waltz.sync.callbacks.partition import ActivePartition, Underway
 from waltz.sync.callbacks.workers import Workers
@@ -45,7 +45,7 @@ class CallbackClient(Generic[DataT]):
 
     def __init__(
         self,
-        log: BlockingClient[DataT],
+        log: SyncClient[DataT],
         application: Application[DataT],
         *,
         auto_mount: bool = True,
@@ -62,7 +62,7 @@ class CallbackClient(Generic[DataT]):
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
         self._in_flight: dict[int, InFlight] = {}
-        self._measures: dict[int, CallbackMeasures] = {}
+        self._metrics: dict[int, CallbackMetrics] = {}
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
         self._carrying: set[asyncio.Task[None]] = set()
         self._changing = threading.Lock()
@@ -75,7 +75,7 @@ class CallbackClient(Generic[DataT]):
                 raise
 
     @property
-    def log(self) -> BlockingClient[DataT]:
+    def log(self) -> SyncClient[DataT]:
         """The client underneath: for reads, high-water marks, metrics, and streams beside."""
         return self._log
 
@@ -206,8 +206,8 @@ class CallbackClient(Generic[DataT]):
 
     async def _activate(self, number: int, mark: int) -> None:
         client = self._log.asyncio_client
-        if number not in self._measures:
-            self._measures[number] = CallbackMeasures(client.metrics, number)
+        if number not in self._metrics:
+            self._metrics[number] = CallbackMetrics(client.metrics, number)
             self._in_flight[number] = InFlight(number, self._max_in_flight)
         self._in_flight[number].begin()
         partition = ActivePartition(
@@ -216,7 +216,7 @@ class CallbackClient(Generic[DataT]):
             client,
             self._application,
             self._workers,
-            self._measures[number],
+            self._metrics[number],
             self._in_flight[number],
         )
         self._tasks[partition] = asyncio.create_task(partition.follow())

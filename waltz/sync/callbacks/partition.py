@@ -29,7 +29,7 @@ from waltz.client import (
 from waltz.client.core.values import DataT
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionContext
-from waltz.sync.callbacks.core.metrics import CallbackMeasures
+from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 from waltz.sync.callbacks.in_flight import InFlight
 from waltz.sync.callbacks.workers import Workers
@@ -60,7 +60,7 @@ class ActivePartition(Generic[DataT]):
         client: LogClient[DataT],
         application: Application[DataT],
         workers: Workers,
-        measures: CallbackMeasures,
+        metrics: CallbackMetrics,
         in_flight: InFlight,
     ) -> None:
         self.number = number
@@ -71,7 +71,7 @@ class ActivePartition(Generic[DataT]):
         self._client = client
         self._application = application
         self._workers = workers
-        self._measures = measures
+        self._metrics = metrics
         self._progress: PartitionProgress[Underway[DataT]] = PartitionProgress(
             client.client_id, mark
         )
@@ -82,7 +82,7 @@ class ActivePartition(Generic[DataT]):
         self._why: Callable[[], WaltzError] | None = None
         self._waiting = 0
         self._changed = asyncio.Event()
-        measures.active = True
+        metrics.active = True
 
     @property
     def mark(self) -> int:
@@ -128,7 +128,7 @@ class ActivePartition(Generic[DataT]):
         if self._why is not None:
             return
         self._why = why
-        self._measures.active = False
+        self._metrics.active = False
         self._stopping.set()
         self.in_flight.end()
         self._tell()
@@ -253,12 +253,12 @@ class ActivePartition(Generic[DataT]):
     def _complete(self, delivery: Delivery[Underway[DataT]]) -> None:
         """On an applying thread."""
         if delivery.context is not None and delivery.tell_completion:
-            self._measures.completion.add(time.monotonic() - delivery.context.since)
+            self._metrics.completion.add(time.monotonic() - delivery.context.since)
             self._call(delivery.context.context.on_completion, True)
 
     def _end(self, underway: Underway[DataT]) -> None:
         """On an applying thread."""
-        self._measures.application.add(time.monotonic() - underway.since)
+        self._metrics.application.add(time.monotonic() - underway.since)
         self._call(underway.context.on_application)
         self.in_flight.leave(underway.number)
 

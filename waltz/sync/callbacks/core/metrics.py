@@ -1,4 +1,4 @@
-"""What is measured of callbacks, beside what the client measures itself. Pure."""
+"""What is measured of callbacks, beside what the client metrics itself. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from waltz.client.core.metrics import partition_group
 from waltz.runtime.metrics import Registry, Timer
 
 
-class CallbackMeasures:
+class CallbackMetrics:
     """One partition: since its submission, how long it took until a context was told."""
 
     def __init__(self, registry: Registry, partition: int) -> None:

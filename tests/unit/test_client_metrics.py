@@ -1,4 +1,4 @@
-"""What a client measures, and under which names."""
+"""What a client metrics, and under which names."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 
 import waltz
 from waltz import mock
-from waltz.sync import BlockingClient, WrongProcess, WrongThread, opened
+from waltz.sync import SyncClient, WrongProcess, WrongThread, opened
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def cluster() -> mock.MockCluster:
 
 
 @pytest.fixture
-def client(cluster: mock.MockCluster) -> Iterator[BlockingClient[bytes]]:
+def client(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
     with opened(cluster.connect()) as client:
         yield client
 
@@ -43,7 +43,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, results
 
 
-def test_calls_of_the_same_names(client: BlockingClient[bytes]) -> None:
+def test_calls_of_the_same_names(client: SyncClient[bytes]) -> None:
     assert client.num_partitions == 2
     assert client.append(0, b"a", header=3) == 0
     assert client.append(0, b"b") == 1
@@ -61,7 +61,7 @@ def test_calls_of_the_same_names(client: BlockingClient[bytes]) -> None:
     assert client.metrics()["gauges"]["waltz-client.client-id"]["value"] == client.client_id
 
 
-def test_errors_are_the_same(client: BlockingClient[bytes]) -> None:
+def test_errors_are_the_same(client: SyncClient[bytes]) -> None:
     with pytest.raises(waltz.PartitionUnknown):
         client.append(7, b"x")
     with pytest.raises(waltz.TransactionNotFound):
@@ -73,7 +73,7 @@ def test_errors_are_the_same(client: BlockingClient[bytes]) -> None:
 
 
 def test_build_runs_on_the_callers_thread_and_may_use_the_client(
-    client: BlockingClient[bytes],
+    client: SyncClient[bytes],
 ) -> None:
     threads = []
 
@@ -91,7 +91,7 @@ def test_build_runs_on_the_callers_thread_and_may_use_the_client(
     assert client.submit(0, lambda _: None) is None
 
 
-def test_what_build_raises_is_raised(client: BlockingClient[bytes]) -> None:
+def test_what_build_raises_is_raised(client: SyncClient[bytes]) -> None:
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
         raise ZeroDivisionError
 
@@ -102,7 +102,7 @@ def test_what_build_raises_is_raised(client: BlockingClient[bytes]) -> None:
     assert client.append(0, b"goes on") == 0
 
 
-def test_time_that_runs_out_while_building_is_said(client: BlockingClient[bytes]) -> None:
+def test_time_that_runs_out_while_building_is_said(client: SyncClient[bytes]) -> None:
     entered = threading.Event()
 
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
@@ -113,7 +113,7 @@ def test_time_that_runs_out_while_building_is_said(client: BlockingClient[bytes]
         client.submit(0, build, timeout=0.02)
 
 
-def test_threads_share_a_client_and_a_stream(client: BlockingClient[bytes]) -> None:
+def test_threads_share_a_client_and_a_stream(client: SyncClient[bytes]) -> None:
     count = 50
     workers = [in_thread(lambda: [client.append(0, b"x") for _ in range(count)]) for _ in range(4)]
     for thread, _ in workers:
@@ -146,14 +146,14 @@ def test_closing_wakes_whoever_waits(cluster: mock.MockCluster) -> None:
     stream.close()
 
 
-def test_a_closed_stream_ends(client: BlockingClient[bytes]) -> None:
+def test_a_closed_stream_ends(client: SyncClient[bytes]) -> None:
     with client.stream(0) as stream:
         waiting, results = in_thread(lambda: next(stream))
     waiting.join(10)
     assert isinstance(results[0], waltz.ClientClosed)
 
 
-def test_a_call_on_the_clients_own_thread_is_refused(client: BlockingClient[bytes]) -> None:
+def test_a_call_on_the_clients_own_thread_is_refused(client: SyncClient[bytes]) -> None:
     async def call() -> None:
         client.append(0, b"x")
 
