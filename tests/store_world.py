@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.scripted_storages import ScriptedStorage, World, append
+from waltz.net.core.backoff import Backoff
 from waltz_server.core.effects import Append, NextTry, Rested
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.store_partition import StorePartition
 
 LIMITS = ReplicationLimits(batch_records=2, batches_in_flight=2, copy_records=20)
@@ -12,7 +13,7 @@ NAMES = ("a", "b", "c")
 
 
 def new_world(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -> World:
-    core = StorePartition(0, limits, RetryLimits(0.1, 1.0))
+    core = StorePartition(0, limits, Backoff(0.1, 1.0))
     return World(core, [ScriptedStorage(name) for name in names])
 
 

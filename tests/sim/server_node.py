@@ -15,6 +15,7 @@ from tests.sim.server_links import ClientEnd, StorageLink
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.metadata.core.formats import UNRESOLVED
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
 from waltz.protocol.client_numbers import (
@@ -42,7 +43,7 @@ from waltz_server.core.effects import (
     Watch,
     WriteMetadata,
 )
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
@@ -357,5 +358,5 @@ def settings(random: Random) -> PartitionSettings:
             copy_records=random.choice((5, 20, 100)),
             checkpoint_interval=random.choice((150, 400, 100_000)),
         ),
-        retry=RetryLimits(0.02, 1.0),
+        retry=Backoff(0.02, 1.0),
     )

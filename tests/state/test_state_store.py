@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import waltz
 from waltz.state import MarkMismatch, NotYourTransaction, StateStore
-from waltz.state.core.retrying import LAST_PAUSE_SECONDS, may_pass, pauses
+from waltz.state.core.retrying import BACKOFF, may_pass
 
 
 class Base(DeclarativeBase):
@@ -257,12 +257,12 @@ def test_what_passes() -> None:
     assert not may_pass(ValueError())
 
 
-def test_pauses_grow_and_end() -> None:
-    taken = list(pauses(100))
+def test_database_backoff_grows_and_ends_with_the_patience() -> None:
+    taken = list(BACKOFF.delays(100))
     assert taken[:4] == [0.01, 0.02, 0.04, 0.08]
-    assert max(taken) == LAST_PAUSE_SECONDS
+    assert max(taken) == BACKOFF.longest_seconds
     assert 80 < sum(taken) <= 100
-    assert list(pauses(0)) == []
+    assert list(BACKOFF.delays(0)) == []
 
 
 def test_a_table_of_another_name(engine: Engine) -> None:

@@ -33,10 +33,11 @@ from typing import Any
 
 from tests.scripted_storages import PARTITION, ScriptedStorage, World, append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.core.effects import Committed, Failed, Forgiven
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.store_partition import StorePartition
 from waltz_server.core.replication.store_session import Phase
 
@@ -48,7 +49,7 @@ class Stage:
     """Plays one transcript."""
 
     def __init__(self) -> None:
-        core = StorePartition(PARTITION, ReplicationLimits(copy_records=20), RetryLimits())
+        core = StorePartition(PARTITION, ReplicationLimits(copy_records=20), Backoff(0.1, 20.0))
         self._world = World(core, ())
         self._world.on_call = self._called
         self._world.on_write = lambda value: self._say(f"metadata: {_metadata(value)}")

@@ -23,7 +23,7 @@ from waltz.client import (
 from waltz.client.appender import Appender
 from waltz.client.core.appends import Append
 from waltz.client.core.directory import Directory
-from waltz.client.link import Link
+from waltz.client.link import ServerLink
 from waltz.client.request_client import RequestClient
 from waltz.net import PLAINTEXT
 from waltz.protocol import checksum, client_server
@@ -65,12 +65,12 @@ class Wire:
         if self.holding(message):
             self.held.append(body)
         else:
-            self.appender.received(cast(Link, self), [body])
+            self.appender.received(cast(ServerLink, self), [body])
 
     def deliver(self) -> None:
         self.partition.pump()
         held, self.held = self.held, []
-        self.appender.received(cast(Link, self), held)
+        self.appender.received(cast(ServerLink, self), held)
 
     def commit(self) -> None:
         self.partition.resolve()
@@ -89,7 +89,7 @@ async def mounted() -> Wire:
     )
     wire = Wire(appender)
     await appender.mount(0, -1)
-    appender.attached(0, cast(Link, wire), 1)
+    appender.attached(0, cast(ServerLink, wire), 1)
     await eventually(lambda: appender.is_mounted(0))
     return wire
 
@@ -230,7 +230,7 @@ async def test_what_was_never_sent_never_will_be(lateness: Lateness, batch: bool
     lateness.be(100)
     with pytest.raises(ClusterUnreachable, match="nothing was sent"):
         await task
-    appender.attached(0, cast(Link, wire), 1)
+    appender.attached(0, cast(ServerLink, wire), 1)
     assert await appender.append(0, data(b"z"), None) == 0
     assert [entry.data for entry in wire.log.entries] == [b"z"]
 
@@ -257,7 +257,7 @@ async def test_what_was_found_absent_is_not_uncertain(lateness: Lateness, second
         await task
     await flush
     wire.partition.auto = True
-    appender.attached(0, cast(Link, wire), 1)
+    appender.attached(0, cast(ServerLink, wire), 1)
     assert await appender.append(0, data(b"next"), None) == 0
 
 

@@ -91,7 +91,7 @@ async def test_attempts_to_connect_are_spaced_out(caplog: pytest.LogCaptureFixtu
             await client.append(0, b"x", timeout=0.8)
         attempts = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
         assert 1 <= len(attempts) <= 4
-        assert "trying again in 0.1 s" in attempts[0]
+        assert "retrying in 0.1 s" in attempts[0]
         said = [r for r in caplog.records if r.levelno >= logging.WARNING]
         assert len(said) <= 2, "once per connection that is wanted"
         server.start()

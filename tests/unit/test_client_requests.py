@@ -12,7 +12,7 @@ from waltz.client.core.mount import RequestIds
 from waltz.client.core.requests import (
     CHECKSUM_ATTEMPTS,
     DATA_TIMEOUT_SECONDS,
-    LAST_BACKOFF_SECONDS,
+    ERROR_BACKOFF,
     MARK_TIMEOUT_SECONDS,
     Answer,
     AnswerKind,
@@ -98,7 +98,7 @@ def test_pauses_end_at_the_longest() -> None:
     wire.requests.add("data", ReadData(0))
     wire.wait(60.0)
     asked = len(wire.server.handled)
-    wire.wait(10 * LAST_BACKOFF_SECONDS)
+    wire.wait(10 * ERROR_BACKOFF.longest_seconds)
     assert 9 <= len(wire.server.handled) - asked <= 11
 
 

@@ -105,7 +105,7 @@ def test_every_server_key_of_0_13_2_is_accepted(file: Path) -> None:
     assert partition.realtime_threshold == 500
     assert partition.replication.batch_records == 200
     assert partition.replication.checkpoint_interval == 1000
-    assert (partition.retry.initial_seconds, partition.retry.max_seconds) == (0.05, 5.0)
+    assert (partition.retry.first_seconds, partition.retry.longest_seconds) == (0.05, 5.0)
 
 
 def test_every_storage_key_of_0_13_2_is_accepted(file: Path) -> None:
@@ -131,7 +131,7 @@ def test_defaults_are_those_of_0_13_2(file: Path) -> None:
     assert (partition.lock_table_size, partition.min_fetch) == (30_000, 100)
     assert partition.realtime_threshold == 1000
     assert partition.replication.checkpoint_interval == 250_000
-    assert (partition.retry.initial_seconds, partition.retry.max_seconds) == (0.1, 20.0)
+    assert (partition.retry.first_seconds, partition.retry.longest_seconds) == (0.1, 20.0)
 
 
 def test_keys_without_a_meaning_warn_once_each_and_say_why(

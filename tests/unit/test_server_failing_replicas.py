@@ -10,9 +10,9 @@ import pytest
 from tests.scripted_storages import ScriptedStorage, World
 from tests.store_world import LIMITS, NAMES, put, states
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import storage as st
 from waltz_server.core.effects import Wake
-from waltz_server.core.limits import RetryLimits
 from waltz_server.core.replication.store_partition import StorePartition
 
 HOUR = 3600.0
@@ -58,7 +58,7 @@ class Timed:
 
 def cold(names: tuple[str, ...] = NAMES, last: int = 9) -> Timed:
     """Return a partition whose replicas all took part in a session that is over."""
-    core = StorePartition(0, LIMITS, RetryLimits(0.1, 20.0))
+    core = StorePartition(0, LIMITS, Backoff(0.1, 20.0))
     world = World(core, [ScriptedStorage(name, last, 0, 0) for name in names])
     world.metadata = PartitionMetadata(1, 0, dict.fromkeys(names, ReplicaState(0, UNRESOLVED)))
     world.metadata_held = True

@@ -170,7 +170,7 @@ class Asker(User):
         self._links.ask(self, storage, request())
 
 
-async def test_a_storage_that_accepts_and_drops_is_dialed_with_growing_pauses(
+async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays(
     storage: FakeStorage, links: StorageLinks, pauses: list[float]
 ) -> None:
     storage.dropping = True
@@ -228,7 +228,7 @@ async def test_a_storage_that_comes_later_is_found(links: StorageLinks) -> None:
     await storage.stop()
 
 
-async def test_a_storage_that_lets_a_request_wait_is_cut_off(
+async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
     storage: FakeStorage,
     links: StorageLinks,
     pass_time: Callable[[float], None],

@@ -33,7 +33,6 @@ class ServerQuery(FrameHandler):
         self._name = "{}:{}".format(*endpoint)
         self._timeout_seconds = timeout_seconds
         self._connection: FrameConnection | None = None
-        self._ready = asyncio.get_running_loop().create_future()
         self._asked = 0
         self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
 
@@ -46,7 +45,7 @@ class ServerQuery(FrameHandler):
         try:
             async with asyncio.timeout(timeout_seconds):
                 query._connection = await dial(*endpoint, CLIENT_SERVER, query, tls)
-                await query._ready
+                await query._connection.handshake()
         except (DialFailed, ConnectionLost) as problem:
             raise ServerUnreachable(f"server {query._name}: {problem}") from problem
         except TimeoutError as problem:
@@ -125,11 +124,6 @@ class ServerQuery(FrameHandler):
                 f"server {self._name} did not answer within {self._timeout_seconds:g} s"
             ) from problem
 
-    def ready(self, connection: FrameConnection) -> None:
-        """Handshake done."""
-        if not self._ready.done():
-            self._ready.set_result(None)
-
     def received(self, bodies: list[bytes]) -> None:
         """Keep the answers for whoever asked."""
         assert self._connection is not None
@@ -138,8 +132,4 @@ class ServerQuery(FrameHandler):
 
     def lost(self, reason: str) -> None:
         """Tell whoever waits."""
-        problem = ConnectionLost(reason)
-        if not self._ready.done():
-            self._ready.set_exception(problem)
-            self._ready.exception()
-        self._answers.put_nowait(problem)
+        self._answers.put_nowait(ConnectionLost(reason))

@@ -27,7 +27,7 @@ from waltz.client.core.errors import (
 )
 from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.in_flight import InFlight
-from waltz.client.link import Link
+from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
@@ -43,7 +43,7 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 class _Partition:
     appends: PartitionAppends
     in_flight: InFlight
-    link: Link | None = None
+    link: ServerLink | None = None
 
 
 class Appender:
@@ -163,7 +163,7 @@ class Appender:
         self.end(ClientClosed)
         await self._links.close()
 
-    def attached(self, partition: int, link: Link, generation: int) -> None:
+    def attached(self, partition: int, link: ServerLink, generation: int) -> None:
         """See LinkUser."""
         state = self._partitions[partition]
         state.link = link
@@ -176,7 +176,7 @@ class Appender:
         state.link = None
         state.appends.detach()
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
         touched: dict[int, _Partition] = {}
         for item in parse(bodies, link.version):

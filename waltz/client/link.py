@@ -1,4 +1,4 @@
-"""The connection to one server: dialed, and dialed again, until it is stopped. Network."""
+"""A client's link to one server: connects again until it is stopped. Touches the network."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from typing import Protocol
 
 from waltz.client.core.codec import encode_message
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import DialFailed, FrameConnection, FrameHandler, TlsConfig, dial
+from waltz.net import (
+    Backoff,
+    ConnectionLost,
+    DialFailed,
+    FrameConnection,
+    FrameHandler,
+    ReconnectingLink,
+    TlsConfig,
+    dial,
+)
 from waltz.protocol import ProtocolSpec
 from waltz.protocol.client_server import Message
 
-log = logging.getLogger(__name__)
-
-FIRST_PAUSE_SECONDS = 0.1
-LAST_PAUSE_SECONDS = 3.0
-"""Between failed attempts to connect; doubles from the first to the last."""
-
-_HANDSHAKE_SECONDS = 10.0
+_BACKOFF = Backoff(0.1, 3.0)
 
 
-class LinkOwner(Protocol):
-    """Whom a `Link` tells; every call comes from the event loop."""
+class ServerLinkOwner(Protocol):
+    """The callbacks of a `ServerLink`; every call comes from the event loop."""
 
-    def up(self, link: Link) -> None:
-        """Messages can be sent."""
+    def up(self, link: ServerLink) -> None:
+        """Use the link: messages can be sent."""
 
-    def down(self, link: Link) -> None:
-        """The connection is gone; another one is being sought."""
+    def down(self, link: ServerLink) -> None:
+        """Stop using the link: the connection is lost, and another one is sought."""
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
-        """Message bodies have come. May raise MalformedMessage to close the connection."""
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
+        """Take message bodies. May raise MalformedMessage to close the connection."""
 
 
-class Link(FrameHandler):
-    """The connection to the server at ``endpoint``.
+class ServerLink(FrameHandler):
+    """The link to the server at ``endpoint``.
 
     It is the handler of its `FrameConnection`, of which there is one at a time. ``seqs`` numbers
     the connections: a server takes a mount only from one with a larger number than the last.
@@ -45,7 +48,7 @@ class Link(FrameHandler):
     def __init__(
         self,
         endpoint: Endpoint,
-        owner: LinkOwner,
+        owner: ServerLinkOwner,
         tls: TlsConfig,
         spec: ProtocolSpec,
         seqs: Iterator[int],
@@ -56,28 +59,26 @@ class Link(FrameHandler):
         self._tls = tls
         self._spec = spec
         self._seqs = seqs
-        self._connection: FrameConnection | None = None
-        self._dialed: FrameConnection | None = None
-        self._ready: asyncio.Event = asyncio.Event()
-        self._lost: asyncio.Event = asyncio.Event()
-        self._useful = False
-        self._reason = ""
-        self._task = asyncio.get_running_loop().create_task(self._keep_up())
+        # The loss of a connection that was of use is part of every restart of a server. What it
+        # means for appends and feeds is reported by these.
+        self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
+            "server {}:{}".format(*endpoint), self, _BACKOFF, loss_level=logging.DEBUG
+        )
 
     @property
     def connected(self) -> bool:
         """Whether messages can be sent."""
-        return self._connection is not None
+        return self._link.connection is not None
 
     @property
     def version(self) -> int:
         """The protocol version agreed on; there must be a connection."""
-        assert self._connection is not None
-        return self._connection.version
+        assert self._link.connection is not None
+        return self._link.connection.version
 
     def send(self, messages: list[Message]) -> None:
-        """Send ``messages``; without a connection they are dropped, and the owner knows it."""
-        connection = self._connection
+        """Send ``messages``; without a connection they are dropped: the owner was called back."""
+        connection = self._link.connection
         if connection is not None:
             version = connection.version
             for message in messages:
@@ -85,85 +86,45 @@ class Link(FrameHandler):
 
     def pause(self) -> None:
         """Stop reading."""
-        if self._connection is not None:
-            self._connection.pause_reading()
+        if self._link.connection is not None:
+            self._link.connection.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
-        if self._connection is not None:
-            self._connection.resume_reading()
+        """Continue reading."""
+        if self._link.connection is not None:
+            self._link.connection.resume_reading()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close for good, without telling the owner; return the task that then ends."""
-        connection = self._connection or self._dialed
-        self._connection = None
-        self._task.cancel()
-        if connection is not None:
-            connection.close("no longer needed")
-        return self._task
+        """Close for good without calling the owner; return the task that then ends."""
+        return self._link.stop()
 
-    def ready(self, connection: FrameConnection) -> None:
-        """See FrameHandler."""
-        self._connection = connection
-        self._ready.set()
+    async def open(self) -> FrameConnection:
+        """See LinkHandler."""
+        self.seq = next(self._seqs)
+        connection = await dial(*self.endpoint, self._spec, self, self._tls)
+        try:
+            await connection.handshake()
+        except ConnectionLost as error:
+            raise DialFailed(f"connection closed during the handshake: {error}") from error
+        except asyncio.CancelledError:
+            connection.close("no longer needed")
+            raise
+        return connection
+
+    def up(self) -> None:
+        """See LinkHandler."""
         self._owner.up(self)
+
+    def down(self) -> None:
+        """See LinkHandler."""
+        self._owner.down(self)
 
     def received(self, bodies: list[bytes]) -> None:
         """See FrameHandler."""
-        self._useful = True
-        if self._connection is not None:
+        self._link.mark_useful()
+        if self.connected:
             self._owner.received(self, bodies)
 
     def lost(self, reason: str) -> None:
         """See FrameHandler."""
-        self._reason = reason
-        self._lost.set()
-        if self._connection is not None:
-            self._connection = None
-            self._owner.down(self)
-
-    async def _keep_up(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        said = ""
-        while True:
-            self._useful = False
-            problem = await self._connect_once()
-            if self._useful:
-                pause = FIRST_PAUSE_SECONDS
-            level = logging.WARNING if problem != said and not self._useful else logging.DEBUG
-            log.log(level, "%s; trying again in %g s and after growing pauses", problem, pause)
-            said = problem
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LAST_PAUSE_SECONDS)
-
-    async def _connect_once(self) -> str:
-        """Connect and wait until that is over; return why."""
-        self._ready.clear()
-        self._lost.clear()
-        self.seq = next(self._seqs)
-        try:
-            self._dialed = await dial(*self.endpoint, self._spec, self, self._tls)
-        except DialFailed as error:
-            return str(error)
-        try:
-            async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                await _first(self._ready, self._lost)
-        except TimeoutError:
-            self._dialed.abort(f"no Hello from {self._name} within {_HANDSHAKE_SECONDS:g} s")
-        await self._lost.wait()
-        self._dialed = None
-        return f"{self._name} ended the connection: {self._reason}"
-
-    @property
-    def _name(self) -> str:
-        return f"server {self.endpoint[0]}:{self.endpoint[1]}"
-
-
-async def _first(*events: asyncio.Event) -> None:
-    """Wait until one of ``events`` is set."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+        self._link.lost(reason)

@@ -1,4 +1,4 @@
-"""One connection per server that has a wanted partition. Touches the network, through `Link`.
+"""One connection per server that has a wanted partition. Touches the network, through `ServerLink`.
 
 Whoever uses it is told when a partition has a connection and when it has lost it; what follows
 from that is decided elsewhere.
@@ -12,7 +12,7 @@ from itertools import count
 from typing import Protocol
 
 from waltz.client.core.directory import Directory
-from waltz.client.link import Link
+from waltz.client.link import ServerLink
 from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import TlsConfig
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
@@ -21,13 +21,13 @@ from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 class LinkUser(Protocol):
     """Whom `Links` tells; every call comes from the event loop."""
 
-    def attached(self, partition: int, link: Link, generation: int) -> None:
+    def attached(self, partition: int, link: ServerLink, generation: int) -> None:
         """The partition's server is connected; again when only the generation has changed."""
 
     def detached(self, partition: int) -> None:
         """The partition's connection is gone, or the partition has left that server."""
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """Message bodies have come. May raise MalformedMessage to close the connection."""
 
 
@@ -46,8 +46,8 @@ class Links:
         self._user = user
         self._spec = spec
         self._seqs = count()
-        self._links: dict[Endpoint, Link] = {}
-        self._placed: dict[int, tuple[Link, int]] = {}
+        self._links: dict[Endpoint, ServerLink] = {}
+        self._placed: dict[int, tuple[ServerLink, int]] = {}
         self._wanted: set[int] = set()
         self._ending: list[asyncio.Task[None]] = []
         self._unfollow = directory.follow(self._routes_changed)
@@ -58,11 +58,11 @@ class Links:
             self._wanted.add(partition)
             self._place(partition)
 
-    def all(self) -> Iterable[Link]:
+    def all(self) -> Iterable[ServerLink]:
         """Return the links there are."""
         return self._links.values()
 
-    def is_at(self, partition: int, link: Link) -> bool:
+    def is_at(self, partition: int, link: ServerLink) -> bool:
         """Whether ``partition`` is at ``link``, so that what comes from there about it counts."""
         placed = self._placed.get(partition)
         return placed is not None and placed[0] is link
@@ -79,21 +79,21 @@ class Links:
         self.end()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def up(self, link: Link) -> None:
-        """See LinkOwner."""
+    def up(self, link: ServerLink) -> None:
+        """See ServerLinkOwner."""
         for partition, generation in self._at(link):
             self._user.attached(partition, link, generation)
 
-    def down(self, link: Link) -> None:
-        """See LinkOwner."""
+    def down(self, link: ServerLink) -> None:
+        """See ServerLinkOwner."""
         for partition, _ in self._at(link):
             self._user.detached(partition)
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
-        """See LinkOwner."""
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
+        """See ServerLinkOwner."""
         self._user.received(link, bodies)
 
-    def _at(self, link: Link) -> list[tuple[int, int]]:
+    def _at(self, link: ServerLink) -> list[tuple[int, int]]:
         return [(p, generation) for p, (at, generation) in self._placed.items() if at is link]
 
     def _routes_changed(self) -> None:
@@ -112,7 +112,7 @@ class Links:
             return
         link = self._links.get(route.endpoint)
         if link is None:
-            link = Link(route.endpoint, self, self._tls, self._spec, self._seqs)
+            link = ServerLink(route.endpoint, self, self._tls, self._spec, self._seqs)
             self._links[route.endpoint] = link
         if old == (link, route.generation):
             return

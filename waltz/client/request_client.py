@@ -31,7 +31,7 @@ from waltz.client.core.requests import (
     ReadRecords,
     ReadRequest,
 )
-from waltz.client.link import Link
+from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.ticker import Ticker
 from waltz.net import TlsConfig
@@ -56,7 +56,7 @@ class RequestClient:
         self._links = Links(directory, tls, self, spec)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, PartitionRequests] = {}
-        self._link_of: dict[int, Link] = {}
+        self._link_of: dict[int, ServerLink] = {}
         self._known_marks: dict[int, int] = {}
         self._ended: Ending | None = None
 
@@ -126,7 +126,7 @@ class RequestClient:
         self.end(ClientClosed)
         await self._links.close()
 
-    def attached(self, partition: int, link: Link, generation: int) -> None:
+    def attached(self, partition: int, link: ServerLink, generation: int) -> None:
         """See LinkUser."""
         self._link_of[partition] = link
         self._of(partition).attach(generation, link.version)
@@ -137,7 +137,7 @@ class RequestClient:
         self._link_of.pop(partition, None)
         self._of(partition).detach()
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
         touched = set()
         for message in parse(bodies, link.version):

@@ -22,7 +22,7 @@ from waltz.client.core.read_ahead import ReadAhead
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
 from waltz.client.inline import InlineFeeds, taken
-from waltz.client.link import Link
+from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
@@ -81,7 +81,7 @@ class Stream(BatchedStream[DataT_co]):
         self._until = dict(until)
         self._with_data = data
         self._feeds: dict[int, PartitionFeed] = {}
-        self._link_of: dict[int, Link] = {}
+        self._link_of: dict[int, ServerLink] = {}
         self._links: Links | None = None
         self._ticker = Ticker(self._tick)
         self._buffer: deque[list[FeedRecord]] = deque()
@@ -123,7 +123,7 @@ class Stream(BatchedStream[DataT_co]):
         if self._links is not None:
             await self._links.close()
 
-    def attached(self, partition: int, link: Link, generation: int) -> None:
+    def attached(self, partition: int, link: ServerLink, generation: int) -> None:
         """See LinkUser."""
         self._link_of[partition] = link
         self._feeds[partition].attach(generation, link.seq, link.version)
@@ -135,7 +135,7 @@ class Stream(BatchedStream[DataT_co]):
         self._link_of.pop(partition, None)
         self._feeds[partition].detach()
 
-    def received(self, link: Link, bodies: list[bytes]) -> None:
+    def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """See LinkUser."""
         for item in parse(bodies, link.version):
             partition = item.partition if isinstance(item, FeedRun) else item.req_id.partition

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from typing import TypeVar
 
 from waltz.metadata.store import (
@@ -18,18 +19,19 @@ from waltz.metadata.store import (
     StoreUnavailable,
     VersionConflict,
 )
+from waltz.net.core.backoff import Backoff
 
+_BACKOFF = Backoff(1.0, 8.0)
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 def retry_delays() -> Iterator[float]:
-    """Seconds to wait before each repetition: at once for a hiccup, then 1, 2, 4, 8, 8, …"""
-    yield 0.1
-    delay = 1.0
-    while True:
-        yield delay
-        delay = min(2 * delay, 8.0)
+    """Return the seconds to wait before each repetition: 0.1, then 1, 2, 4, 8, 8, …
+
+    The first delay is for a request that a reconnection has interrupted.
+    """
+    return chain((0.1,), _BACKOFF.delays())
 
 
 @contextlib.contextmanager

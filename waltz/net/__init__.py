@@ -3,24 +3,30 @@
 * `connection`: `FrameConnection`, one end of a connection that speaks one of the protocols
 * `listener`: accepts connections, and recognises a peer of the wrong kind
 * `dialer`: opens connections
+* `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
+* `core`: `Backoff`, the growing delays between attempts
 * `rpc`: requests and answers matched by sequence number, for the storage and admin ports
 * `tls`: what is shown and trusted, and the contexts made of it; `certificates`: the PEM files
 """
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
+from waltz.net.core.backoff import Backoff
 from waltz.net.dialer import DialFailed, dial
+from waltz.net.link import ReconnectingLink
 from waltz.net.listener import Listener, ListenFailed
 from waltz.net.rpc import RemoteFailure, RpcConnection
 from waltz.net.tls import PLAINTEXT, TlsConfig, TlsConfigError
 
 __all__ = [
     "PLAINTEXT",
+    "Backoff",
     "ConnectionLost",
     "DialFailed",
     "FrameConnection",
     "FrameHandler",
     "ListenFailed",
     "Listener",
+    "ReconnectingLink",
     "RemoteFailure",
     "RpcConnection",
     "TlsConfig",

@@ -35,11 +35,13 @@ class ConnectionLost(ConnectionError):
 class FrameHandler(Protocol):
     """The callbacks of a `FrameConnection`; every call comes from the event loop.
 
-    A handler that bounds what it sends otherwise inherits the callbacks that do nothing.
+    A dialing side that awaits `FrameConnection.handshake` inherits a `ready` that does nothing, and
+    a handler that bounds what it sends otherwise inherits such a `congested` and `writable`.
     """
 
     def ready(self, connection: FrameConnection) -> None:
-        """The handshake is done: ``connection.version`` is set and sending is allowed."""
+        """Use ``connection``: the handshake is done, its version is set, sending is allowed."""
+        return
 
     def received(self, bodies: list[bytes]) -> None:
         """The message bodies of one chunk. May raise MalformedMessage to close the connection."""
@@ -83,6 +85,7 @@ class FrameConnection(asyncio.Protocol):
         self._ready = False
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
+        self._handshake: asyncio.Future[None] = self._loop.create_future()
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -98,6 +101,10 @@ class FrameConnection(asyncio.Protocol):
     def peer_text(self) -> str | None:
         """What the peer calls itself in its Hello."""
         return self._decoder.peer_text
+
+    async def handshake(self) -> None:
+        """Wait until the handshake is done; raises ConnectionLost if the connection ends first."""
+        await self._handshake
 
     def send(self, *frames: bytes) -> None:
         """Queue whole frames, perhaps in parts; what is queued in one turn leaves in one write."""
@@ -154,7 +161,7 @@ class FrameConnection(asyncio.Protocol):
             bodies = self._decoder.feed(data)
             if not self._ready and self._decoder.version is not None:
                 self._ready = True
-                self._shaken_hands()
+                self._finish_handshake()
                 self.handler.ready(self)
             if bodies and not self.closed:
                 self.handler.received(bodies)
@@ -217,6 +224,9 @@ class FrameConnection(asyncio.Protocol):
         self.closed = True
         self._outgoing.clear()
         self._stop_timer()
+        if not self._handshake.done():
+            self._handshake.set_exception(ConnectionLost(reason))
+            self._handshake.exception()  # Nothing may be waiting for it.
         if self._on_end is not None:
             self._on_end(self)
         self.handler.lost(reason)
@@ -241,8 +251,10 @@ class FrameConnection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _shaken_hands(self) -> None:
+    def _finish_handshake(self) -> None:
         self._stop_timer()
+        if not self._handshake.done():
+            self._handshake.set_result(None)
         if self._dialer:
             self._arm_keep_alive()
 

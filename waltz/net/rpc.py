@@ -66,7 +66,6 @@ class RpcConnection(FrameHandler):
         self._connection: FrameConnection | None = None
         self._pending: dict[int, Answered] = {}
         self._next_seq = 0
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.closed = False
 
     @classmethod
@@ -103,7 +102,7 @@ class RpcConnection(FrameHandler):
         rpc._connection = await dial(*address, rpc._port.spec, rpc, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                await rpc._ready
+                await rpc._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                 # Not sent blindly: the connection may have gone together with the Hello.
                 rpc.ask(rpc._port.open_request(*cluster), _resolver(opened))
@@ -167,11 +166,6 @@ class RpcConnection(FrameHandler):
         if self._connection is not None:
             self._connection.abort(reason)
 
-    def ready(self, connection: FrameConnection) -> None:
-        """Handshake done."""
-        if not self._ready.done():
-            self._ready.set_result(None)
-
     def received(self, bodies: list[bytes]) -> None:
         """Hand every answer to its asker."""
         assert self._connection is not None
@@ -186,9 +180,6 @@ class RpcConnection(FrameHandler):
         """Fail what is pending."""
         self.closed = True
         error = ConnectionLost(reason)
-        if not self._ready.done():
-            self._ready.set_exception(error)
-            self._ready.exception()
         pending, self._pending = self._pending, {}
         for answered in pending.values():
             answered(error)

@@ -20,7 +20,7 @@ from waltz.client import Transaction
 from waltz.client.core.values import DataT
 from waltz.protocol.records import NO_TRANSACTION
 from waltz.state.core.errors import MarkMismatch, NotYourTransaction
-from waltz.state.core.retrying import may_pass, pauses
+from waltz.state.core.retrying import BACKOFF, may_pass
 from waltz.state.marks import Marks
 from waltz.state.session import ApplyingSession, uncommittable
 from waltz.sync.callbacks import Application
@@ -145,7 +145,7 @@ class StateStore(Application[DataT], abc.ABC):
 
     def _with_patience(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, done again after errors that may pass."""
-        for pause in pauses(self._patience_seconds):
+        for pause in BACKOFF.delays(self._patience_seconds):
             try:
                 return work()
             except Exception as error:

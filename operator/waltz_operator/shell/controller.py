@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from waltz.net.core.backoff import Backoff
 from waltz.runtime.process import watched
 from waltz_operator.shell.kube_api import KubeError
 
@@ -28,8 +29,7 @@ class Seen:
 Look = Callable[[str, str], Awaitable[Seen | None]]
 """Looks at a cluster; returns None when it is gone."""
 
-_FIRST_BACKOFF_SECONDS = 1.0
-_LONGEST_BACKOFF_SECONDS = 30.0
+_BACKOFF = Backoff(1.0, 30.0)
 
 
 @dataclass(slots=True)
@@ -87,18 +87,19 @@ class Lookout:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_looking(self, which: tuple[str, str], known: _Cluster) -> None:
-        backoff = _FIRST_BACKOFF_SECONDS
+        failures = 0
         clock = asyncio.get_running_loop().time
         while True:
             known.hinted.clear()
             begun = clock()
             try:
-                known.seen, backoff = await self._look(*which), _FIRST_BACKOFF_SECONDS
+                known.seen, failures = await self._look(*which), 0
                 again = None if known.seen is None else known.seen.again
             except KubeError as problem:
-                log.warning("%s/%s is looked at again in %g s: %s", *which, backoff, problem)
+                again = _BACKOFF.delay(failures)
+                log.warning("%s/%s is looked at again in %g s: %s", *which, again, problem)
                 self.measures.failures += 1
-                again, backoff = backoff, min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
+                failures += 1
             self.measures.looks += 1
             self.measures.seconds += clock() - begun
             if again is None:

@@ -14,6 +14,7 @@ from typing import NamedTuple, assert_never
 
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import AHEAD_CONFIRMATIONS, RequestIds
+from waltz.net.core.backoff import Backoff
 from waltz.protocol.client_numbers import RANGES_SINCE
 from waltz.protocol.client_server import (
     HeadersRequest,
@@ -32,9 +33,8 @@ MARK_TIMEOUT_SECONDS = 1.0
 DATA_TIMEOUT_SECONDS = 10.0
 """How long an answer may take before the request is sent again."""
 
-FIRST_BACKOFF_SECONDS = 0.01
-LAST_BACKOFF_SECONDS = 5.0
-"""Between an error and the next attempt; doubles from the first to the last."""
+ERROR_BACKOFF = Backoff(0.01, 5.0)
+"""Between an error and the next attempt."""
 
 CHECKSUM_ATTEMPTS = 5
 """The number of checksum failures after which a read fails."""
@@ -278,8 +278,7 @@ class PartitionRequests:
 
     def _patience(self, open_request: _OpenRequest) -> float:
         if not open_request.sent:
-            backoff = FIRST_BACKOFF_SECONDS * 2.0 ** min(open_request.errors - 1, 20)
-            return min(backoff, LAST_BACKOFF_SECONDS)
+            return ERROR_BACKOFF.delay(open_request.errors - 1)
         match open_request.request:
             case ReadMark():
                 return MARK_TIMEOUT_SECONDS

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-FIRST_PAUSE_SECONDS = 0.01
-LAST_PAUSE_SECONDS = 10.0
-"""Between attempts; doubles from the first to the last."""
+from waltz.net.core.backoff import Backoff
+
+BACKOFF = Backoff(0.01, 10.0)
+"""Between attempts."""
 
 
 def may_pass(error: BaseException) -> bool:
@@ -20,12 +19,3 @@ def may_pass(error: BaseException) -> bool:
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True
     return isinstance(error, DBAPIError) and error.connection_invalidated
-
-
-def pauses(patience_seconds: float) -> Iterator[float]:
-    """Yield the pauses before further attempts, in seconds, until they add up to the patience."""
-    pause, waited = FIRST_PAUSE_SECONDS, 0.0
-    while waited + pause <= patience_seconds:
-        yield pause
-        waited += pause
-        pause = min(2 * pause, LAST_PAUSE_SECONDS)

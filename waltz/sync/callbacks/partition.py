@@ -27,6 +27,7 @@ from waltz.client import (
     WaltzError,
 )
 from waltz.client.core.values import DataT
+from waltz.net.core.backoff import Backoff
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
@@ -34,8 +35,7 @@ from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 from waltz.sync.callbacks.in_flight import InFlight
 from waltz.sync.callbacks.workers import Workers
 
-FIRST_PAUSE_SECONDS = 0.05
-LAST_PAUSE_SECONDS = 5.0
+_BACKOFF = Backoff(0.05, 5.0)
 """Before a feed is mounted again after something raised; doubles from the first to the last."""
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class ActivePartition(Generic[DataT]):
 
     async def follow(self) -> None:
         """Apply what the feed brings, until `stop`; then tell contexts what became of them."""
-        pause = FIRST_PAUSE_SECONDS
+        failures = 0
         while not self._stopping.is_set():
             before = self.mark
             try:
@@ -103,11 +103,11 @@ class ActivePartition(Generic[DataT]):
                 await self._workers.apply(self._report, self.mark + 1, error)
                 if isinstance(error, ClientFailed):
                     await self.stop(partial(ClientFailed, error.reason))
-            pause = FIRST_PAUSE_SECONDS if self.mark > before else pause
+            failures = 0 if self.mark > before else failures
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(_BACKOFF.delay(failures)):
                     await self._stopping.wait()
-            pause = min(2 * pause, LAST_PAUSE_SECONDS)
+            failures += 1
         self._stopped = True
         await self._conclude()
 

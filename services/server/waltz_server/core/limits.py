@@ -1,4 +1,4 @@
-"""How much a partition's store has under way at once, and how long it pauses. Values only."""
+"""How much a partition's store has under way at once. Pure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,3 @@ class ReplicationLimits:
     """Records per copy during recovery."""
     checkpoint_interval: int = 250_000
     """Transactions after which a session makes way for a new one, so that marks advance."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryLimits:
-    """Back-off between store sessions that do not open, and of replicas that fail in them."""
-
-    initial_seconds: float = 0.1
-    max_seconds: float = 20.0
-
-    def delay(self, failures: int) -> float:
-        """Return the pause after so many failures in a row."""
-        return float(min(self.initial_seconds * 2 ** min(failures, 30), self.max_seconds))

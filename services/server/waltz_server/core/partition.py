@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
@@ -38,7 +39,7 @@ from waltz_server.core.effects import (
     Send,
     Unresolved,
 )
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.core.reads.data_reads import Reads
 from waltz_server.core.reads.feed_cache import FeedCache, feed_frames
@@ -69,7 +70,7 @@ class PartitionSettings:
     recent_bytes: int = 4 << 20
     """Of the log's end, kept to answer reads of ranges."""
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
-    retry: RetryLimits = field(default_factory=RetryLimits)
+    retry: Backoff = field(default_factory=lambda: Backoff(0.1, 20.0))
 
 
 @dataclass(slots=True)

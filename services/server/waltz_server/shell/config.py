@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from waltz.net.core.backoff import Backoff
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     KEY_STORES,
@@ -27,7 +28,7 @@ from waltz.runtime.configuration import (
     tls_keys,
     tls_problems,
 )
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import PartitionSettings
 
 _KEYS = (
@@ -112,7 +113,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Serv
             batch_records=values["storage.maxBatchSize"],
             checkpoint_interval=values["storage.checkpointInterval"],
         ),
-        retry=RetryLimits(
+        retry=Backoff(
             values["storage.initialRetryInterval"] / 1000,
             values["storage.maxRetryInterval"] / 1000,
         ),

@@ -1,9 +1,9 @@
 """Connections from this server to storage nodes: one each, shared by all partitions.
 
-A link is kept up as long as a partition needs it: dialed, opened, dialed again when lost, after
-pauses that grow until a connection has been of use. A node that leaves a request unanswered for too
-long is cut off, so that a hung machine does not hold up what a quorum could do. Touches the
-network.
+A link exists as long as a partition needs it (`waltz.net.link`). A connection to a storage that
+leaves a request unanswered for too long is closed, so that a hung machine does not delay what a
+quorum of the others could do (``test_storage_that_leaves_a_request_unanswered_is_disconnected``).
+Touches the network.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.net import (
+    Backoff,
+    ConnectionLost,
+    DialFailed,
+    ReconnectingLink,
+    RemoteFailure,
+    RpcConnection,
+    TlsConfig,
+)
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.runtime.process import watched
@@ -23,8 +31,8 @@ from waltz_server.core.replication.storage_versions import RecordSizes
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 10.0
-"""A storage that lets a request wait this long is taken for dead."""
-_DIAL_RETRY_SECONDS = (0.05, 1.0)
+"""A connection whose oldest request has waited this long is closed."""
+_BACKOFF = Backoff(0.05, 1.0)
 
 
 class StorageUser(Protocol):
@@ -48,8 +56,8 @@ class ClusterIdentity:
     num_partitions: int
 
 
-class _Link:
-    """One storage: its connection and who uses it."""
+class StorageLink:
+    """The link to one storage, and the partitions that use it."""
 
     def __init__(
         self, storage: str, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec
@@ -59,22 +67,23 @@ class _Link:
         self._tls = tls
         self._identity = identity
         self._spec = spec
-        self._rpc: RpcConnection | None = None
         self._loop = asyncio.get_running_loop()
-        self._lost = asyncio.Event()
         self._sizes = RecordSizes()
-        self._useful = False
-        """Whether the connection has brought an answer to what was asked on it."""
         self._asked: dict[int, float] = {}
         self._deadline: asyncio.TimerHandle | None = None
-        self._task = watched(self._loop.create_task(self._keep_up()))
+        self._link: ReconnectingLink[RpcConnection] = ReconnectingLink(
+            f"storage {storage}", self, _BACKOFF
+        )
+        watched(self._link.task)
 
     @property
-    def up(self) -> bool:
-        return self._rpc is not None and not self._rpc.closed
+    def connected(self) -> bool:
+        """Whether requests can be sent."""
+        return self._link.connection is not None
 
     def ask(self, user: StorageUser, request: st.Request) -> None:
-        rpc = self._rpc
+        """Send ``request``; ``user.answered`` follows, without an answer if there is none."""
+        rpc = self._link.connection
         if rpc is None or rpc.closed:
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
             return
@@ -86,7 +95,8 @@ class _Link:
         def answered(answer: Any) -> None:
             self._asked.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
-            self._useful = self._useful or response is not None
+            if response is not None:
+                self._link.mark_useful()
             if isinstance(response, st.RecordListResponse):
                 self._sizes.learn(response.partition, response.records)
             elapsed_ms = (self._loop.time() - begun) * 1000
@@ -96,68 +106,40 @@ class _Link:
         rpc.ask(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        """Close for good; pending requests end without an answer."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.users.clear()
-        if self._rpc is not None:
-            self._rpc.close()
+        await asyncio.wait([self._link.stop()])
 
-    async def _keep_up(self) -> None:
+    async def open(self) -> RpcConnection:
+        """See LinkHandler."""
         host, _, port = self.storage.rpartition(":")
-        first, longest = _DIAL_RETRY_SECONDS
-        delay, said = first, ""
-        while True:
-            self._lost.clear()
-            self._useful = False
-            try:
-                self._rpc = await RpcConnection.open_storage(
-                    (host, int(port)),
-                    self._tls,
-                    (self._identity.key, self._identity.num_partitions),
-                    self._on_lost,
-                    self._spec,
-                )
-            except (DialFailed, RemoteFailure) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("storage %s: %s; trying on", self.storage, said)
-            else:
-                said = ""
-                await self._serve()
-            if self._useful:
-                delay = first
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, longest)
+        cluster = (self._identity.key, self._identity.num_partitions)
+        return await RpcConnection.open_storage(
+            (host, int(port)), self._tls, cluster, self._link.lost, self._spec
+        )
 
-    async def _serve(self) -> None:
-        """Have the connection used until it is lost."""
-        log.info("storage %s: connected", self.storage)
-        if not self._lost.is_set():
-            for user in list(self.users):
-                user.storage_up(self.storage)
-        await self._lost.wait()
-        self._rpc = None
+    def up(self) -> None:
+        """See LinkHandler."""
+        for user in list(self.users):
+            user.storage_up(self.storage)
 
-    def _on_lost(self, reason: str) -> None:
-        self._lost.set()
-        if self._rpc is None:
-            return
-        log.warning("storage %s: connection lost: %s", self.storage, reason)
+    def down(self) -> None:
+        """See LinkHandler."""
         for user in list(self.users):
             user.storage_down(self.storage)
 
     def _check_deadline(self) -> None:
         self._deadline = None
-        if not self._asked or not self.up:
+        rpc = self._link.connection
+        if not self._asked or rpc is None:
             return
         oldest = min(self._asked.values())
         waited = self._loop.time() - oldest
         if waited >= _ANSWER_SECONDS:
-            assert self._rpc is not None
-            log.error("storage %s: no answer for %.0f s, cut off", self.storage, waited)
-            self._rpc.abort("cut off")
+            log.error("storage %s: no answer for %.0f s, closing", self.storage, waited)
+            rpc.abort("no answer")
         else:
             left = _ANSWER_SECONDS - waited
             self._deadline = self._loop.call_later(left, self._check_deadline)
@@ -172,7 +154,7 @@ class StorageLinks:
         self._tls = tls
         self._identity = identity
         self._spec = spec
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, StorageLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def watch(self, user: StorageUser, storages: frozenset[str]) -> None:
@@ -185,11 +167,11 @@ class StorageLinks:
         for name in storages:
             link_or_none = self._links.get(name)
             if link_or_none is None:
-                link_or_none = _Link(name, self._tls, self._identity, self._spec)
+                link_or_none = StorageLink(name, self._tls, self._identity, self._spec)
                 self._links[name] = link_or_none
             if user not in link_or_none.users:
                 link_or_none.users.add(user)
-                if link_or_none.up:
+                if link_or_none.connected:
                     user.storage_up(name)
 
     def ask(self, user: StorageUser, storage: str, request: st.Request) -> None:

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Any, assert_never
 
 from waltz.metadata.core.formats import PartitionMetadata
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import storage as st
 from waltz_server.core.effects import (
     Append,
@@ -31,13 +32,13 @@ from waltz_server.core.effects import (
     Watch,
     WriteMetadata,
 )
-from waltz_server.core.limits import ReplicationLimits, RetryLimits
+from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.in_doubt_appends import Carried, fates, give_up
 from waltz_server.core.replication.replica_reads import StoreReads
 from waltz_server.core.replication.storage_backoff import Standby
 from waltz_server.core.replication.store_session import Phase, StoreSession
 
-_METADATA_RETRY = RetryLimits(0.1, 1.0)
+_METADATA_BACKOFF = Backoff(0.1, 1.0)
 _PATIENCE_SECONDS = 5.0
 """How long a recovery may wait for replicas before the partition counts as unhealthy."""
 
@@ -55,7 +56,7 @@ class _Stage(Enum):
 class StorePartition:
     """The state machine. Every input may add to the effects that `drain_effects` returns."""
 
-    def __init__(self, partition: int, limits: ReplicationLimits, retry: RetryLimits) -> None:
+    def __init__(self, partition: int, limits: ReplicationLimits, retry: Backoff) -> None:
         self.partition = partition
         self.healthy = True
         """Whether the last session opened, and in good time; true before the first."""
@@ -225,7 +226,7 @@ class StorePartition:
         if not self._is_awaited(order):
             return
         if self._stage in (_Stage.READING, _Stage.BEGINNING):
-            self._wait(_METADATA_RETRY.delay(self._failures), f"metadata: {reason}")
+            self._wait(_METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
             self._failures += 1
         elif self._session is not None:
             self._session.close(f"metadata: {reason}")

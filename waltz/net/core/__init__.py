@@ -1,0 +1,1 @@
+"""The values of the network layer that need no network. Pure."""
