@@ -8,8 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from waltz.admin.core.replicas import HeldPartition, Observed, PartitionView, StorageView, quorum
-from waltz.admin.core.steps import Drop, Fill, Hold, Reassign, Step, SwitchOff, SwitchOn
+from waltz.admin.core.replicas import (
+    HeldPartition,
+    PartitionView,
+    ReplicaObservation,
+    StorageReplicas,
+    quorum,
+)
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    CreateReplicas,
+    DropReplicas,
+    Step,
+    SwitchOff,
+    SwitchOn,
+)
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     ConnectionMetadata,
@@ -43,31 +57,38 @@ class Model:
 
     # ---- what plans see and do
 
-    def observed(self) -> Observed:
-        return Observed(
-            self.groups,
+    def observed(self) -> ReplicaObservation:
+        held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
+        return ReplicaObservation(
+            self._maps(held),
+            len(self.assigned),
             {p: PartitionView(p, r, self.metadata[p]) for p, r in self.assigned.items()},
             {
-                s: StorageView(problem="it is down") if s in self.down else StorageView(dict(held))
+                s: StorageReplicas(problem="it is down")
+                if s in self.down
+                else StorageReplicas(dict(held))
                 for s, held in self.disks.items()
             },
         )
 
     def perform(self, step: Step) -> None:
         match step:
-            case Hold(storage, partition):
-                self._hold(storage, partition)
-            case SwitchOn(storage, partition):
-                self._update(storage, partition, readable=True, writable=True)
-            case SwitchOff(storage, partition):
-                self._update(storage, partition, readable=False, writable=False)
-            case Fill(source, destination, partition):
+            case CreateReplicas(storage, partitions):
+                for partition in partitions:
+                    self._hold(storage, partition)
+            case SwitchOn(storage, partitions):
+                for partition in partitions:
+                    self._update(storage, partition, readable=True, writable=True)
+            case SwitchOff(storage, partitions):
+                for partition in partitions:
+                    self._update(storage, partition, readable=False, writable=False)
+            case CopyReplica(source, destination, partition, _):
                 self._fill(source, destination, partition)
-            case Drop(storage, partitions, _):
+            case DropReplicas(storage, partitions):
                 for partition in partitions:
                     assert storage not in self.assigned[partition]
                     del self._disk(storage)[partition]
-            case Reassign():
+            case ChangeAssignment():
                 self._reassign(step)
 
     def _hold(self, storage: str, partition: int) -> None:
@@ -89,7 +110,7 @@ class Model:
             low_water_mark=low,
         )
 
-    def _reassign(self, step: Reassign) -> None:
+    def _reassign(self, step: ChangeAssignment) -> None:
         held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
         before = self._maps(held)
         after = change_replicas(before, step.changes).assignments

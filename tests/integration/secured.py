@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from waltz.admin import StorageAdmin, sync_storage
+from waltz.admin import OrderExecutor, Synchronization, carry_out
 from waltz.local.child import ChildProcess
 from waltz.local.ports import choose_ports
 from waltz.metadata.cluster import Cluster
@@ -50,8 +50,6 @@ class SecuredCluster:
         store = await KazooStore.connect(self.zookeeper, 6000)
         maps = assign_everything({address: 0}, {address: admin_port}, _PARTITIONS)
         await create_cluster(store, self.root, "secured", _PARTITIONS, key=self.key, storages=maps)
-        params = await Cluster(store, self.root).store_params()
-        await store.close()
         (self._folder / "data").mkdir()
         self._write(
             "storage",
@@ -59,8 +57,9 @@ class SecuredCluster:
         )
         self._write("server", {"port": 0, "advertised.host": HOST})
         await self._start(self.storage)
-        async with await StorageAdmin.open(address, admin_port, self._tls, params) as admin:
-            await sync_storage(admin, range(_PARTITIONS))
+        executor = OrderExecutor(Cluster(store, self.root), self._tls)
+        await carry_out(Synchronization(address), executor)
+        await store.close()
         await self._start(self.server)
 
     async def stop(self) -> None:

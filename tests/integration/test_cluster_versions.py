@@ -19,7 +19,7 @@ from tests.counting import Counting
 from tests.load import read_log
 from tests.versions import NEW, OLD, check_version, client_of_version, older_programs
 from waltz.admin.core.retirement import Retirement
-from waltz.admin.execution import ReplicaOperator, carry_out
+from waltz.admin.execution import OrderExecutor, carry_out
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 
@@ -58,7 +58,7 @@ async def prepare(cluster: LocalCluster) -> None:
     """Empty the fourth storage and put it into the group of the first; check who is what."""
     spare = cluster.plan.storages[SPARE]
     async with cluster.metadata() as metadata:
-        await carry_out(Retirement(SPARE), ReplicaOperator(metadata, cluster.tls))
+        await carry_out(Retirement(SPARE), OrderExecutor(metadata, cluster.tls))
         await metadata.remove_storage_node(spare.address)
         await metadata.add_storage_node(spare.address, 0, spare.admin)
     await cluster.healthy()

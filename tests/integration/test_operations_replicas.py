@@ -23,17 +23,17 @@ from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import LAG_ALLOWED
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import (
-    Drop,
-    Fill,
-    Hold,
+    ChangeAssignment,
+    CopyReplica,
+    CreateReplicas,
+    DropReplicas,
     Order,
-    Reassign,
     Step,
     SwitchOff,
     SwitchOn,
     Wait,
 )
-from waltz.admin.execution import NotPossible, ReplicaOperator, Stalled, carry_out
+from waltz.admin.execution import NotPossible, OrderExecutor, Stalled, carry_out
 from waltz.admin.replica_comparison import read_and_sum
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
@@ -76,9 +76,9 @@ async def make_spare(cluster: LocalCluster) -> None:
 
 
 @asynccontextmanager
-async def operating(cluster: LocalCluster) -> AsyncIterator[ReplicaOperator]:
+async def operating(cluster: LocalCluster) -> AsyncIterator[OrderExecutor]:
     async with cluster.metadata() as metadata:
-        yield ReplicaOperator(metadata, cluster.tls, answer_seconds=2.0)
+        yield OrderExecutor(metadata, cluster.tls, answer_seconds=2.0)
 
 
 class Nuisance:
@@ -167,7 +167,14 @@ async def test_a_partition_moves_while_processes_are_killed(
     order = await moving(running)
     async with under_load(running):
         steps = await carried_out(running, order, victims)
-        assert {type(step) for step in steps} >= {Hold, SwitchOff, Fill, SwitchOn, Reassign, Drop}
+        assert {type(step) for step in steps} >= {
+            CreateReplicas,
+            SwitchOff,
+            CopyReplica,
+            SwitchOn,
+            ChangeAssignment,
+            DropReplicas,
+        }
         holding = await replicas_of(running, 0)
         assert order.destination in holding
         assert order.source not in holding
@@ -187,7 +194,7 @@ async def test_a_group_is_retired_while_processes_are_killed(running: LocalClust
     retired = running.plan.storages[1]
     async with under_load(running) as load:
         steps = await carried_out(running, Retirement(1), ("storage/2", "server/0"))
-        assert {type(step) for step in steps} >= {Reassign, Drop}
+        assert {type(step) for step in steps} >= {ChangeAssignment, DropReplicas}
         for partition in range(running.plan.shape.partitions):
             assert retired.address not in await replicas_of(running, partition)
         await load.progress(GOES_ON_WITHIN_S)
@@ -210,7 +217,7 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         order = ReplicaRecovery(0, address(running, 1))
         steps = await carried_out(running, order, ("storage/1", "server/1"))
         # What comes after it, servers may have done before the order was resumed.
-        assert Hold in {type(step) for step in steps}
+        assert CreateReplicas in {type(step) for step in steps}
         await running.sync("storage/1")
 
 
@@ -237,10 +244,10 @@ async def test_on_the_command_line(running: LocalCluster) -> None:
 
     tried = await waltz("move", order.source, order.destination, "0", "--dry-run")
     assert tried.exit_code == 0
-    assert f"it would begin with: storage {order.destination} makes a replica" in tried.stderr
+    assert f"would: storage {order.destination} creates a replica" in tried.stderr
     there = await waltz("move", order.source, order.destination, "0", "--delete-files", "--yes")
     assert there.exit_code == 0, there.stderr
-    assert "ZooKeeper is told" in there.stderr
+    assert "ZooKeeper assigns" in there.stderr
     again = await waltz("move", order.source, order.destination, "0")
     assert "nothing was left to do" in again.stderr
     back = await waltz("move", order.destination, order.source, "0", "--delete-files", "--yes")

@@ -11,11 +11,12 @@ import pytest
 
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
+from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.local import LocalCluster
 from waltz_operator.core.desired import Desired
 from waltz_operator.core.observed import Absent, Present, Unfinished, Unreachable
 from waltz_operator.core.status import has_quorum
-from waltz_operator.core.steps import CreateMetadata, DeleteMetadata, Register, Step, Unregister
+from waltz_operator.core.steps import CreateMetadata, DeleteMetadata, Step
 from waltz_operator.shell.environment import RealSurroundings
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.observer import observe
@@ -57,7 +58,7 @@ async def test_the_znodes_come_and_go(operator: Operator) -> None:
     create = CreateMetadata(desired.metadata_name, 4, desired.key)
     assert await operator.metadata() == Absent()
     await operator.perform(create)
-    await operator.perform(Register(_STORAGE, 0, 6001))
+    await operator.perform(RegisterStorage(_STORAGE, 0, 6001))
     found = await operator.metadata()
     assert isinstance(found, Present)
     assert (found.name, found.num_partitions, found.key) == ("logs/log", 4, desired.key)
@@ -65,7 +66,7 @@ async def test_the_znodes_come_and_go(operator: Operator) -> None:
     assert found.replicas.storage_problem(_STORAGE) is not None
     with pytest.raises(StepFailed, match="exists already"):
         await operator.perform(create)
-    await operator.perform(Unregister(_STORAGE))
+    await operator.perform(UnregisterStorage(_STORAGE))
     await operator.perform(DeleteMetadata(desired.metadata_name))
     assert await operator.metadata() == Absent()
 

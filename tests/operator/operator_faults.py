@@ -14,9 +14,16 @@ from typing import Any
 
 from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from tests.operator.operator_world import Log, World
-from waltz.admin import Observed, Scope
+from waltz.admin import ObservationScope, ReplicaObservation
 from waltz.admin import Step as ReplicaStep
-from waltz.admin.core.steps import Hold, Reassign, SwitchOn
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CreateReplicas,
+    RegisterStorage,
+    SwitchOn,
+    UnregisterStorage,
+)
+from waltz.admin.execution import perform_in_metadata
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.store import ConnectionLost, MetadataStore
@@ -226,7 +233,7 @@ class _Port:
         self._desired = desired
         self._faults = faults
 
-    async def observe(self, scope: Scope) -> Observed:
+    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """See ReplicaPort."""
         await self._log.load(self._desired)
         return self._log.world.replicas()
@@ -235,9 +242,9 @@ class _Port:
         """See ReplicaPort."""
         self._faults.before()
         match step:
-            case Reassign(changes):
-                await self._cluster.change_replicas(changes)
-            case Hold() | SwitchOn():
+            case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
+                await perform_in_metadata(self._cluster, step)
+            case CreateReplicas() | SwitchOn():
                 self._log.world.perform(step)
             case _:
                 raise AssertionError(step)

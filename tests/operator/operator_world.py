@@ -14,9 +14,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waltz.admin import HeldPartition
-from waltz.admin.core.replicas import Observed as Replicas
-from waltz.admin.core.replicas import PartitionView, StorageView, opens
-from waltz.admin.core.steps import Hold, Reassign, SwitchOn
+from waltz.admin.core.replicas import (
+    PartitionView,
+    ReplicaObservation,
+    StorageReplicas,
+    session_opens,
+)
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CreateReplicas,
+    RegisterStorage,
+    SwitchOn,
+    UnregisterStorage,
+)
 from waltz.metadata.core import storage_maps as admin
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
@@ -40,10 +50,8 @@ from waltz_operator.core.steps import (
     Guard,
     IssueCertificates,
     LetGo,
-    Register,
     Release,
     Step,
-    Unregister,
 )
 
 NAMESPACE = "logs"
@@ -123,18 +131,19 @@ class World:
         found = self.objects.get(ObjectKey("StatefulSet", "log-zookeeper"))
         return self.zookeeper_up and found is not None and "status" in found
 
-    def replicas(self) -> Replicas:
+    def replicas(self) -> ReplicaObservation:
         """Return what the library would observe."""
         assert isinstance(self.log, Log)
         maps = self.log.maps
         known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
-        return Replicas(
-            maps.groups.groups,
+        return ReplicaObservation(
+            maps,
+            self.log.num_partitions,
             {p: self.view(p) for p in range(self.log.num_partitions)},
             {
-                storage: StorageView(dict(self.disks[storage]))
+                storage: StorageReplicas(dict(self.disks[storage]))
                 if self.reached(storage)
-                else StorageView(problem="nobody listens")
+                else StorageReplicas(problem="nobody listens")
                 for storage in known
             },
         )
@@ -166,8 +175,8 @@ class World:
         last = frozenset(metadata.replicas)
         return (
             bool(assigned)
-            and opens(frozenset(up), assigned, frozenset())
-            and (not last or opens(knowing | (frozenset(up) - last), assigned, last))
+            and session_opens(frozenset(up), assigned, frozenset())
+            and (not last or session_opens(knowing | (frozenset(up) - last), assigned, last))
         )
 
     def _takes_part(self, storage: str, partition: int) -> bool:
@@ -283,17 +292,19 @@ class World:
         log = self.log
         assert isinstance(log, Log)
         match step:
-            case Register(storage, group, admin_port):
+            case RegisterStorage(storage, group, admin_port):
                 log.maps = admin.add_storage_node(log.maps, storage, group, admin_port)
-            case Unregister(storage):
+            case UnregisterStorage(storage):
                 log.maps = admin.remove_storage_node(log.maps, storage)
-            case Hold(storage, partition):
+            case CreateReplicas(storage, partitions):
                 assert self.reached(storage)
-                self.disks[storage].setdefault(partition, fresh_replica(partition))
-            case SwitchOn(storage, partition):
-                held = self.disks[storage][partition]
-                self.disks[storage][partition] = replace(held, readable=True, writable=True)
-            case Reassign(changes):
+                for partition in partitions:
+                    self.disks[storage].setdefault(partition, fresh_replica(partition))
+            case SwitchOn(storage, partitions):
+                for partition in partitions:
+                    held = self.disks[storage][partition]
+                    self.disks[storage][partition] = replace(held, readable=True, writable=True)
+            case ChangeAssignment(changes):
                 log.maps = admin.change_replicas(log.maps, changes)
 
     def states_of_quorum(self) -> Iterator[tuple[int, bool]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operator.operator_world import Log, World, cluster_resource, pool_resource
-from waltz.admin.core.steps import Reassign
+from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import FINALIZER
@@ -63,7 +63,7 @@ def test_first_start_is_in_order() -> None:
         "is created in ZooKeeper",
         "StatefulSet a-storage is created",
         "is registered in group 0",
-        "ZooKeeper is told",
+        "ZooKeeper assigns",
         "Deployment log-server is created",
     ]
     places = [index_of(steps, text) for text in order]
@@ -175,7 +175,7 @@ def test_a_replica_that_was_taken_away_by_hand_comes_back_when_the_others_are_we
     world.log.maps = StorageMaps(maps.groups, maps.connections, ReplicaAssignments(held))
     world.settle()
     steps = run(world)
-    changes = [step for step in steps if isinstance(step, Reassign)]
+    changes = [step for step in steps if isinstance(step, ChangeAssignment)]
     assert [len(each.changes) for each in changes] == [1, 1], "one disturbance at a time"
 
 

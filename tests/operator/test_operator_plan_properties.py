@@ -25,7 +25,7 @@ from tests.operator.operator_world import (
     pool_resource,
 )
 from waltz.admin.core.replicas import quorum
-from waltz.admin.core.steps import Reassign
+from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import MANAGER_LABEL, metadata_name
@@ -225,7 +225,7 @@ def follow(world: World, decided: Plan, dice: random.Random | None) -> None:
 
 
 def check_plan(decided: Plan) -> None:
-    reassigned = [place for place, s in enumerate(decided.steps) if isinstance(s, Reassign)]
+    reassigned = [place for place, s in enumerate(decided.steps) if isinstance(s, ChangeAssignment)]
     assert reassigned in ([], [len(decided.steps) - 1]), "one disturbance, and it comes last"
 
 
@@ -269,7 +269,7 @@ def check_reached(world: World) -> None:
         own = {s for s in view.replicas if not s.startswith("stranger")}
         assert len(own) == len(world.cluster["spec"]["pools"])
         assert world.opens(partition)
-        assert view.last == view.replicas
+        assert view.session_replicas == view.replicas
     for live in world.objects.values():
         assert live["metadata"]["labels"][MANAGER_LABEL]
 

@@ -22,7 +22,7 @@ from tests.operator.test_operator_plan_properties import (
     set_maps,
 )
 from waltz.admin.core.replicas import LAG_ALLOWED, quorum
-from waltz.admin.core.steps import Reassign
+from waltz.admin.core.steps import ChangeAssignment
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz_operator.core.planning import plan
 from waltz_operator.core.steps import Plan
@@ -96,7 +96,7 @@ def check_changes(world: World, decided: Plan) -> int:
     """Check every change of replicas in a plan; return how many add one that has nothing yet."""
     assert isinstance(world.log, Log)
     added = 0
-    for change in (c for s in decided.steps if isinstance(s, Reassign) for c in s.changes):
+    for change in (c for s in decided.steps if isinstance(s, ChangeAssignment) for c in s.changes):
         before, after, last = (
             change.expected,
             change.wanted,

@@ -18,11 +18,27 @@ from tests.sim.promises import Promise, Violation
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
-from waltz.admin.core.replicas import Observed, PartitionView, StorageView
-from waltz.admin.core.steps import Done, Fill, Order, Reassign, Refuse, Step, Wait
-from waltz.admin.execution import tell_storage
+from waltz.admin.core.replicas import PartitionView, ReplicaObservation, StorageReplicas
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    Done,
+    Order,
+    Refuse,
+    RegisterStorage,
+    Step,
+    UnregisterStorage,
+    Wait,
+)
+from waltz.admin.execution import perform_at_storage
 from waltz.admin.offline_copy import CopyFailed, copy_offline
 from waltz.admin.storage_admin import StorageAdmin
+from waltz.metadata.core.formats import (
+    ConnectionMetadata,
+    GroupDescriptor,
+    ReplicaAssignments,
+)
+from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
 from waltz.protocol import admin, storage
 from waltz_storage.core.engine import Arrival
@@ -242,7 +258,7 @@ class OperatorNode:
 
     async def _perform(self, step: Step) -> None:
         match step:
-            case Fill(source, destination, partition):
+            case CopyReplica(source, destination, partition, overwrite):
                 port = cast(RpcConnection, _Wire(self._network, self._storages[destination]))
                 await copy_offline(
                     self._admin(source),
@@ -251,9 +267,9 @@ class OperatorNode:
                     partition,
                     batch_size=COPIED_AT_ONCE,
                     progress=lambda _at, _last: None,
-                    overwrite=True,
+                    overwrite=overwrite,
                 )
-            case Reassign(changes):
+            case ChangeAssignment(changes):
                 if all(
                     frozenset(self._partitions[c.partition].metadata.replicas) == c.expected
                     for c in changes
@@ -261,8 +277,10 @@ class OperatorNode:
                     for change in changes:
                         replicas = tuple(name for name in self._storages if name in change.wanted)
                         self._partitions[change.partition].metadata.assign(replicas)
+            case RegisterStorage() | UnregisterStorage():
+                raise AssertionError(f"no order of a scenario registers storages: {step}")
             case _:
-                await tell_storage(self._admin(step.storage), step)
+                await perform_at_storage(self._admin(step.storage), step)
 
     async def _compare(self, order: Compare) -> None:
         observed = await self._observe()
@@ -292,21 +310,31 @@ class OperatorNode:
         except (RemoteFailure, TimeoutError) as problem:
             return repr(problem)
 
-    async def _observe(self) -> Observed:
+    async def _observe(self) -> ReplicaObservation:
         said = {name: await self._ask(name) for name in self._storages}
-        return Observed(
-            self._groups,
+        return ReplicaObservation(
+            self._maps(),
+            len(self._partitions),
             {p: self._view(p, life) for p, life in self._partitions.items()},
             said,
             LAG_ALLOWED,
         )
 
-    async def _ask(self, name: str) -> StorageView:
+    def _maps(self) -> StorageMaps:
+        """Return the storage maps that ZooKeeper would have."""
+        held = {
+            name: tuple(p for p, life in self._partitions.items() if name in life.metadata.replicas)
+            for name in self._storages
+        }
+        groups, ports = GroupDescriptor(self._groups), ConnectionMetadata(dict.fromkeys(held, 1))
+        return StorageMaps(groups, ports, ReplicaAssignments(held))
+
+    async def _ask(self, name: str) -> StorageReplicas:
         try:
             states = await self._admin(name).states()
         except (RemoteFailure, TimeoutError):
-            return StorageView(problem="it does not answer")
-        return StorageView({state.partition: state for state in states})
+            return StorageReplicas(problem="it does not answer")
+        return StorageReplicas({state.partition: state for state in states})
 
     def _view(self, partition: int, life: PartitionLife) -> PartitionView:
         metadata = life.metadata

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from waltz.admin import Check, Finding, HeldPartition, ServerAnswers
+from waltz.admin import Check, Finding, HeldPartition, ServerReport
 from waltz.cli import transactions
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.storage import rows as storage_rows
@@ -116,8 +116,8 @@ def test_a_storage_that_one_map_alone_knows() -> None:
 def test_what_servers_reach() -> None:
     members = {3: ServerDescriptor(3, "s", 30), 4: ServerDescriptor(4, "s", 40)}
     answers = {
-        3: ServerAnswers(storages={"b:1": False, "a:1": True}),
-        4: ServerAnswers(problem="gone"),
+        3: ServerReport(storages={"b:1": False, "a:1": True}),
+        4: ServerReport(problem="gone"),
     }
     shown = cluster_rows.connectivity(members, answers)
     assert [(e["endpoint"], e["storage"], e["reached"], e["problem"]) for e in shown.value] == [

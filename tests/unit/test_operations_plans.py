@@ -15,7 +15,16 @@ from waltz.admin.core.move import Move
 from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.replicas import LAG_ALLOWED, HeldPartition
 from waltz.admin.core.retirement import Retirement
-from waltz.admin.core.steps import Done, Fill, Next, Order, Reassign, Refuse, SwitchOff, Wait
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    Done,
+    Next,
+    Order,
+    Refuse,
+    SwitchOff,
+    Wait,
+)
 
 MANY_STEPS = 20
 """More than any plan needs: each has at most six steps, of which a change may repeat some."""
@@ -152,7 +161,15 @@ def test_what_a_move_does() -> None:
     cluster.serve()
     taken = arrive(cluster, MOVE)
     kinds = [type(step).__name__ for step in taken]
-    assert kinds == ["Hold", "SwitchOff", "Fill", "SwitchOn", "Reassign", "Reassign", "Drop"]
+    assert kinds == [
+        "CreateReplicas",
+        "SwitchOff",
+        "CopyReplica",
+        "SwitchOn",
+        "ChangeAssignment",
+        "ChangeAssignment",
+        "DropReplicas",
+    ]
 
 
 def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None:
@@ -166,7 +183,7 @@ def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None
     cluster.down = {"other1:1"}
     assert not cluster.is_open(0)
     back = plan.next_step(cluster.observed())
-    assert isinstance(back, Reassign)
+    assert isinstance(back, ChangeAssignment)
     cluster.perform(back)
     assert cluster.is_open(0)
     cluster.serve()
@@ -179,7 +196,7 @@ def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None
     ("order", "why"),
     [
         (Move(9, S, D), "partition 9 does not exist"),
-        (Move(0, S, S), "cannot be moved to where it is"),
+        (Move(0, S, S), "cannot be moved to the storage that it is on"),
         (Move(0, S, "other1:1"), "is in group 0, other1:1 in group 1|neither"),
         (Move(0, S, "nobody:1"), "storage nobody:1 is in no group"),
         (Move(0, D, "nobody:1"), "neither on d:1 nor on nobody:1; it is on other1:1, s:1"),
@@ -228,8 +245,8 @@ def test_a_retirement_arrives_and_bears_any_one_failure(
 def test_a_retirement_is_one_change_of_all_partitions() -> None:
     cluster = model(2, 3)
     taken = arrive(cluster, Retirement(1))
-    assert [type(step).__name__ for step in taken] == ["Reassign", "Drop"]
-    assert isinstance(taken[0], Reassign)
+    assert [type(step).__name__ for step in taken] == ["ChangeAssignment", "DropReplicas"]
+    assert isinstance(taken[0], ChangeAssignment)
     assert [change.partition for change in taken[0].changes] == [0, 1, 2]
 
 
@@ -264,7 +281,7 @@ def test_a_replica_that_forgot_nothing_is_never_cut(others: int, behind: bool) -
     if behind:
         cluster.append(3 * LAG_ALLOWED)
     taken = arrive(cluster, ReplicaRecovery(0, S))
-    assert not any(isinstance(step, Fill) for step in taken)
+    assert not any(isinstance(step, CopyReplica) for step in taken)
 
 
 def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
@@ -273,7 +290,12 @@ def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
     cluster.metadata[0] = replace(cluster.metadata[0])
     cluster.update("other1:1", 0, local_low_water_mark=3 * LAG_ALLOWED)
     taken = arrive(cluster, ReplicaRecovery(0, D, "other1:1"))
-    assert [type(step).__name__ for step in taken] == ["Hold", "SwitchOff", "Fill", "SwitchOn"]
+    assert [type(step).__name__ for step in taken] == [
+        "CreateReplicas",
+        "SwitchOff",
+        "CopyReplica",
+        "SwitchOn",
+    ]
     assert cluster.disks[D][0].max_transaction_id == 3 * LAG_ALLOWED
 
 

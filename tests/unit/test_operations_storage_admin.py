@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from waltz.admin import HeldPartition, StorageAdmin, SyncStep, sync_storage
+from waltz.admin import HeldPartition, StorageAdmin
 from waltz.metadata.core.formats import StoreParams
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import ADMIN, UnsupportedByPeer, admin
@@ -104,14 +104,3 @@ async def test_an_old_storage_has_one_switch() -> None:
             await opened.switch((1,), admin.Switch.READ, on=True)
         await opened.set_available((1,), available=False)
         assert len(port.asked) == 1
-
-
-async def test_what_a_sync_would_do_is_not_done() -> None:
-    async with storage(0, 1) as (port, opened):
-        step = await sync_storage(opened, (1, 3), dry_run=True)
-        assert step == SyncStep((3,), (2,))
-        assert len(port.asked) == 1
-        assert await sync_storage(opened, (1, 3)) == step
-        assigned, unassigned = port.asked[-2:]
-        assert (assigned.partitions, assigned.assigned) == ((3,), True)
-        assert (unassigned.partitions, unassigned.delete_files) == ((2,), False)

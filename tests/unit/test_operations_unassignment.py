@@ -8,8 +8,8 @@ import pytest
 
 from tests.replica_model import Model
 from waltz.admin import Unassignment
-from waltz.admin.core.steps import Done, Drop, Next, Reassign, Refuse, Wait
-from waltz.admin.core.unassignment import Told
+from waltz.admin.core.assignment import AssignmentSide
+from waltz.admin.core.steps import ChangeAssignment, Done, DropReplicas, Next, Refuse, Wait
 from waltz.metadata.core.formats import PartitionMetadata
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -22,19 +22,19 @@ def cluster() -> Model:
     return made
 
 
-def next_of(cluster: Model, only: Told | None = None, storage: str = A) -> Next:
+def next_of(cluster: Model, only: AssignmentSide | None = None, storage: str = A) -> Next:
     return Unassignment(storage, (0,), only=only).next_step(cluster.observed())
 
 
 def test_both_are_told_one_after_the_other(cluster: Model) -> None:
     told = next_of(cluster)
-    assert isinstance(told, Reassign)
+    assert isinstance(told, ChangeAssignment)
     assert [(c.partition, c.wanted) for c in told.changes] == [(0, frozenset({B, C}))]
     cluster.perform(told)
     assert isinstance(next_of(cluster), Wait), "no session without it has recovered"
     cluster.append(1)
     dropped = next_of(cluster)
-    assert dropped == Drop(A, (0,), delete_files=False)
+    assert dropped == DropReplicas(A, (0,), delete_files=False)
     cluster.perform(dropped)
     assert next_of(cluster) == Done()
     assert 1 in cluster.disks[A], "the other partition stays"
@@ -42,20 +42,24 @@ def test_both_are_told_one_after_the_other(cluster: Model) -> None:
 
 def test_zookeeper_alone_is_told_of_a_storage_that_is_gone(cluster: Model) -> None:
     cluster.down = {A}
-    told = next_of(cluster, Told.ZOOKEEPER)
-    assert isinstance(told, Reassign)
+    told = next_of(cluster, AssignmentSide.ZOOKEEPER)
+    assert isinstance(told, ChangeAssignment)
     cluster.perform(told)
-    assert next_of(cluster, Told.ZOOKEEPER) == Done()
+    assert next_of(cluster, AssignmentSide.ZOOKEEPER) == Done()
 
 
-@pytest.mark.parametrize("only", [None, *Told])
-def test_it_waits_while_another_replica_is_down(cluster: Model, only: Told | None) -> None:
+@pytest.mark.parametrize("only", [None, *AssignmentSide])
+def test_it_waits_while_another_replica_is_down(
+    cluster: Model, only: AssignmentSide | None
+) -> None:
     cluster.down = {B}
     assert next_of(cluster, only) == Wait("storage b:1 does not answer: it is down")
 
 
-@pytest.mark.parametrize("only", [None, *Told])
-def test_it_waits_while_another_replica_is_empty(cluster: Model, only: Told | None) -> None:
+@pytest.mark.parametrize("only", [None, *AssignmentSide])
+def test_it_waits_while_another_replica_is_empty(
+    cluster: Model, only: AssignmentSide | None
+) -> None:
     cluster.wipe(B)
     found = next_of(cluster, only)
     assert isinstance(found, Wait)
@@ -63,18 +67,18 @@ def test_it_waits_while_another_replica_is_empty(cluster: Model, only: Told | No
 
 
 def test_typed_at_two_storages_the_second_one_is_kept(cluster: Model) -> None:
-    first = next_of(cluster, Told.STORAGE)
-    assert first == Drop(A, (0,), delete_files=False)
+    first = next_of(cluster, AssignmentSide.STORAGE)
+    assert first == DropReplicas(A, (0,), delete_files=False)
     del cluster.disks[A][0]
-    assert next_of(cluster, Told.STORAGE) == Done()
-    found = next_of(cluster, Told.STORAGE, storage=B)
+    assert next_of(cluster, AssignmentSide.STORAGE) == Done()
+    found = next_of(cluster, AssignmentSide.STORAGE, storage=B)
     assert found == Wait("storage a:1 does not hold partition 0")
 
 
 def test_the_only_quorum_is_refused() -> None:
     cluster = Model({A: 0, B: 1}, {0: frozenset({A, B})})
     cluster.append(5)
-    for only in (None, *Told):
+    for only in (None, *AssignmentSide):
         found = next_of(cluster, only)
         assert isinstance(found, Refuse)
         assert "no quorum" in found.reason
@@ -85,16 +89,16 @@ def test_of_five_a_healthy_quorum_is_enough_for_a_storage_to_drop_its_own() -> N
     cluster = Model(groups, {0: frozenset(groups)})
     cluster.append(5)
     cluster.down = {"s1:1"}
-    assert isinstance(next_of(cluster, Told.STORAGE, "s0:1"), Drop)
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE, "s0:1"), DropReplicas)
     assert isinstance(next_of(cluster, None, "s0:1"), Wait)
     cluster.down = {"s1:1", "s2:1"}
-    assert isinstance(next_of(cluster, Told.STORAGE, "s0:1"), Wait)
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE, "s0:1"), Wait)
 
 
 def test_a_replica_that_is_not_served_is_kept(cluster: Model) -> None:
     seen = cluster.observed()
     view = replace(seen.partitions[0], server_problem="server 1 is gone")
-    order = Unassignment(A, (0,), only=Told.STORAGE)
+    order = Unassignment(A, (0,), only=AssignmentSide.STORAGE)
     found = order.next_step(replace(seen, partitions={0: view}))
     assert found == Wait("server 1 is gone")
 
@@ -106,4 +110,4 @@ def test_what_no_vote_counts_may_go(cluster: Model) -> None:
     states = {s: state for s, state in session.replicas.items() if s != A}
     cluster.metadata[0] = PartitionMetadata(session.generation, session.session_id, states)
     cluster.down = {B}
-    assert isinstance(next_of(cluster, Told.STORAGE), Drop)
+    assert isinstance(next_of(cluster, AssignmentSide.STORAGE), DropReplicas)

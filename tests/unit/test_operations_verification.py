@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from waltz.admin import Check, Found, ServerAnswers, StorageAnswers, verify
+from waltz.admin import Check, Found, ServerReport, StorageReport, verify
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
@@ -32,13 +32,13 @@ SOUND = Found(
         1: PartitionMetadata(1, 4, dict.fromkeys(("d:1", "e:1"), IN_SESSION)),
     },
     servers={
-        1: ServerAnswers(frozenset({0}), dict.fromkeys(HOLDING, True), {0: True}),
-        2: ServerAnswers(frozenset({1}), {"d:1": True, "e:1": True}, {1: True}),
+        1: ServerReport(frozenset({0}), dict.fromkeys(HOLDING, True), {0: True}),
+        2: ServerReport(frozenset({1}), {"d:1": True, "e:1": True}, {1: True}),
     },
     storages={
-        **dict.fromkeys(HOLDING, StorageAnswers({0: True}, {0: 4})),
-        "d:1": StorageAnswers({1: True}, {1: 4}),
-        "e:1": StorageAnswers({1: True}, {1: 4}),
+        **dict.fromkeys(HOLDING, StorageReport({0: True}, {0: 4})),
+        "d:1": StorageReport({1: True}, {1: 4}),
+        "e:1": StorageReport({1: True}, {1: 4}),
     },
 )
 
@@ -53,11 +53,11 @@ def owned_by(servers: Mapping[int, tuple[OwnedPartition, ...]]) -> Found:
     return replace(SOUND, assignment=PartitionAssignment(3, 2, servers))
 
 
-def server_says(answers: ServerAnswers) -> Found:
+def server_says(answers: ServerReport) -> Found:
     return replace(SOUND, servers={**SOUND.servers, 1: answers})
 
 
-def storages_say(answers: Mapping[str, StorageAnswers]) -> Found:
+def storages_say(answers: Mapping[str, StorageReport]) -> Found:
     return replace(SOUND, storages={**SOUND.storages, **answers})
 
 
@@ -96,18 +96,18 @@ def test_the_server_reaches_its_storages() -> None:
 
 
 def test_the_storages_agree() -> None:
-    forgot = failed(storages_say({"b:1": StorageAnswers()}))
+    forgot = failed(storages_say({"b:1": StorageReport()}))
     assert forgot == {Check.STORAGES_AGREE: "storage b:1 is to have it and does not"}
-    kept = failed(storages_say({"d:1": StorageAnswers({0: True, 1: True})}))
+    kept = failed(storages_say({"d:1": StorageReport({0: True, 1: True})}))
     assert kept == {Check.STORAGES_AGREE: "storage d:1 has it and is not to"}
 
 
 def test_the_quorum_is_of_the_partitions_own_replicas() -> None:
     """Of five storages two are up: no majority of all, but all that partition 1 has."""
-    gone = dict.fromkeys(HOLDING, StorageAnswers(problem="gone"))
+    gone = dict.fromkeys(HOLDING, StorageReport(problem="gone"))
     assert Check.QUORUM not in failed(storages_say(gone), 1)
     assert failed(storages_say(gone), 0)[Check.QUORUM].startswith("0 of 3")
-    one_gone = storages_say({"e:1": StorageAnswers({1: False}, {1: 4})})
+    one_gone = storages_say({"e:1": StorageReport({1: False}, {1: 4})})
     assert failed(one_gone, 1) == {Check.QUORUM: "1 of 2 replicas are available, and 2 are needed"}
 
 
@@ -131,18 +131,18 @@ def test_a_replica_that_is_being_filled_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        (StorageAnswers({0: True}, {0: -1}), "says that it is in no session, not in 4"),
-        (StorageAnswers({0: True}, {0: 3}), "says that it is in session 3, not in 4"),
+        (StorageReport({0: True}, {0: -1}), "says that it is in no session, not in 4"),
+        (StorageReport({0: True}, {0: 3}), "says that it is in session 3, not in 4"),
     ],
 )
-def test_a_replica_that_was_replaced_under_a_session(answers: StorageAnswers, said: str) -> None:
+def test_a_replica_that_was_replaced_under_a_session(answers: StorageReport, said: str) -> None:
     """As after an unassignment that only the storage was told, and an assignment."""
     problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
     assert problem == f"the replica on b:1 {said}"
 
 
 def test_a_storage_that_says_nothing_contradicts_nobody() -> None:
-    silent = failed(storages_say({"b:1": StorageAnswers(problem="no answer")}))
+    silent = failed(storages_say({"b:1": StorageReport(problem="no answer")}))
     assert Check.REPLICAS_RECOVERED not in silent
 
 
@@ -158,6 +158,6 @@ def test_the_server_says_that_it_is_healthy() -> None:
 
 
 def test_a_server_that_says_nothing_fails_what_it_was_asked() -> None:
-    silent = failed(server_says(ServerAnswers(problem="no answer")))
+    silent = failed(server_says(ServerReport(problem="no answer")))
     asked = {Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY}
     assert silent == dict.fromkeys(asked, "no answer")

@@ -1,82 +1,105 @@
-"""What whoever operates a cluster asks of it and does to it.
+"""Observe, verify and change a cluster. Used by the command line and by the operator alike.
 
-`verification` decides (pure): which of a cluster's promises do not hold, given what was found.
-The others act: `inspection` finds it (ZooKeeper, network), `storage_admin` speaks to storages'
-admin ports and makes them hold what ZooKeeper says, `storage_ports` to their other ports,
-`offline_copy` fills a replica that is switched off, `server_query` asks servers.
+Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
+`ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;
+`forecast` foresees them for a dry run. The orders: `Assignment`, `GroupAssignment`, `Unassignment`,
+`Move`, `Retirement`, `ReplicaRecovery`, `OfflineFill`, `Switching`, `Synchronization`,
+`Registration`, `Deregistration`.
 
-`move`, `retirement`, `unassignment` and `recovery` are orders about replicas: pure plans that say
-the next `steps` by what is known of the `replicas`; `observation` finds that out, `carrying_out`
-does the steps.
-`comparison` finds where replicas differ (pure), and `comparing` has their storages asked.
+* `core` decides and is pure; everything beside it touches ZooKeeper and the network
+* `observation`, `execution`, `offline_copy`: what orders observe and do
+* `inspection` collects what `core.verification` checks; `replica_comparison` what
+  `core.comparison` compares; `monitoring` what ``waltz top`` shows
+* `storage_admin`, `storage_ports`, `server_query`: clients of the processes' ports
 """
 
+from waltz.admin.core.assignment import Assignment, AssignmentSide, GroupAssignment
 from waltz.admin.core.comparison import Compared, Difference
+from waltz.admin.core.dry_run import Forecast, forecast
 from waltz.admin.core.move import Move
+from waltz.admin.core.offline_fill import OfflineFill
+from waltz.admin.core.registration import Deregistration, Registration
 from waltz.admin.core.replica_recovery import ReplicaRecovery
-from waltz.admin.core.replicas import HeldPartition, Observed, Scope
+from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import Done, Next, Order, Refuse, Step, Wait
-from waltz.admin.core.unassignment import Told, Unassignment
+from waltz.admin.core.switching import Switching
+from waltz.admin.core.synchronization import Synchronization
+from waltz.admin.core.unassignment import Unassignment
 from waltz.admin.core.verification import (
     Check,
     Finding,
     Found,
-    ServerAnswers,
-    StorageAnswers,
+    ServerReport,
+    StorageReport,
     verify,
 )
-from waltz.admin.execution import NotPossible, ReplicaOperator, Stalled, carry_out
-from waltz.admin.inspection import ask_servers, inspect, read_partitions
-from waltz.admin.offline_copy import Copied, CopyFailed, check_offline, copy_offline
+from waltz.admin.execution import (
+    COPY_BATCH,
+    NotPossible,
+    OrderExecutor,
+    OrderRefused,
+    Stalled,
+    StepPerformer,
+    carry_out,
+)
+from waltz.admin.inspection import inspect, query_servers, read_partitions
+from waltz.admin.offline_copy import CopyFailed
 from waltz.admin.replica_comparison import UnknownPartition, compare_replicas
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
-from waltz.admin.storage_admin import StorageAdmin, SyncStep, sync_storage
+from waltz.admin.storage_admin import StorageAdmin
 from waltz.admin.storage_ports import Ports, check_ports, max_transaction_id, storage_address
 
 __all__ = [
+    "COPY_BATCH",
+    "Assignment",
+    "AssignmentSide",
     "Check",
     "Compared",
-    "Copied",
     "CopyFailed",
+    "Deregistration",
     "Difference",
     "Done",
     "Finding",
+    "Forecast",
     "Found",
+    "GroupAssignment",
     "HeldPartition",
     "Move",
     "Next",
     "NotPossible",
-    "Observed",
+    "ObservationScope",
+    "OfflineFill",
     "Order",
+    "OrderExecutor",
+    "OrderRefused",
     "Ports",
     "Refuse",
-    "ReplicaOperator",
+    "Registration",
+    "ReplicaObservation",
     "ReplicaRecovery",
     "Retirement",
-    "Scope",
-    "ServerAnswers",
     "ServerQuery",
+    "ServerReport",
     "ServerUnreachable",
     "Stalled",
     "Step",
+    "StepPerformer",
     "StorageAdmin",
-    "StorageAnswers",
-    "SyncStep",
-    "Told",
+    "StorageReport",
+    "Switching",
+    "Synchronization",
     "Unassignment",
     "UnknownPartition",
     "Wait",
-    "ask_servers",
     "carry_out",
-    "check_offline",
     "check_ports",
     "compare_replicas",
-    "copy_offline",
+    "forecast",
     "inspect",
     "max_transaction_id",
+    "query_servers",
     "read_partitions",
     "storage_address",
-    "sync_storage",
     "verify",
 ]

@@ -1,29 +1,36 @@
-"""Carries out plans: observes, performs the next step, observes again. ZooKeeper and the network.
+"""Carry out orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
-Nothing is remembered from step to step, so whoever carries a plan out may be killed at any moment,
-and another one may go on.
+No state is kept from step to step. A process that carries out an order may be killed at any moment,
+and the same order, carried out again, continues.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from waltz.admin.core.replicas import LAG_ALLOWED, Observed, Scope
+from waltz.admin.core.replicas import LAG_ALLOWED, ObservationScope, ReplicaObservation
 from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    CreateReplicas,
     Done,
-    Drop,
-    Fill,
-    Hold,
+    DropReplicas,
+    MetadataStep,
     Order,
-    Reassign,
     Refuse,
+    RegisterStorage,
+    SetSwitch,
     Step,
+    StorageStep,
+    SwitchKind,
     SwitchOff,
     SwitchOn,
+    UnregisterStorage,
     Wait,
 )
-from waltz.admin.observation import Observer
+from waltz.admin.observation import ReplicaObserver
 from waltz.admin.offline_copy import CopyFailed, Progress, copy_offline
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.admin.storage_ports import storage_address
@@ -31,9 +38,12 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused
 from waltz.metadata.store import StoreError
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, TlsConfig
+from waltz.protocol.admin import Switch
+
+COPY_BATCH = 1000
+"""How many transactions one request of a copy has."""
 
 _POLL_SECONDS = 0.2
-_COPIED_AT_ONCE = 1000
 
 _TRANSIENT = (
     ConnectionLost,
@@ -44,24 +54,40 @@ _TRANSIENT = (
     StoreError,
     TimeoutError,
 )
-"""What may be otherwise when one looks again."""
+"""Errors of a step after which the next observation decides how to continue."""
 
 OnStep = Callable[[Step | Wait], None]
 
 
 class NotPossible(Exception):
-    """The goal cannot be reached; the text says why. What has been done by then is harmless."""
+    """The goal cannot be reached; the text says why. The steps taken so far are harmless."""
+
+
+class OrderRefused(NotPossible):
+    """The order must not begin: a rule of the storage maps speaks against it."""
 
 
 class Stalled(Exception):
-    """Nothing went on for too long; the text says what was waited for. Calling again goes on."""
+    """No step was possible for too long; the text says why. The same order, again, continues."""
 
 
-class ReplicaOperator:
-    """Sees and does to a cluster what plans need.
+class StepPerformer(Protocol):
+    """Observes and changes the replicas of one cluster: what `carry_out` needs."""
 
-    ``answer_seconds`` is how long a storage or a server may be silent, or away, before it counts as
-    failed; ``lag_allowed`` is for `Observed`. ``on_copied`` is told how far a copy is.
+    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
+        """Return the present state."""
+
+    async def perform(self, step: Step) -> None:
+        """Perform one step. Raises the errors of the ports and the metadata, and TimeoutError."""
+
+
+class OrderExecutor:
+    """Observe and change the replicas of one cluster.
+
+    ``answer_seconds`` is how long a storage or a server may be silent before it counts as failed;
+    ``step_seconds`` how long a storage may work on one step (None: as long). ``retry`` and
+    ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in `ReplicaObservation`.
+    ``on_copied`` is called with how far a copy is.
     """
 
     def __init__(
@@ -70,36 +96,57 @@ class ReplicaOperator:
         tls: TlsConfig,
         *,
         answer_seconds: float = 10.0,
+        step_seconds: float | None = None,
         lag_allowed: int = LAG_ALLOWED,
+        retry: bool = True,
+        tls_of: Mapping[str, TlsConfig] | None = None,
+        copy_batch: int = COPY_BATCH,
         on_copied: Progress = lambda _at, _last: None,
     ) -> None:
         self._cluster = cluster
         self._tls = tls
+        self._tls_of = tls_of or {}
         self._answer_seconds = answer_seconds
+        self._step_seconds = answer_seconds if step_seconds is None else step_seconds
+        self._copy_batch = copy_batch
         self._on_copied = on_copied
-        self._observer = Observer(
-            cluster, tls, answer_seconds=answer_seconds, lag_allowed=lag_allowed
+        self._observer = ReplicaObserver(
+            cluster,
+            tls,
+            answer_seconds=answer_seconds,
+            lag_allowed=lag_allowed,
+            retry=retry,
+            tls_of=tls_of,
         )
 
-    async def observe(self, scope: Scope) -> Observed:
-        """Return what is. Raises NoCluster, MalformedMetadata."""
+    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
+        """Return the present state. Raises NoCluster, MalformedMetadata."""
         return await self._observer.observe(scope)
 
     async def perform(self, step: Step) -> None:
-        """Do one step. Raises what the ports and the metadata do, and TimeoutError."""
+        """Perform one step. Raises the errors of the ports and the metadata, and TimeoutError."""
         match step:
-            case Fill():
-                await self._fill(step)
-            case Reassign(changes):
+            case CopyReplica():
+                await self._copy(step)
+            case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
                 async with asyncio.timeout(self._answer_seconds):
-                    await self._cluster.change_replicas(changes)
-            case Hold() | SwitchOff() | SwitchOn() | Drop():
-                async with asyncio.timeout(self._answer_seconds):
-                    async with await self._admin(step.storage) as admin:
-                        await tell_storage(admin, step)
+                    await perform_in_metadata(self._cluster, step)
+            case _:
+                await self._perform_at_storage(step)
 
-    async def _fill(self, step: Fill) -> None:
-        """Copy for as long as it goes on, however long that is."""
+    async def _perform_at_storage(self, step: StorageStep) -> None:
+        try:
+            async with asyncio.timeout(self._step_seconds):
+                async with await self._admin(step.storage) as admin:
+                    await perform_at_storage(admin, step)
+        except TimeoutError:
+            raise TimeoutError(
+                f"storage {step.storage} has not answered within {self._step_seconds:g} s; it may "
+                "still be working on the step, such as opening large files, and continues with it"
+            ) from None
+
+    async def _copy(self, step: CopyReplica) -> None:
+        """Copy for as long as there is progress, however long that takes."""
         params = await self._cluster.store_params()
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._answer_seconds) as silence:
@@ -109,21 +156,22 @@ class ReplicaOperator:
                 self._on_copied(at, last)
 
             async with (
-                await self._admin(step.source) as giver,
-                await self._admin(step.destination) as taker,
+                await self._admin(step.source) as source,
+                await self._admin(step.destination) as destination,
             ):
                 address = storage_address(step.destination)
+                tls = self._tls_of.get(step.destination, self._tls)
                 cluster = params.key, params.num_partitions
-                port = await RpcConnection.open_storage(address, self._tls, cluster)
+                port = await RpcConnection.open_storage(address, tls, cluster)
                 try:
                     await copy_offline(
-                        giver,
-                        taker,
+                        source,
+                        destination,
                         port,
                         step.partition,
-                        batch_size=_COPIED_AT_ONCE,
+                        batch_size=self._copy_batch,
                         progress=progress,
-                        overwrite=True,
+                        overwrite=step.overwrite,
                     )
                 finally:
                     port.close()
@@ -133,77 +181,101 @@ class ReplicaOperator:
         port = maps.connections.admin_ports.get(storage)
         if port is None:
             raise ChangeRefused(f"Storage {storage} is not in the cluster.")
-        return await StorageAdmin.open(storage, port, self._tls, params)
+        tls = self._tls_of.get(storage, self._tls)
+        return await StorageAdmin.open(storage, port, tls, params)
 
 
 async def carry_out(
     order: Order,
-    operator: ReplicaOperator,
+    executor: StepPerformer,
     *,
     patience_seconds: float = 60.0,
     on_step: OnStep = lambda _: None,
 ) -> int:
-    """Do what ``order`` says until it is done; return the number of steps that were taken.
+    """Perform the steps of ``order`` until it is complete; return how many were taken.
 
-    ``on_step`` is told every step before it is tried, and every wait when its reason changes: so is
-    a step that failed, or that was done without effect.
-    Raises NotPossible, and Stalled if no step could be taken for ``patience_seconds``; also what
-    `ReplicaOperator.observe` does.
+    ``on_step`` is called with every step before it is tried, and with every wait when its reason
+    changes; a step that failed, or had no effect, counts as a wait.
+    Raises OrderRefused, NotPossible, Stalled if no step was possible for ``patience_seconds``, and
+    what `observe` raises.
     """
     clock = asyncio.get_running_loop().time
-    last_success, taken, told = clock(), 0, ""
-    done: Step | None = None
+    observation = await executor.observe(order.scope)
+    if (refusal := order.refusal(observation)) is not None:
+        raise OrderRefused(refusal)
+    last_success, taken, reported = clock(), 0, ""
+    previous: Step | None = None
     while True:
-        match order.next_step(await operator.observe(order.scope)):
+        match order.next_step(observation):
             case Done():
                 return taken
             case Refuse(reason):
                 raise NotPossible(reason)
             case Wait(reason):
                 pass
-            case step if step == done:
-                # Done again, as it may help yet, but nothing goes on by that.
-                reason = await _try(step, operator) or _without_effect(step)
+            case step if step == previous:
+                # Repeating it may help yet, but it does not count as progress.
+                reason = await _try(step, executor) or _without_effect(step)
             case step:
                 on_step(step)
-                if (problem := await _try(step, operator)) is None:
-                    last_success, told, taken, done = clock(), "", taken + 1, step
+                problem = await _try(step, executor)
+                if problem is None and isinstance(step, DropReplicas) and step.final:
+                    return taken + 1
+                if problem is None:
+                    last_success, reported, taken, previous = clock(), "", taken + 1, step
+                    observation = await executor.observe(order.scope)
                     continue
                 reason = problem
-        if reason != told:
+        if reason != reported:
             on_step(Wait(reason))
-        told = reason
-        if clock() - last_success > patience_seconds:
-            raise Stalled(f"nothing went on for {patience_seconds:g} s: {reason}")
+        reported = reason
+        if clock() - last_success >= patience_seconds:
+            since = f"no progress for {patience_seconds:g} s: " if patience_seconds else ""
+            raise Stalled(since + reason)
         await asyncio.sleep(_POLL_SECONDS)
+        observation = await executor.observe(order.scope)
 
 
-async def _try(step: Step, operator: ReplicaOperator) -> str | None:
-    """Return why a step could not be done, None if it was."""
+async def _try(step: Step, executor: StepPerformer) -> str | None:
+    """Return why a step failed, None if it succeeded."""
     try:
-        await operator.perform(step)
+        await executor.perform(step)
     except _TRANSIENT as problem:
         return f"{step}: {str(problem) or 'no answer in time'}"
     return None
 
 
 def _without_effect(step: Step) -> str:
-    text = f"{step}: that was done, and nothing has changed by it"
+    text = f"{step}: the step succeeded and had no effect"
     match step:
-        case Hold(storage) | SwitchOn(storage) | SwitchOff(storage) | Drop(storage):
-            return f"{text}: if files are damaged, /health of storage {storage} says which"
+        case CreateReplicas() | SwitchOn() | SwitchOff() | SetSwitch() | DropReplicas():
+            return f"{text}: if files are damaged, /health of storage {step.storage} names them"
         case _:
             return text
 
 
-async def tell_storage(admin: StorageAdmin, step: Hold | SwitchOff | SwitchOn | Drop) -> None:
-    """Have a storage do one step of its own, by its admin port."""
+async def perform_at_storage(admin: StorageAdmin, step: StorageStep) -> None:
+    """Perform a step by one request to a storage's admin port."""
     match step:
-        case Hold(_, partition):
-            await admin.assign((partition,))
-        case SwitchOn(_, partition):
-            await admin.set_available((partition,), available=True)
-        case SwitchOff(_, partition):
-            await admin.set_available((partition,), available=False)
-        case Drop(_, partitions, delete_files):
+        case CreateReplicas(_, partitions):
+            await admin.assign(partitions)
+        case SwitchOn(_, partitions):
+            await admin.set_available(partitions, available=True)
+        case SwitchOff(_, partitions):
+            await admin.set_available(partitions, available=False)
+        case SetSwitch(_, partitions, kind, on):
+            which = Switch.READ if kind is SwitchKind.READ else Switch.WRITE
+            await admin.switch(partitions, which, on=on)
+        case DropReplicas(_, partitions, delete_files, _):
             await admin.unassign(partitions, delete_files=delete_files)
+
+
+async def perform_in_metadata(cluster: Cluster, step: MetadataStep) -> None:
+    """Perform a step that changes the storage maps in ZooKeeper."""
+    match step:
+        case ChangeAssignment(changes):
+            await cluster.change_replicas(changes)
+        case RegisterStorage(storage, group, admin_port):
+            await cluster.add_storage_node(storage, group, admin_port)
+        case UnregisterStorage(storage):
+            await cluster.remove_storage_node(storage)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from waltz.admin.core.verification import Found, ServerAnswers, StorageAnswers
+from waltz.admin.core.verification import Found, ServerReport, StorageReport
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
@@ -28,7 +28,7 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
     known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
     storages = sorted(known)
     server_answers, storage_answers, metadata = await asyncio.gather(
-        ask_servers(members.values(), tls, timeout_seconds=timeout_seconds),
+        query_servers(members.values(), tls, timeout_seconds=timeout_seconds),
         asyncio.gather(
             *(
                 _ask_storage(
@@ -50,9 +50,9 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
     )
 
 
-async def ask_servers(
+async def query_servers(
     members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
-) -> Mapping[int, ServerAnswers]:
+) -> Mapping[int, ServerReport]:
     """Ask servers, all at once, what they have and which storages they reach."""
     asked = tuple(members)
     answers = await asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in asked))
@@ -76,15 +76,15 @@ async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata 
 
 async def _ask_server(
     descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float
-) -> ServerAnswers:
+) -> ServerReport:
     endpoint = descriptor.host, descriptor.port
     try:
         async with await ServerQuery.open(endpoint, tls, timeout_seconds=timeout_seconds) as server:
-            return ServerAnswers(
+            return ServerReport(
                 frozenset(await server.partitions()), await server.storages(), await server.health()
             )
     except ServerUnreachable as problem:
-        return ServerAnswers(problem=str(problem))
+        return ServerReport(problem=str(problem))
 
 
 async def _ask_storage(
@@ -93,20 +93,20 @@ async def _ask_storage(
     tls: TlsConfig,
     params: StoreParams,
     timeout_seconds: float,
-) -> StorageAnswers:
+) -> StorageReport:
     if admin_port is None:
-        return StorageAnswers(problem=f"the admin port of storage {storage} is not known")
+        return StorageReport(problem=f"the admin port of storage {storage} is not known")
     try:
         async with asyncio.timeout(timeout_seconds):
             async with await StorageAdmin.open(storage, admin_port, tls, params) as admin:
                 states = await admin.states()
-        return StorageAnswers(
+        return StorageReport(
             {state.partition: state.available for state in states},
             {state.partition: state.session_id for state in states},
         )
     except TimeoutError:
-        return StorageAnswers(
+        return StorageReport(
             problem=f"storage {storage} did not answer within {timeout_seconds:g} s"
         )
     except (DialFailed, ConnectionLost, RemoteFailure) as problem:
-        return StorageAnswers(problem=f"storage {storage}: {problem}")
+        return StorageReport(problem=f"storage {storage}: {problem}")

@@ -17,7 +17,7 @@ from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
 
 Progress = Callable[[int, int], None]
-"""Told the last id that has been copied, and the last that will be."""
+"""Called with the last id that has been copied, and the last that will be."""
 
 
 class CopyFailed(Exception):
@@ -118,7 +118,7 @@ class _Writer:
         return found
 
     async def cut(self) -> int:
-        """Drop what is above the mark; return the last id that is left."""
+        """DropReplicas what is above the mark; return the last id that is left."""
         answer = await self._call(messages.TruncateRequest, self._mark)
         found: int = answer.transaction_id
         return found

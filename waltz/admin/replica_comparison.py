@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
-from waltz.admin.core.replicas import Scope
-from waltz.admin.observation import Observer
+from waltz.admin.core.replicas import ObservationScope
+from waltz.admin.observation import ReplicaObserver
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import StoreParams
@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 60.0
 _RECORDS_AT_ONCE = 1000
 
 OnCompared = Callable[[int, int], None]
-"""Told the last id that has been compared, and the last that will be."""
+"""Called with the last id that has been compared, and the last that will be."""
 
 
 class UnknownPartition(LookupError):
@@ -38,13 +38,13 @@ async def compare_replicas(
 
     Up to where, `comparison_of` says. Raises UnknownPartition, NoCluster, MalformedMetadata.
     """
-    observed = await Observer(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
-        Scope((partition,))
+    observation = await ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
+        ObservationScope((partition,))
     )
-    view = observed.partitions.get(partition)
+    view = observation.partitions.get(partition)
     if view is None:
         raise UnknownPartition(f"partition {partition} does not exist")
-    comparison = comparison_of(observed, view, first_id=first_id, last_id=last_id)
+    comparison = comparison_of(observation, view, first_id=first_id, last_id=last_id)
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
     while (asked := comparison.ask) is not None:

@@ -1,4 +1,4 @@
-"""A storage's admin port as its operator uses it. Touches the network.
+"""Client of a storage's admin port. Touches the network.
 
 Every method raises `waltz.net.RemoteFailure` with the storage's own words if it refuses, and
 `waltz.net.ConnectionLost` if it closes the connection, as it does for partitions that it cannot
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from waltz.admin.core.comparison import RangeSum
@@ -23,14 +22,6 @@ from waltz.protocol.records import RecordBatch
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
     """Return where the admin port of ``storage`` (``host:port``) is."""
     return storage.rpartition(":")[0], admin_port
-
-
-@dataclass(frozen=True, slots=True)
-class SyncStep:
-    """What a storage had to change to hold the partitions that ZooKeeper says."""
-
-    assigned: tuple[int, ...]
-    unassigned: tuple[int, ...]
 
 
 class StorageAdmin:
@@ -169,22 +160,3 @@ class StorageAdmin:
         await self._connection.call(
             lambda seq: admin.PartitionAssignmentRequest(seq, wanted, assigned, delete_files)
         )
-
-
-async def sync_storage(
-    storage: StorageAdmin, wanted: Iterable[int], *, dry_run: bool = False
-) -> SyncStep:
-    """Have a storage hold exactly ``wanted``, and return what that changed, or would.
-
-    Files of partitions that it gives up stay where they are.
-    """
-    should = set(wanted)
-    held = (await storage.partitions()).keys()
-    step = SyncStep(tuple(sorted(should - held)), tuple(sorted(held - should)))
-    if dry_run:
-        return step
-    if step.assigned:
-        await storage.assign(step.assigned)
-    if step.unassigned:
-        await storage.unassign(step.unassigned)
-    return step

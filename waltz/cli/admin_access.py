@@ -1,10 +1,9 @@
-"""Admin ports of storages for verbs. Touches ZooKeeper and the network."""
+"""Connect to admin ports of storages for verbs. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 
 from waltz.admin import StorageAdmin
 from waltz.cli.running import Failed
@@ -31,22 +30,6 @@ async def open_admin(
         )
     async with asyncio.timeout(ANSWER_SECONDS):
         return await StorageAdmin.open(storage, port, tls, await cluster.store_params())
-
-
-@asynccontextmanager
-async def given_time(storage: str, seconds: float, afterwards: str) -> AsyncIterator[None]:
-    """Let ``storage`` work for so long. Raises Failed, with what is to be done ``afterwards``.
-
-    What it was told it goes on with: opening the files of a large log takes its time.
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise Failed(
-            f"storage {storage} has not answered within {seconds:g} s; it may be busy with what it "
-            f"was told, such as opening large files, and goes on with that. {afterwards}"
-        ) from None
 
 
 def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import yaml
 
-from waltz.admin import StorageAdmin, inspect, sync_storage, verify
+from waltz.admin import OrderExecutor, Synchronization, carry_out, inspect, verify
 from waltz.local.child import ChildProcess, ProcessFailed
 from waltz.local.core.plan import (
     CLUSTER_NAME,
@@ -330,11 +330,8 @@ class LocalCluster:
         await asyncio.gather(*(child.ready(_READY_TIMEOUT_S) for child in children))
 
     async def _sync(self, cluster: Cluster, index: int) -> None:
-        ports, params = self.plan.storages[index], await cluster.store_params()
-        assignments = (await cluster.replica_assignments()).value
-        wanted = assignments.partitions.get(ports.address, ())
-        async with await StorageAdmin.open(ports.address, ports.admin, self.tls, params) as storage:
-            await sync_storage(storage, wanted)
+        executor = OrderExecutor(cluster, self.tls)
+        await carry_out(Synchronization(self.plan.storages[index].address), executor)
 
     async def _first_problem(self, cluster: Cluster) -> str | None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waltz.admin.core.replicas import Observed as Replicas
+from waltz.admin.core.replicas import ReplicaObservation
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import COMPONENT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
@@ -59,7 +59,7 @@ class Present:
     num_partitions: int
     key: uuid.UUID
     maps: StorageMaps
-    replicas: Replicas
+    replicas: ReplicaObservation
     servers: frozenset[str] = frozenset()
     others_below: bool = False
 

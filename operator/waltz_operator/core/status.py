@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from waltz.admin.core.replicas import PartitionView, ailment, quorum
+from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
 from waltz_operator.core import names
 from waltz_operator.core.desired import Desired, addresses_of
 from waltz_operator.core.names import Component
@@ -82,7 +82,7 @@ def has_quorum(present: Present, view: PartitionView) -> bool:
     """Whether a partition is served, with a quorum of its replicas in the present session."""
     if view.server_problem is not None or not view.replicas:
         return False
-    well = [s for s in view.replicas if ailment(present.replicas, view, s) is None]
+    well = [s for s in view.replicas if unhealthy_reason(present.replicas, view, s) is None]
     return len(well) >= quorum(len(view.replicas))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from waltz.admin.core.steps import Hold, Reassign, SwitchOn
+from waltz.admin.core.steps import Step as ReplicaStep
 from waltz_operator.core.objects import Manifest, ObjectKey
 
 
@@ -106,34 +106,10 @@ class DeleteMetadata:
         return f"the cluster {self.name} is deleted in ZooKeeper"
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
-    """Tell ZooKeeper of a storage."""
-
-    storage: str
-    group: int
-    admin_port: int
-
-    def __str__(self) -> str:
-        return f"storage {self.storage} is registered in group {self.group}"
-
-
-@dataclass(frozen=True, slots=True)
-class Unregister:
-    """Have ZooKeeper forget a storage that has no partitions, because it is known in part only."""
-
-    storage: str
-
-    def __str__(self) -> str:
-        return f"storage {self.storage} is unregistered, to be registered as it shall be"
-
-
-ReplicaStep = Hold | SwitchOn | Reassign
-"""Steps that the library knows."""
-
 KubernetesStep = Claim | Release | Guard | LetGo | Apply | Delete | IssueCertificates
-MetadataStep = CreateMetadata | DeleteMetadata | Register | Unregister
+MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | ReplicaStep
+"""`ReplicaStep`: every change of storages and replicas, performed by `waltz.admin`."""
 
 
 @dataclass(frozen=True, slots=True)

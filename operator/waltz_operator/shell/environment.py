@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 from typing import Protocol
 
-from waltz.admin import Observed, ReplicaOperator, Scope, Step
+from waltz.admin import ObservationScope, OrderExecutor, ReplicaObservation, Step
 from waltz.metadata import KazooStore, MetadataStore
 from waltz.metadata.cluster import Cluster
 from waltz.net import TlsConfig
@@ -28,11 +28,11 @@ _SESSION_MS = 10_000
 class ReplicaPort(Protocol):
     """The library's operations on one cluster's replicas."""
 
-    async def observe(self, scope: Scope) -> Observed:
-        """See waltz.admin.ReplicaOperator."""
+    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
+        """See waltz.admin.OrderExecutor."""
 
     async def perform(self, step: Step) -> None:
-        """See waltz.admin.ReplicaOperator."""
+        """See waltz.admin.OrderExecutor."""
 
 
 class Surroundings(Protocol):
@@ -71,7 +71,7 @@ class RealSurroundings:
     async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
         """See Surroundings."""
         tls = await self._tls(desired)
-        return ReplicaOperator(cluster, tls, answer_seconds=_ANSWER_SECONDS)
+        return OrderExecutor(cluster, tls, answer_seconds=_ANSWER_SECONDS)
 
     async def forget(self, desired: Desired) -> None:
         """See Surroundings."""

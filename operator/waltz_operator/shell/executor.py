@@ -12,7 +12,6 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.admin.core.steps import Hold, Reassign, SwitchOn
 from waltz.metadata import ChangeRefused, StoreError, create_cluster, delete_cluster
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
@@ -35,10 +34,8 @@ from waltz_operator.core.steps import (
     KubernetesStep,
     LetGo,
     MetadataStep,
-    Register,
     Release,
     Step,
-    Unregister,
 )
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
 from waltz_operator.shell.environment import Surroundings
@@ -79,14 +76,24 @@ class Executor:
         try:
             async with asyncio.timeout(_STEP_SECONDS):
                 match step:
-                    case Hold() | SwitchOn() | Reassign():
-                        cluster = await self._cluster()
-                        port = await self._surroundings.replicas(self._desired, cluster)
-                        await port.perform(step)
-                    case CreateMetadata() | DeleteMetadata() | Register() | Unregister():
+                    case CreateMetadata() | DeleteMetadata():
                         await self._in_zookeeper(step)
-                    case _:
+                    case (
+                        Apply()
+                        | Claim()
+                        | Delete()
+                        | Guard()
+                        | IssueCertificates()
+                        | LetGo()
+                        | Release()
+                    ):
                         await self._in_kubernetes(step)
+                    case _:
+                        # Every change of storages and replicas is a step of `waltz.admin`.
+                        port = await self._surroundings.replicas(
+                            self._desired, await self._cluster()
+                        )
+                        await port.perform(step)
         except _TRANSIENT as problem:
             reason = str(problem) or f"no answer within {_STEP_SECONDS:g} s"
             raise StepFailed(f"{step}: {reason}") from problem
@@ -101,10 +108,6 @@ class Executor:
                 await create_cluster(cluster.store, root, name, num_partitions, key=key)
             case DeleteMetadata(name):
                 await delete_cluster(cluster.store, root, name)
-            case Register(storage, group, admin_port):
-                await cluster.add_storage_node(storage, group, admin_port)
-            case Unregister(storage):
-                await cluster.remove_storage_node(storage)
 
     async def _in_kubernetes(self, step: KubernetesStep) -> None:
         namespace, cluster = self._desired.namespace, self._desired.cluster

@@ -12,7 +12,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.admin import Scope
+from waltz.admin import ObservationScope
 from waltz.metadata import MalformedMetadata, MetadataStore, StoreError
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams, decode_id
@@ -117,7 +117,7 @@ async def read_metadata(
         params, store_params = await cluster.params(), await cluster.store_params()
         maps, view = await cluster.storage_maps(), await cluster.view()
         port = await surroundings.replicas(desired, cluster)
-        replicas = await port.observe(Scope(None, frozenset(maps.groups.groups)))
+        replicas = await port.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:
         return await _unfinished(store, cluster, node.data)
     except MalformedMetadata as malformed:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-from waltz.admin.core.replicas import Observed, PartitionView, ailment
+from waltz.admin.core.replicas import PartitionView, ReplicaObservation, unhealthy_reason
 from waltz.protocol.records import RecordBatch
 
 SLICE_IDS = 10_000
@@ -171,7 +171,7 @@ class Comparison:
 
 
 def comparison_of(
-    observed: Observed,
+    observation: ReplicaObservation,
     view: PartitionView,
     *,
     first_id: int = 0,
@@ -185,21 +185,23 @@ def comparison_of(
     above may still be cut.
     """
     if last_id is None:
-        last_id = _session_start(observed, view)
-    replicas = {s: _counts_up_to(observed, view, s, last_id) for s in view.replicas}
+        last_id = _session_start(observation, view)
+    replicas = {s: _counts_up_to(observation, view, s, last_id) for s in view.replicas}
     return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
 
 
-def _session_start(observed: Observed, view: PartitionView) -> int:
-    held = (observed.held(storage, view.partition) for storage in view.replicas)
+def _session_start(observation: ReplicaObservation, view: PartitionView) -> int:
+    held = (observation.held(storage, view.partition) for storage in view.replicas)
     return max((each.low_water_mark for each in held if each is not None), default=-1)
 
 
-def _counts_up_to(observed: Observed, view: PartitionView, storage: str, last_id: int) -> int | str:
+def _counts_up_to(
+    observation: ReplicaObservation, view: PartitionView, storage: str, last_id: int
+) -> int | str:
     """Return up to where a replica's log is to be compared, or why it cannot be."""
-    if problem := observed.storage_problem(storage):
+    if problem := observation.storage_problem(storage):
         return problem
-    held = observed.held(storage, view.partition)
+    held = observation.held(storage, view.partition)
     if held is None:
         return f"it does not hold partition {view.partition}"
-    return last_id if ailment(observed, view, storage) is None else held.low_water_mark
+    return last_id if unhealthy_reason(observation, view, storage) is None else held.low_water_mark

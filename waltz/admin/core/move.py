@@ -1,25 +1,31 @@
-"""Moves a partition from one storage to another of its group: what is next. Pure.
+"""Order: a partition moves from one storage to another of the same group. Pure.
 
-The replica at the destination is made, filled and switched on, then ZooKeeper is told that there is
-one more; when it takes part in the store session, the source's is taken out, and dropped when a
-session has begun without it. With *n* replicas, the *n* healthy ones must be a quorum of *n* + 1
-both times, so a partition with a single replica cannot be moved.
+The replica at the destination is created, filled and switched on; then ZooKeeper assigns it as one
+more replica. When it takes part in the store session, the source loses its assignment, and it drops
+its replica when a session has begun without it. With *n* replicas, the *n* healthy ones must be a
+quorum of *n* + 1 both times, so a partition with a single replica cannot be moved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz.admin.core.filling import fill, switch_on
-from waltz.admin.core.leaving import settle
-from waltz.admin.core.replicas import Observed, PartitionView, Scope, objection, shortage
-from waltz.admin.core.steps import Done, Drop, Next, Reassign, Refuse, Wait
+from waltz.admin.core.replica_filling import next_fill_step, next_switch_on_step
+from waltz.admin.core.replica_removal import settle_removal
+from waltz.admin.core.replicas import (
+    ObservationScope,
+    PartitionView,
+    ReplicaObservation,
+    change_obstacle,
+    quorum_shortage,
+)
+from waltz.admin.core.steps import ChangeAssignment, Done, DropReplicas, Next, Order, Refuse, Wait
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """The replica of ``partition`` on ``source`` shall be on ``destination`` instead."""
+class Move(Order):
+    """The replica of ``partition`` on ``source`` moves to ``destination``."""
 
     partition: int
     source: str
@@ -27,28 +33,28 @@ class Move:
     delete_files: bool = False
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> ObservationScope:
         """The partition and both storages."""
-        return Scope((self.partition,), frozenset({self.source, self.destination}))
+        return ObservationScope((self.partition,), frozenset({self.source, self.destination}))
 
-    def next_step(self, observed: Observed) -> Next:
-        """Return what is next; from any state in which an earlier attempt was broken off, too."""
-        return _next_step(observed, self)
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        return _next_step(observation, self)
 
 
-def _next_step(observed: Observed, order: Move) -> Next:
-    view = observed.partitions.get(order.partition)
+def _next_step(observation: ReplicaObservation, order: Move) -> Next:
+    view = observation.partitions.get(order.partition)
     if view is None:
         return Refuse(f"partition {order.partition} does not exist")
     if order.source == order.destination:
-        return Refuse(f"partition {order.partition} cannot be moved to where it is")
+        return Refuse(f"partition {order.partition} cannot be moved to the storage that it is on")
     match order.source in view.replicas, order.destination in view.replicas:
         case True, False:
-            return _stranger(observed, order) or _prepare(observed, view, order)
+            return _wrong_group(observation, order) or _prepare(observation, view, order)
         case True, True:
-            return _hand_over(observed, view, order)
+            return _remove_source(observation, view, order)
         case False, True:
-            return _let_go(observed, view, order)
+            return _drop_at_source(observation, view, order)
         case _:
             return Refuse(
                 f"partition {order.partition} is neither on {order.source} nor on "
@@ -56,8 +62,8 @@ def _next_step(observed: Observed, order: Move) -> Next:
             )
 
 
-def _stranger(observed: Observed, order: Move) -> Refuse | None:
-    groups = observed.groups
+def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
+    groups = observation.groups
     for storage in (order.source, order.destination):
         if storage not in groups:
             return Refuse(f"storage {storage} is in no group of the cluster")
@@ -69,36 +75,36 @@ def _stranger(observed: Observed, order: Move) -> Refuse | None:
     return None
 
 
-def _prepare(observed: Observed, view: PartitionView, order: Move) -> Next:
+def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     wanted = view.replicas | {order.destination}
     # Taking the source out afterwards needs the same quorum, of as many replicas.
-    if problem := shortage(view, wanted):
+    if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
-    if problem := objection(observed, view, wanted):
+    if problem := change_obstacle(observation, view, wanted):
         return Wait(problem)
     return (
-        fill(observed, view, order.destination)
-        or switch_on(observed, view, order.destination)
-        or Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+        next_fill_step(observation, view, order.destination)
+        or next_switch_on_step(observation, view, order.destination)
+        or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))
     )
 
 
-def _hand_over(observed: Observed, view: PartitionView, order: Move) -> Next:
-    if step := switch_on(observed, view, order.destination):
+def _remove_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+    if step := next_switch_on_step(observation, view, order.destination):
         return step
     wanted = view.replicas - {order.source}
-    if problem := objection(observed, view, wanted):
+    if problem := change_obstacle(observation, view, wanted):
         return Wait(problem)
-    return Reassign((ReplicaChange(view.partition, view.replicas, wanted),))
+    return ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))
 
 
-def _let_go(observed: Observed, view: PartitionView, order: Move) -> Next:
-    if step := settle(observed, (view,), frozenset({order.source})):
+def _drop_at_source(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
+    if step := settle_removal(observation, (view,), frozenset({order.source})):
         return step
-    if order.source not in observed.groups:
+    if order.source not in observation.groups:
         return Done()
-    if problem := observed.storage_problem(order.source):
+    if problem := observation.storage_problem(order.source):
         return Wait(f"storage {order.source} does not answer: {problem}")
-    if observed.held(order.source, view.partition) is not None:
-        return Drop(order.source, (view.partition,), order.delete_files)
+    if observation.held(order.source, view.partition) is not None:
+        return DropReplicas(order.source, (view.partition,), order.delete_files)
     return Done()

@@ -1,9 +1,9 @@
-"""What is known of partitions' replicas, which of them are healthy, and what a quorum allows. Pure.
+"""What is known of replicas, which of them are healthy, and which changes a quorum allows. Pure.
 
-Every operation on replicas looks at an `Observed`, decides one step by it, and looks again. A
-quorum is counted twice, because a new store session needs both (spec/behaviour.md section 6): one
-of the replicas that are assigned, to open, and one of those that the partition's metadata names, to
-know what was committed. A replica that is no longer assigned is not asked, whatever it holds.
+Every order looks at one `ReplicaObservation`, decides one step, and looks again. A quorum is
+counted twice, because a new store session needs both (spec/behaviour.md section 6): one of the
+assigned replicas, to open the session, and one of the replicas that the partition's metadata names,
+to know what was committed. A replica that is no longer assigned is not asked, whatever it holds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from waltz.metadata.core.formats import PartitionMetadata
+from waltz.metadata.core.storage_maps import StorageMaps
 
 LAG_ALLOWED = 10_000
 """How many transactions a replica may usually be behind and count as level."""
@@ -19,7 +20,7 @@ LAG_ALLOWED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """What a storage says of one of its partitions; None is what it does not tell."""
+    """What a storage reports of one replica; None where it reports nothing."""
 
     partition: int
     session_id: int
@@ -32,13 +33,13 @@ class HeldPartition:
 
     @property
     def available(self) -> bool:
-        """Whether servers may read and write it."""
+        """Whether servers may both read and write it."""
         return self.readable and self.writable
 
 
 @dataclass(frozen=True, slots=True)
-class StorageView:
-    """The partitions that one storage holds; ``problem`` is why it did not say."""
+class StorageReplicas:
+    """The replicas that one storage holds; ``problem`` is why it did not report them."""
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
@@ -48,8 +49,8 @@ class StorageView:
 class PartitionView:
     """One partition: ``replicas`` are the storages that ZooKeeper assigns it to.
 
-    ``server_problem`` is why its server does not serve it, None if it does; ``unreached`` are
-    storages that this server says it has no connection to.
+    ``server_problem`` is why its server does not serve it, None if it does; ``unreached`` are the
+    storages to which that server reports no connection.
     """
 
     partition: int
@@ -59,44 +60,66 @@ class PartitionView:
     unreached: frozenset[str] = frozenset()
 
     @property
-    def last(self) -> frozenset[str]:
-        """The replicas whose quorum knows what was committed."""
+    def session_replicas(self) -> frozenset[str]:
+        """The replicas of the last store session: a quorum of them knows what was committed."""
         return frozenset(self.metadata.replicas)
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """What a plan looks at: these partitions (None: all), their storages, and others beside."""
+class ObservationScope:
+    """What an order has to observe: these partitions (None: all), and these storages.
+
+    The storages and the servers of the partitions are queried too, unless ``query_peers`` is false.
+    """
 
     partitions: tuple[int, ...] | None
     storages: frozenset[str] = frozenset()
     group: int | None = None
-    """All storages of this group, too."""
+    """All storages of this group are queried, too."""
+    query_peers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What was found: the storages' groups, the partitions asked for, and their storages.
+class ReplicaObservation:
+    """The storage maps, the partitions of a scope, and what their storages report.
 
-    A replica that is no more than ``lag_allowed`` transactions behind counts as level with the
-    others: the servers copy those in a moment.
+    A replica that is no more than ``lag_allowed`` transactions behind counts as up to date: servers
+    copy so few in a moment.
     """
 
-    groups: Mapping[str, int]
+    maps: StorageMaps
+    num_partitions: int
     partitions: Mapping[int, PartitionView]
-    storages: Mapping[str, StorageView]
+    storages: Mapping[str, StorageReplicas]
     lag_allowed: int = LAG_ALLOWED
 
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """The group of each storage."""
+        return self.maps.groups.groups
+
+    def assigned(self, storage: str) -> frozenset[int]:
+        """Return the partitions that ZooKeeper assigns to ``storage``."""
+        return frozenset(self.maps.assignments.partitions.get(storage, ()))
+
+    def unknown_storage(self, storage: str) -> str | None:
+        """Return that ``storage`` is not in the cluster, and which are; None if it is."""
+        ports = self.maps.connections.admin_ports
+        if storage in ports:
+            return None
+        known = ", ".join(sorted(ports)) or "none"
+        return f"Storage {storage} is not in the cluster. Storages there are: {known}."
+
     def held(self, storage: str, partition: int) -> HeldPartition | None:
-        """Return what ``storage`` says of ``partition``, None if it does not hold it, or say."""
+        """Return what ``storage`` reports of ``partition``, None if it reports nothing."""
         return self.storages.get(storage, _UNKNOWN).held.get(partition)
 
     def storage_problem(self, storage: str) -> str | None:
-        """Return why ``storage`` said nothing, None if it did."""
+        """Return why ``storage`` reported nothing, None if it did report."""
         return self.storages.get(storage, _UNKNOWN).problem
 
 
-_UNKNOWN = StorageView(problem="it is not in the cluster")
+_UNKNOWN = StorageReplicas(problem="it is not in the cluster")
 
 
 def quorum(count: int) -> int:
@@ -104,17 +127,23 @@ def quorum(count: int) -> int:
     return count // 2 + 1
 
 
-def opens(reached: frozenset[str], assigned: frozenset[str], last: frozenset[str]) -> bool:
-    """Whether a store session opens when only these storages are reached."""
-    known = not last or len(reached & assigned & last) >= quorum(len(last))
-    return known and len(reached & assigned) >= quorum(len(assigned))
+def session_opens(reached: frozenset[str], assigned: frozenset[str], last: frozenset[str]) -> bool:
+    """Return whether a store session opens when only the ``reached`` storages answer.
+
+    ``last`` are the replicas of the last session. Without a quorum of them, a committed transaction
+    could be missing from every replica that answers, and would be lost.
+    """
+    knows_committed = not last or len(reached & assigned & last) >= quorum(len(last))
+    return knows_committed and len(reached & assigned) >= quorum(len(assigned))
 
 
-def absence(observed: Observed, view: PartitionView, storage: str) -> str | None:
+def absence_reason(
+    observation: ReplicaObservation, view: PartitionView, storage: str
+) -> str | None:
     """Return why ``storage`` cannot take part in a session of a partition, None if it can."""
-    if problem := observed.storage_problem(storage):
+    if problem := observation.storage_problem(storage):
         return f"storage {storage} does not answer: {problem}"
-    held = observed.held(storage, view.partition)
+    held = observation.held(storage, view.partition)
     if held is None:
         return f"storage {storage} does not hold partition {view.partition}"
     if not held.available:
@@ -124,22 +153,24 @@ def absence(observed: Observed, view: PartitionView, storage: str) -> str | None
     return None
 
 
-def ailment(observed: Observed, view: PartitionView, storage: str) -> str | None:
-    """Return why a partition's replica on ``storage`` is not healthy, None if it is.
+def unhealthy_reason(
+    observation: ReplicaObservation, view: PartitionView, storage: str
+) -> str | None:
+    """Return why a partition's replica on ``storage`` is not healthy, None if it is healthy.
 
-    A healthy one takes part in the current session and is level with the others.
+    A healthy replica takes part in the current session and is up to date.
     """
-    if problem := absence(observed, view, storage):
+    if problem := absence_reason(observation, view, storage):
         return problem
-    metadata, held = view.metadata, observed.held(storage, view.partition)
+    metadata, held = view.metadata, observation.held(storage, view.partition)
     assert held is not None
     if not metadata.takes_part(storage) or held.session_id != metadata.session_id:
         return (
             f"the replica of partition {view.partition} on storage {storage} takes no part in "
             f"session {metadata.session_id}"
         )
-    end, furthest = held.max_transaction_id, _furthest(observed, view)
-    if end is not None and furthest - end > observed.lag_allowed:
+    end, furthest = held.max_transaction_id, _furthest(observation, view)
+    if end is not None and furthest - end > observation.lag_allowed:
         return (
             f"the replica of partition {view.partition} on storage {storage} ends at {end}, "
             f"others at {furthest}"
@@ -147,34 +178,40 @@ def ailment(observed: Observed, view: PartitionView, storage: str) -> str | None
     return None
 
 
-def first_ailment(observed: Observed, view: PartitionView, storages: Iterable[str]) -> str | None:
-    """Return what is wrong with the partition or with one of its replicas on ``storages``."""
+def first_unhealthy_reason(
+    observation: ReplicaObservation, view: PartitionView, storages: Iterable[str]
+) -> str | None:
+    """Return why the partition, or one of its replicas on ``storages``, is not healthy."""
     if view.server_problem is not None:
         return view.server_problem
-    problems = (ailment(observed, view, storage) for storage in sorted(storages))
+    problems = (unhealthy_reason(observation, view, storage) for storage in sorted(storages))
     return next((problem for problem in problems if problem is not None), None)
 
 
-def objection(observed: Observed, view: PartitionView, wanted: frozenset[str]) -> str | None:
-    """Return why a partition's replicas may not become those on ``wanted`` now.
+def change_obstacle(
+    observation: ReplicaObservation, view: PartitionView, wanted: frozenset[str]
+) -> str | None:
+    """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
-    They may if every replica that stays is healthy, and those alone are the quorums that the next
-    session needs: a new one is not counted before servers have filled it.
+    The change is safe if every replica that stays is healthy and these replicas alone are both
+    quorums of the next session. A new replica does not count before servers have filled it: else
+    one more failure would leave a partition without a quorum
+    (``tests/unit/test_operations_plans.py`` follows every change through one failure).
     """
     staying = view.replicas & wanted
-    if problem := first_ailment(observed, view, staying):
+    if problem := first_unhealthy_reason(observation, view, staying):
         return problem
-    if view.last != view.replicas:
-        return f"the last change of the replicas of partition {view.partition} is not through yet"
-    if not opens(staying, wanted, view.last):
-        return shortage(view, wanted)
+    if view.session_replicas != view.replicas:
+        return f"the last change of the replicas of partition {view.partition} is not complete yet"
+    if not session_opens(staying, wanted, view.session_replicas):
+        return quorum_shortage(view, wanted)
     return None
 
 
-def shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
-    """Return why not even healthy replicas would allow the change to ``wanted``, if so."""
+def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
+    """Return why the change to ``wanted`` leaves no quorum even if all replicas are healthy."""
     staying = view.replicas & wanted
-    if opens(staying, wanted, view.replicas):
+    if session_opens(staying, wanted, view.replicas):
         return None
     return (
         f"of the replicas of partition {view.partition} only {len(staying)} would stay "
@@ -183,7 +220,7 @@ def shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
     )
 
 
-def _furthest(observed: Observed, view: PartitionView) -> int:
-    held = (observed.held(storage, view.partition) for storage in view.replicas)
+def _furthest(observation: ReplicaObservation, view: PartitionView) -> int:
+    held = (observation.held(storage, view.partition) for storage in view.replicas)
     ends = (each.max_transaction_id for each in held if each is not None)
     return max((end for end in ends if end is not None), default=-1)

@@ -13,9 +13,9 @@ from waltz.metadata.core.storage_maps import StorageMaps
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """What a server said: its partitions, each with its high-water mark (None while it opens).
+    """What a server reported: its partitions with their high-water marks (None while opening).
 
-    ``problem`` is why it said nothing.
+    ``problem`` is why it reported nothing.
     """
 
     marks: Mapping[int, int | None] = field(default_factory=dict)

@@ -1,119 +1,201 @@
-"""What operations on replicas do, one step at a time: the steps, and other answers of plans. Pure.
+"""The steps that change replicas and storages, and the base class of orders. Pure.
 
-An `Order` makes one of these of what was observed. Each step may be done twice, and may
-be broken off anywhere: what was observed afterwards says how to go on.
+An `Order` names a goal. Its plan looks at one observation and answers with the next step, or with
+`Wait`, `Done` or `Refuse`. A step is idempotent and may be interrupted at any instruction: the next
+observation shows what it did. The text of a step is what a user reads on the terminal and among the
+events of Kubernetes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
 
-from waltz.admin.core.replicas import Observed, Scope
+from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
+from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import ReplicaChange
 
 
+class SwitchKind(StrEnum):
+    """The two switches that a replica has since protocol version 1 of the admin port."""
+
+    READ = "read"
+    WRITE = "write"
+
+
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Have ``storage`` make a replica of ``partition``, or adopt the files that it has of it."""
+class CreateReplicas:
+    """Have ``storage`` create replicas of ``partitions``, or adopt the files it has of them."""
 
     storage: str
-    partition: int
+    partitions: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"storage {self.storage} makes a replica of partition {self.partition}"
+        replicas = "a replica" if len(self.partitions) == 1 else "replicas"
+        return f"storage {self.storage} creates {replicas} of {listed(self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchOff:
-    """Switch ``partition`` off at ``storage``."""
+    """Switch reading and writing of ``partitions`` off at ``storage``, by one request."""
 
     storage: str
-    partition: int
+    partitions: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"partition {self.partition} is switched off at storage {self.storage}"
+        verb = "is" if len(self.partitions) == 1 else "are"
+        return f"{listed(self.partitions)} {verb} switched off at storage {self.storage}"
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchOn:
-    """Switch ``partition`` on at ``storage``."""
+    """Switch reading and writing of ``partitions`` on at ``storage``, by one request."""
 
     storage: str
-    partition: int
+    partitions: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"partition {self.partition} is switched on at storage {self.storage}"
+        verb = "is" if len(self.partitions) == 1 else "are"
+        return f"{listed(self.partitions)} {verb} switched on at storage {self.storage}"
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
-    """Copy ``partition`` from ``source`` to ``destination``, where it is switched off."""
+class SetSwitch:
+    """Set one of the two switches of ``partitions``; a storage of Waltz 0.13.2 cannot do it."""
+
+    storage: str
+    partitions: tuple[int, ...]
+    kind: SwitchKind
+    on: bool
+
+    def __str__(self) -> str:
+        what = "reading" if self.kind is SwitchKind.READ else "writing"
+        state = "on" if self.on else "off"
+        return f"{what} of {listed(self.partitions)} is switched {state} at storage {self.storage}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReplica:
+    """Copy ``partition`` from ``source`` to ``destination``, where it is switched off.
+
+    ``overwrite`` first cuts the destination to its low-water mark. Only a replica that no vote
+    counts may be overwritten: anything above the mark that it acknowledged would be lost.
+    """
 
     source: str
     destination: str
     partition: int
+    overwrite: bool = True
 
     def __str__(self) -> str:
         return f"partition {self.partition} is copied from {self.source} to {self.destination}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reassign:
+class ChangeAssignment:
     """Change in ZooKeeper, by one compare-and-set, which storages hold these partitions."""
 
     changes: tuple[ReplicaChange, ...]
 
     def __str__(self) -> str:
-        return "ZooKeeper is told: " + "; ".join(
-            f"partition {change.partition} is on {', '.join(sorted(change.wanted))}"
+        return "ZooKeeper assigns " + "; ".join(
+            f"partition {change.partition} to {', '.join(sorted(change.wanted))}"
             for change in self.changes
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
-    """Have ``storage`` give its replicas of ``partitions`` up, with or without their files."""
+class DropReplicas:
+    """Have ``storage`` drop its replicas of ``partitions``, with or without their files.
+
+    ``final``: the order is complete after this step, because no observation shows its effect. A
+    storage whose control entry of a partition is damaged does not list that partition.
+    """
 
     storage: str
     partitions: tuple[int, ...]
     delete_files: bool
+    final: bool = False
 
     def __str__(self) -> str:
-        listed = ", ".join(map(str, self.partitions))
         files = "deletes" if self.delete_files else "keeps"
-        return f"storage {self.storage} drops partitions {listed} and {files} their files"
+        whose = "its" if len(self.partitions) == 1 else "their"
+        return f"storage {self.storage} drops {listed(self.partitions)} and {files} {whose} files"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterStorage:
+    """Add a storage without partitions to the maps in ZooKeeper."""
+
+    storage: str
+    group: int
+    admin_port: int
+
+    def __str__(self) -> str:
+        return f"storage {self.storage} is registered in group {self.group}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterStorage:
+    """Remove a storage that has no partitions from the maps in ZooKeeper."""
+
+    storage: str
+
+    def __str__(self) -> str:
+        return f"storage {self.storage} is unregistered"
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing may be done before this has changed by itself, or somebody has seen to it."""
+    """No step is allowed before the condition in ``reason`` has changed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The goal is reached, and could be seen to hold."""
+    """The goal is reached, as the observation shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The goal cannot be reached from here, however long one waits."""
+    """The goal cannot be reached from the observed state, and waiting does not change that."""
 
     reason: str
 
 
-Step = Hold | SwitchOff | SwitchOn | Fill | Reassign | Drop
+StorageStep = CreateReplicas | SwitchOff | SwitchOn | SetSwitch | DropReplicas
+"""Steps that one request to a storage's admin port performs."""
+
+MetadataStep = ChangeAssignment | RegisterStorage | UnregisterStorage
+"""Steps that change the storage maps in ZooKeeper."""
+
+Step = StorageStep | MetadataStep | CopyReplica
 Next = Step | Wait | Done | Refuse
 
 
-class Order(Protocol):
-    """Something to be reached, and the plan that leads there."""
+class Order(ABC):
+    """A goal about replicas or storages, and the plan that leads to it."""
+
+    __slots__ = ()
 
     @property
-    def scope(self) -> Scope:
-        """What the plan looks at."""
+    @abstractmethod
+    def scope(self) -> ObservationScope:
+        """What the plan has to observe."""
 
-    def next_step(self, observed: Observed) -> Next:
-        """Return what is next; from any state in which an earlier attempt was broken off, too."""
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why the order must not begin, None if it may. Checked once, at the beginning."""
+        return None
+
+    @abstractmethod
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+
+
+def listed(partitions: Iterable[int]) -> str:
+    """Return ``partition 4`` or ``partitions 0-3,5``."""
+    ids = tuple(partitions)
+    return f"partition{'' if len(ids) == 1 else 's'} {format_partitions(ids)}"

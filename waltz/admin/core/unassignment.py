@@ -1,103 +1,150 @@
-"""Takes replicas away from one storage: what is next, and what speaks against it. Pure.
+"""Order: a storage loses its replicas of some partitions. Pure.
 
-ZooKeeper is told while what remains is healthy and a quorum, as when a group is retired. When
-sessions without the storage have recovered, it drops what it held. If the storage alone is told,
-the assignment stays, and with it the quorum: then a quorum of healthy replicas must be elsewhere.
+The assignment in ZooKeeper changes first, while the remaining replicas are healthy and a quorum, as
+when a group is retired. When sessions without the storage have recovered, the storage drops what it
+holds. If only the storage changes (`AssignmentSide.STORAGE`), the assignment stays and its quorum
+with it: a quorum of healthy replicas must then be on other storages.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from waltz.admin.core.leaving import settle
+from waltz.admin.core.assignment import AssignmentSide
+from waltz.admin.core.replica_removal import settle_removal
 from waltz.admin.core.replicas import (
-    Observed,
+    ObservationScope,
     PartitionView,
-    Scope,
-    ailment,
-    first_ailment,
-    objection,
-    opens,
-    shortage,
+    ReplicaObservation,
+    change_obstacle,
+    first_unhealthy_reason,
+    quorum_shortage,
+    session_opens,
+    unhealthy_reason,
 )
-from waltz.admin.core.steps import Done, Drop, Next, Reassign, Refuse, Wait
-from waltz.metadata.core.storage_maps import ReplicaChange
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    Done,
+    DropReplicas,
+    Next,
+    Order,
+    Refuse,
+    Wait,
+    listed,
+)
+from waltz.metadata.core.storage_maps import ChangeRefused, ReplicaChange, unassign_partitions
 
-
-class Told(StrEnum):
-    """Who alone is told of an assignment."""
-
-    ZOOKEEPER = "zookeeper"
-    STORAGE = "storage"
+Views = tuple[PartitionView, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unassignment:
-    """``storage`` shall have ``partitions`` no longer. ``only``: who is told; None: both."""
+class Unassignment(Order):
+    """``storage`` loses ``partitions``. ``only`` restricts the change to one side; None: both.
+
+    ``force`` ignores the state of the other replicas: transactions may be lost.
+    """
 
     storage: str
     partitions: tuple[int, ...]
     delete_files: bool = False
-    only: Told | None = None
+    only: AssignmentSide | None = None
+    force: bool = False
 
     @property
-    def scope(self) -> Scope:
-        """The partitions, all who hold them, and the storage."""
-        return Scope(self.partitions, frozenset({self.storage}))
+    def scope(self) -> ObservationScope:
+        """The partitions, their replicas, and the storage."""
+        asked = frozenset({self.storage})
+        if self.force and self.only is AssignmentSide.ZOOKEEPER:
+            asked = frozenset()
+        return ObservationScope(self.partitions, asked, query_peers=not self.force)
 
-    def next_step(self, observed: Observed) -> Next:
-        """Return what is next; from any state in which an earlier attempt was broken off, too."""
-        if missing := sorted(set(self.partitions) - observed.partitions.keys()):
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why ZooKeeper's maps do not allow it: the group must keep a full copy."""
+        if self.only is AssignmentSide.STORAGE:
+            return None
+        try:
+            unassign_partitions(observation.maps, self.storage, self.partitions)
+        except ChangeRefused as problem:
+            return str(problem)
+        return None
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        if missing := sorted(set(self.partitions) - observation.partitions.keys()):
             return Refuse(f"partition {missing[0]} does not exist")
-        views = tuple(observed.partitions[partition] for partition in self.partitions)
-        if self.only is Told.STORAGE:
-            return self._drop(observed, views)
-        change = self._reassign(observed, views)
-        if change is not None or self.only is Told.ZOOKEEPER:
+        views = tuple(observation.partitions[partition] for partition in self.partitions)
+        if self.only is AssignmentSide.STORAGE:
+            return self._forced_drop() if self.force else self._drop(observation, views)
+        change = self._change(observation, views)
+        if change is not None or self.only is AssignmentSide.ZOOKEEPER:
             return change or Done()
-        waiting = settle(observed, views, frozenset({self.storage}))
-        return waiting or self._drop(observed, views)
+        if self.force:
+            return self._sessions_without_it(views) or self._forced_drop()
+        waiting = settle_removal(observation, views, frozenset({self.storage}))
+        return waiting or self._drop(observation, views)
 
-    def _reassign(
-        self, observed: Observed, views: tuple[PartitionView, ...]
-    ) -> Reassign | Wait | Refuse | None:
+    def _change(
+        self, observation: ReplicaObservation, views: Views
+    ) -> ChangeAssignment | Wait | Refuse | None:
         leaving = frozenset({self.storage})
         affected = [view for view in views if self.storage in view.replicas]
-        for view in affected:
-            if problem := shortage(view, view.replicas - leaving):
-                return Refuse(problem)
-        for view in affected:
-            if problem := objection(observed, view, view.replicas - leaving):
-                return Wait(problem)
+        if not self.force:
+            for view in affected:
+                if problem := quorum_shortage(view, view.replicas - leaving):
+                    return Refuse(problem)
+            for view in affected:
+                if problem := change_obstacle(observation, view, view.replicas - leaving):
+                    return Wait(problem)
         changes = (ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in affected)
-        return Reassign(tuple(changes)) if affected else None
+        return ChangeAssignment(tuple(changes)) if affected else None
 
-    def _drop(self, observed: Observed, views: tuple[PartitionView, ...]) -> Next:
-        if problem := observed.storage_problem(self.storage):
+    def _sessions_without_it(self, views: Views) -> Wait | None:
+        users = [view.partition for view in views if self.storage in view.session_replicas]
+        if not users:
+            return None
+        return Wait(
+            f"{listed(users)}: no session without storage {self.storage} has begun; ZooKeeper no "
+            "longer assigns them to it, but it still holds them. When servers are running: waltz "
+            "storage sync"
+        )
+
+    def _forced_drop(self) -> DropReplicas:
+        # A partition whose control entry is damaged is not listed, so no observation shows it.
+        return DropReplicas(self.storage, self.partitions, self.delete_files, final=True)
+
+    def _drop(self, observation: ReplicaObservation, views: Views) -> Next:
+        if problem := observation.storage_problem(self.storage):
             return Wait(f"storage {self.storage} does not answer: {problem}")
-        held = [v for v in views if observed.held(self.storage, v.partition) is not None]
+        held = [v for v in views if observation.held(self.storage, v.partition) is not None]
         for view in held:
-            if found := _loss(observed, view, self.storage):
-                return found
+            if obstacle := _drop_obstacle(observation, view, self.storage):
+                return obstacle
         if not held:
             return Done()
-        return Drop(self.storage, tuple(view.partition for view in held), self.delete_files)
+        return DropReplicas(self.storage, tuple(v.partition for v in held), self.delete_files)
 
 
-def _loss(observed: Observed, view: PartitionView, storage: str) -> Refuse | Wait | None:
-    """Return why what ``storage`` holds of a partition may not go while it counts in quorums."""
-    if storage not in view.replicas | view.last:
+def _drop_obstacle(
+    observation: ReplicaObservation, view: PartitionView, storage: str
+) -> Refuse | Wait | None:
+    """Return why ``storage`` must keep a replica that still counts in quorums, None if it may drop.
+
+    Dropping it while no healthy quorum is elsewhere would lose what was committed.
+    """
+    if storage not in view.replicas | view.session_replicas:
         return None
     others = view.replicas - {storage}
-    if not opens(others, view.replicas, view.last):
+    if not session_opens(others, view.replicas, view.session_replicas):
         return Refuse(
             f"without what storage {storage} holds of partition {view.partition} no quorum of its "
-            f"{len(view.replicas | view.last)} replicas would be left"
+            f"{len(view.replicas | view.session_replicas)} replicas would be left"
         )
-    healthy = frozenset(other for other in others if ailment(observed, view, other) is None)
-    if view.server_problem is None and opens(healthy, view.replicas, view.last):
+    healthy = frozenset(
+        other for other in others if unhealthy_reason(observation, view, other) is None
+    )
+    opens = session_opens(healthy, view.replicas, view.session_replicas)
+    if view.server_problem is None and opens:
         return None
-    reason = first_ailment(observed, view, others)
+    reason = first_unhealthy_reason(observation, view, others)
     assert reason is not None
     return Wait(reason)

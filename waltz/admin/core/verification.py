@@ -32,7 +32,7 @@ class Check(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAnswers:
+class ServerReport:
     """What one server said of itself; ``problem`` is why it said nothing."""
 
     partitions: frozenset[int] = frozenset()
@@ -42,7 +42,7 @@ class ServerAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class StorageAnswers:
+class StorageReport:
     """The partitions that one storage holds, each with whether it is available.
 
     ``sessions`` are the store sessions that it has them in; ``problem`` is why it did not say.
@@ -62,8 +62,8 @@ class Found:
     members: Mapping[int, ServerDescriptor]
     replicas: ReplicaAssignments
     metadata: Mapping[int, PartitionMetadata]
-    servers: Mapping[int, ServerAnswers]
-    storages: Mapping[str, StorageAnswers]
+    servers: Mapping[int, ServerReport]
+    storages: Mapping[str, StorageReport]
 
     def owners(self, partition: int) -> list[int]:
         """Return the servers that the assignment gives ``partition`` to."""
@@ -133,7 +133,7 @@ def _storages_agree(found: Found, partition: int) -> Iterator[str]:
     if not listed:
         yield "no storage is to have it"
     for storage in listed:
-        answers = found.storages.get(storage, StorageAnswers(problem=f"{storage} is unknown"))
+        answers = found.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
         if answers.problem is not None:
             yield answers.problem
         elif partition not in answers.partitions:
@@ -148,7 +148,7 @@ def _quorum(found: Found, partition: int) -> Iterator[str]:
     if not listed:
         yield "it has no replicas"
     available = sum(
-        found.storages.get(storage, StorageAnswers()).partitions.get(partition, False)
+        found.storages.get(storage, StorageReport()).partitions.get(partition, False)
         for storage in listed
     )
     quorum = len(listed) // 2 + 1
@@ -183,7 +183,7 @@ def _other_session(found: Found, partition: int, storage: str, session_id: int) 
 
     A server notices only when it writes to the replica next.
     """
-    answers = found.storages.get(storage, StorageAnswers())
+    answers = found.storages.get(storage, StorageReport())
     if partition not in answers.partitions:
         return None  # It says nothing, or holds nothing: that is for other checks.
     own = answers.sessions.get(partition)
@@ -221,5 +221,5 @@ _RULES: Mapping[Check, Callable[[Found, int], Iterator[str]]] = {
 }
 
 
-def _answers(found: Found, server: int) -> ServerAnswers:
-    return found.servers.get(server, ServerAnswers(problem=f"server {server} is gone"))
+def _answers(found: Found, server: int) -> ServerReport:
+    return found.servers.get(server, ServerReport(problem=f"server {server} is gone"))

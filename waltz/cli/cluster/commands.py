@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.admin import Finding, ask_servers, inspect, read_partitions, verify
+from waltz.admin import Finding, inspect, query_servers, read_partitions, verify
 from waltz.cli.cluster import rows as cluster_rows
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Yes, confirm, examples
@@ -214,7 +214,7 @@ def check_connectivity_command(
     async def ask() -> Shown:
         async with opened(where) as found:
             members = (await found.view()).servers()
-        answers = await ask_servers(members.values(), where.tls, timeout_seconds=timeout)
+        answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return cluster_rows.connectivity(members, answers)
 
     shown = run(ask())

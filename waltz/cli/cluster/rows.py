@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from waltz.admin import Check, Finding, ServerAnswers
+from waltz.admin import Check, Finding, ServerReport
 from waltz.cli.rows import Rows, Shown, or_dash, pairs
 from waltz.cli.storage.rows import known_storages
 from waltz.client.core.ranges import format_partitions
@@ -45,7 +45,7 @@ def key(cluster_key: uuid.UUID) -> Shown:
 
 
 def connectivity(
-    members: Mapping[int, ServerDescriptor], answers: Mapping[int, ServerAnswers]
+    members: Mapping[int, ServerDescriptor], answers: Mapping[int, ServerReport]
 ) -> Shown:
     """Return what is shown of which storages servers reach.
 

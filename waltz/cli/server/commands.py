@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.admin import ServerQuery, ask_servers
+from waltz.admin import ServerQuery, query_servers
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Partitions, examples, parsed
 from waltz.cli.output import Format, Output, say, show
@@ -52,7 +52,7 @@ def list_command(
             for server, member in view.servers().items()
             if not servers or f"{member.host}:{member.port}" in servers
         }
-        said = await ask_servers(members.values(), where.tls, timeout_seconds=timeout)
+        said = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return server_rows.servers(members, said, replicas)
 
     show(output, run(ask()))

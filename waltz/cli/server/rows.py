@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.admin import ServerAnswers
+from waltz.admin import ServerReport
 from waltz.cli.rows import Rows, Shown, or_dash, word
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
@@ -13,7 +13,7 @@ from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
 
 def servers(
     members: Mapping[int, ServerDescriptor],
-    answers: Mapping[int, ServerAnswers],
+    answers: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,
 ) -> Shown:
     """Return what is shown of servers: what they say, and where their partitions are stored."""
@@ -55,7 +55,7 @@ def servers(
 
 
 def _server(
-    server: int, member: ServerDescriptor, said: ServerAnswers, replicas: ReplicaAssignments
+    server: int, member: ServerDescriptor, said: ServerReport, replicas: ReplicaAssignments
 ) -> dict[str, Any]:
     return {
         "id": server,

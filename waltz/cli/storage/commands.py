@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from waltz.admin import check_ports
+from waltz.admin import Deregistration, Registration, check_ports
 from waltz.cli.admin_access import ANSWER_SECONDS, open_admin
 from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Storage, examples
@@ -23,9 +23,9 @@ from waltz.cli.storage import replicas
 from waltz.cli.storage import rows as storage_rows
 from waltz.cli.storage import single_replica as storage_replicas
 from waltz.cli.storage import unassign as storage_unassign
+from waltz.cli.storage.orders import perform_directly
 from waltz.cli.storage.rows import Holdings
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core import storage_maps as changes
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
@@ -94,10 +94,10 @@ def add_command(
 
     async def add() -> None:
         async with opened(where) as found:
-            maps = await found.storage_maps()
-            changes.add_storage_node(maps, storage, group, admin_port)
-            if not dry_run:
-                await found.add_storage_node(storage, group, admin_port)
+            order = Registration(storage, group, admin_port)
+            await perform_directly(
+                found, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+            )
 
     run(add())
     if dry_run:
@@ -117,9 +117,10 @@ def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = F
 
     async def remove() -> None:
         async with opened(where) as found:
-            changes.remove_storage_node(await found.storage_maps(), storage)
-            if not dry_run:
-                await found.remove_storage_node(storage)
+            order = Deregistration(storage)
+            await perform_directly(
+                found, where, order, step_seconds=ANSWER_SECONDS, dry_run=dry_run
+            )
 
     run(remove())
     say(f"storage {storage} {'would be' if dry_run else 'is'} no longer in the cluster")

@@ -1,41 +1,46 @@
-"""``waltz storage``: which partitions storages hold, and their switches. ZooKeeper, the network."""
+"""``waltz storage``: assign and synchronize partitions, switch replicas. ZooKeeper, the network."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from waltz.admin import (
-    StorageAdmin,
-    SyncStep,
-    Told,
-    sync_storage,
+    Assignment,
+    GroupAssignment,
+    NotPossible,
+    Order,
+    Stalled,
+    Step,
+    Switching,
+    Synchronization,
+    Wait,
+    carry_out,
+    forecast,
 )
-from waltz.cli.admin_access import check_held, given_time, open_admin
+from waltz.admin.core.steps import CreateReplicas, DropReplicas
 from waltz.cli.cluster_options import ClusterCommand, Target, target
 from waltz.cli.options import DryRun, OnOff, Partitions, Storage, examples, parsed
 from waltz.cli.output import Format, Output, say, show
-from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, opened, run
-from waltz.cli.storage.replica_steps import Only
-from waltz.cli.storage.rows import synced
+from waltz.cli.storage.orders import (
+    STEP_SECONDS,
+    Only,
+    StepTimeout,
+    direct,
+    perform_directly,
+    say_forecast,
+)
+from waltz.cli.storage.rows import Synced, synced
 from waltz.client.core.ranges import format_partitions, parse_partitions
-from waltz.metadata.core import storage_maps as changes
-from waltz.net import ConnectionLost, DialFailed, RemoteFailure
+from waltz.metadata.cluster import Cluster
 from waltz.protocol import UnsupportedByPeer
-from waltz.protocol.admin import Switch
 
 app = typer.Typer()
 
-Patience = Annotated[
-    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has to do it.")
-]
-_PATIENCE_SECONDS = 60.0
-_SYNC_GOES_ON = "When it has done it, make sure of the rest: waltz storage sync"
-_AGAIN = "The same command goes on"
+_SYNC_LATER = "When it has finished, complete the rest with: waltz storage sync"
 
 
 @app.command(
@@ -51,31 +56,20 @@ def assign_command(
     storage: Storage,
     partitions: Partitions,
     only: Only = None,
-    timeout: Patience = _PATIENCE_SECONDS,
+    timeout: StepTimeout = STEP_SECONDS,
     dry_run: DryRun = False,
 ) -> None:
     """Give a running storage a replica of each of these partitions.
 
-    The storage makes them first, then ZooKeeper is told; servers react by filling them. In between
-    they can be filled offline: see waltz storage recover.
+    The storage creates the replicas, then ZooKeeper assigns them, and servers fill them. Between
+    the two they can be filled offline: see waltz storage recover.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
+    order = Assignment(storage, wanted, only)
 
     async def assign() -> None:
-        async with opened(where) as found:
-            maps = await found.storage_maps()
-            if only is not Told.STORAGE:
-                count = (await found.params()).num_partitions
-                changes.assign_partitions(maps, storage, wanted, count)
-            if only is not Told.ZOOKEEPER:
-                async with await open_admin(found, maps, storage, where.tls) as admin:
-                    held = await admin.partitions()
-                    missing = [p for p in wanted if p not in held]
-                    if missing and not dry_run:
-                        async with given_time(storage, timeout, _AGAIN):
-                            await admin.assign(missing)
-            if only is not Told.STORAGE and not dry_run:
-                await found.assign_partitions(storage, wanted)
+        async with opened(where) as cluster:
+            await perform_directly(cluster, where, order, step_seconds=timeout, dry_run=dry_run)
 
     run(assign(), seconds=None)
     has = "would have" if dry_run else "now has"
@@ -90,37 +84,22 @@ def auto_assign_command(
     group: Annotated[
         int, typer.Argument(metavar="GROUP", min=0, help="A group without any partitions.")
     ],
-    timeout: Patience = _PATIENCE_SECONDS,
+    timeout: StepTimeout = STEP_SECONDS,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Deal all partitions to the running storages of a group, round-robin."""
+    """Assign all partitions to the running storages of a group, round-robin."""
     where = target(context)
 
-    async def assign() -> Mapping[str, SyncStep]:
-        async with opened(where) as found, AsyncExitStack() as stack:
-            maps, count = await found.storage_maps(), (await found.params()).num_partitions
-            dealt = changes.auto_assign(maps, group, count).assignments.partitions
-            # All are reached before anything is changed.
-            admins = {
-                storage: await stack.enter_async_context(
-                    await open_admin(found, maps, storage, where.tls)
-                )
-                for storage in maps.group_members(group)
-            }
-            if dry_run:
-                return {storage: SyncStep(dealt[storage], ()) for storage in admins}
-            await found.auto_assign(group)
-            dealt = (await found.replica_assignments()).value.partitions
-            steps = {}
-            for storage, admin in admins.items():
-                async with given_time(
-                    storage, timeout, f"ZooKeeper has been told. {_SYNC_GOES_ON}"
-                ):
-                    steps[storage] = await sync_storage(admin, dealt[storage])
-            return steps
+    async def assign() -> dict[str, Synced]:
+        async with opened(where) as cluster:
+            members = (await cluster.storage_maps()).group_members(group)
+            changes = await _changes(
+                cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
+            )
+            return {member: changes.get(member, Synced()) for member in members}
 
-    show(output, _synced(run(assign(), seconds=None)))
+    show(output, synced(run(assign(), seconds=None)))
 
 
 @app.command(
@@ -132,20 +111,20 @@ def sync_command(
     context: typer.Context,
     storages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[HOST:PORT]...", help="Which storages. Without any: all."),
+        typer.Argument(metavar="[HOST:PORT]...", help="The storages. Default: all."),
     ] = None,
-    timeout: Patience = _PATIENCE_SECONDS,
+    timeout: StepTimeout = STEP_SECONDS,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Make storages hold exactly the partitions that ZooKeeper gives them.
+    """Make storages hold exactly the partitions that ZooKeeper assigns to them.
 
-    This is what a storage needs whose disk was replaced. Files of partitions that a storage gives
-    up stay on its disk.
+    Use it for a storage whose disk was replaced. The files of partitions that a storage drops stay
+    on its disk.
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
-    steps, failures = run(work, seconds=None)
-    show(output, _synced(steps))
+    changes, failures = run(work, seconds=None)
+    show(output, synced(changes))
     for failure in failures:
         say(f"waltz: {failure}")
     if failures:
@@ -172,12 +151,10 @@ def availability_command(
 
     A replica that is switched off can be filled from another with: waltz storage recover-partition
     """
-    where, wanted = target(context), parsed(parse_partitions, partitions)
-
-    async def switch(admin: StorageAdmin) -> None:
-        await admin.set_available(wanted, available=state is OnOff.ON)
-
-    run(_switched(where, storage, wanted, None if dry_run else switch), seconds=None)
+    on = state is OnOff.ON
+    wanted = parsed(parse_partitions, partitions)
+    order = Switching(storage, wanted, read=on, write=on, together=True)
+    _switch(target(context), order, dry_run=dry_run)
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb} {state.value}")
 
@@ -198,76 +175,82 @@ def switch_command(
     write: Annotated[OnOff | None, typer.Option(help="Whether servers may write them.")] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Switch reading or writing of partitions at one storage on or off, each by itself.
+    """Switch reading or writing of partitions at one storage on or off, each separately.
 
     Storages of Waltz 0.13.2 have one switch for both: see waltz storage availability.
     """
-    where, wanted = target(context), parsed(parse_partitions, partitions)
-    orders = {Switch.READ: read, Switch.WRITE: write}
-    given = {switch: state is OnOff.ON for switch, state in orders.items() if state is not None}
+    wanted = parsed(parse_partitions, partitions)
+    given = {
+        name: state is OnOff.ON
+        for name, state in (("read", read), ("write", write))
+        if state is not None
+    }
     if not given:
         raise typer.BadParameter("say which: --read on|off, --write on|off, or both")
-
-    async def switch(admin: StorageAdmin) -> None:
-        await _switch_each(admin, storage, wanted, given)
-
-    run(_switched(where, storage, wanted, None if dry_run else switch), seconds=None)
-    done = ", ".join(f"{each.name.lower()} {'on' if on else 'off'}" for each, on in given.items())
+    order = Switching(storage, wanted, given.get("read"), given.get("write"))
+    _switch(target(context), order, dry_run=dry_run)
+    done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in given.items())
     verb = "would be switched" if dry_run else "are switched"
     say(f"partitions {format_partitions(wanted)} at {storage} {verb}: {done}")
 
 
-async def _switched(
-    where: Target,
-    storage: str,
-    partitions: tuple[int, ...],
-    switch: Callable[[StorageAdmin], Awaitable[None]] | None,
-) -> None:
-    """Do ``switch`` at a storage that holds the partitions; None: only see that it does."""
-    async with opened(where) as found:
-        maps = await found.storage_maps()
-        async with await open_admin(found, maps, storage, where.tls) as admin:
-            check_held(storage, partitions, await admin.partitions())
-            if switch is not None:
-                async with given_time(storage, _PATIENCE_SECONDS, _AGAIN):
-                    await switch(admin)
+def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
+    async def switch() -> None:
+        async with opened(where) as cluster:
+            try:
+                await perform_directly(
+                    cluster, where, order, step_seconds=STEP_SECONDS, dry_run=dry_run
+                )
+            except UnsupportedByPeer:
+                raise Failed(
+                    f"storage {order.storage} has one switch for both, as Waltz 0.13.2 has; "
+                    "upgrade it, or use: waltz storage availability"
+                ) from None
 
-
-async def _switch_each(
-    admin: StorageAdmin, storage: str, partitions: tuple[int, ...], orders: Mapping[Switch, bool]
-) -> None:
-    try:
-        for which, on in orders.items():
-            await admin.switch(partitions, which, on=on)
-    except UnsupportedByPeer:
-        raise Failed(
-            f"storage {storage} has one switch for both, as Waltz 0.13.2 has; upgrade it, or use: "
-            "waltz storage availability"
-        ) from None
+    run(switch(), seconds=None)
 
 
 async def _sync_all(
-    where: Target, storages: Iterable[str] | None, patience_seconds: float, *, dry_run: bool
-) -> tuple[dict[str, SyncStep], list[str]]:
-    """Return what was changed per storage, and what went wrong with the others."""
-    steps: dict[str, SyncStep] = {}
+    where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
+) -> tuple[dict[str, Synced], list[str]]:
+    """Return what changed per storage, and why the others failed."""
+    done: dict[str, Synced] = {}
     failures: list[str] = []
-    async with opened(where) as found:
-        maps = await found.storage_maps()
-        for storage in storages or sorted(maps.assignments.partitions):
+    async with opened(where) as cluster:
+        assigned = (await cluster.replica_assignments()).value.partitions
+        for storage in storages or sorted(assigned):
+            order = Synchronization(storage)
             try:
-                async with await open_admin(found, maps, storage, where.tls) as admin:
-                    wanted = maps.assignments.partitions.get(storage, ())
-                    async with given_time(storage, patience_seconds, _SYNC_GOES_ON):
-                        steps[storage] = await sync_storage(admin, wanted, dry_run=dry_run)
-            except (DialFailed, ConnectionLost, RemoteFailure, changes.ChangeRefused) as problem:
-                failures.append(f"storage {storage}: {problem}")
+                changes = await _changes(cluster, where, order, step_seconds, dry_run=dry_run)
+                done[storage] = changes.get(storage, Synced())
             except Failed as problem:
                 failures.append(str(problem))
-            except TimeoutError:
-                failures.append(f"storage {storage} does not answer")
-    return steps, failures
+    return done, failures
 
 
-def _synced(steps: Mapping[str, SyncStep]) -> Shown:
-    return synced({s: (step.assigned, step.unassigned) for s, step in steps.items()})
+async def _changes(
+    cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
+) -> dict[str, Synced]:
+    """Carry out an order, or foresee it; return what each storage creates and drops."""
+    steps: list[Step | Wait] = []
+    executor = direct(cluster, where, step_seconds=step_seconds)
+    if dry_run:
+        foreseen = forecast(order, await executor.observe(order.scope))
+        say_forecast(foreseen, waiting_fails=True)
+        steps.extend(foreseen.steps)
+    else:
+        try:
+            await carry_out(order, executor, patience_seconds=0.0, on_step=steps.append)
+        except NotPossible as problem:
+            raise Failed(str(problem)) from problem
+        except Stalled as problem:
+            raise Failed(f"{problem}. {_SYNC_LATER}") from problem
+    changes: dict[str, Synced] = {}
+    for step in steps:
+        if isinstance(step, CreateReplicas):
+            before = changes.get(step.storage, Synced())
+            changes[step.storage] = Synced(step.partitions, before.unassigned)
+        elif isinstance(step, DropReplicas):
+            before = changes.get(step.storage, Synced())
+            changes[step.storage] = Synced(before.assigned, step.partitions)
+    return changes

@@ -1,7 +1,6 @@
-"""``waltz storage``: replicas moved, retired, recovered, compared. ZooKeeper and the network.
+"""``waltz storage``: move, retire, recover and compare replicas. ZooKeeper and the network.
 
-The first three are made of small steps, each of which may be broken off: the same command again
-goes on where it ended.
+An interrupted move, retirement or recovery continues when the same command is typed again.
 """
 
 from __future__ import annotations
@@ -14,14 +13,10 @@ import typer
 from waltz.admin import (
     Compared,
     Move,
-    NotPossible,
     Order,
-    ReplicaOperator,
     ReplicaRecovery,
     Retirement,
-    Stalled,
     UnknownPartition,
-    carry_out,
     compare_replicas,
 )
 from waltz.cli.cluster_options import ClusterCommand, Target, target
@@ -38,20 +33,23 @@ from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.rows import Rows, Shown, or_dash
 from waltz.cli.running import Failed, opened, run
-from waltz.cli.storage.replica_steps import foretell, tell
+from waltz.cli.storage.orders import perform
 from waltz.metadata.cluster import Cluster
 
 app = typer.Typer()
 
 Destination = Annotated[
-    str, typer.Argument(metavar="DESTINATION", help="HOST:PORT of the storage that gets it.")
+    str,
+    typer.Argument(metavar="DESTINATION", help="HOST:PORT of the storage that gets the replica."),
 ]
 DeleteFiles = Annotated[
-    bool, typer.Option("--delete-files", "-d", help="Delete what is given up, files and all.")
+    bool, typer.Option("--delete-files", "-d", help="Delete the files of dropped replicas, too.")
 ]
 Patience = Annotated[
     float,
-    typer.Option("--timeout", "-t", min=1, help="Seconds after which it ends if nothing goes on."),
+    typer.Option(
+        "--timeout", "-t", min=1, help="Seconds without progress until the command fails."
+    ),
 ]
 
 
@@ -65,7 +63,10 @@ Patience = Annotated[
 )
 def move_command(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="HOST:PORT that gives it up.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="HOST:PORT of the storage that loses the replica."),
+    ],
     destination: Destination,
     partition: Partition,
     delete_files: DeleteFiles = False,
@@ -75,11 +76,11 @@ def move_command(
 ) -> None:
     """Move a partition to another storage of the same group, while it is in use.
 
-    It is filled there first, then servers take it in, then it is given up where it was. All other
-    replicas must be healthy. Broken off, the same command goes on.
+    The new replica is filled, servers take it into a session, and the old replica is dropped. All
+    other replicas must be healthy. If interrupted, type the same command again: it continues.
     """
     if delete_files and not dry_run:
-        confirm(f"the files of partition {partition} at {source} go", yes=yes)
+        confirm(f"The files of partition {partition} at {source} will be deleted", yes=yes)
     order = Move(partition, source, destination, delete_files)
     _carry_out(target(context), order, timeout, dry_run=dry_run)
 
@@ -94,21 +95,22 @@ def move_command(
 def retire_group_command(
     context: typer.Context,
     group: Annotated[
-        int, typer.Argument(metavar="GROUP", min=0, help="The group to take out of use.")
+        int, typer.Argument(metavar="GROUP", min=0, help="The group whose replicas are removed.")
     ],
     delete_files: DeleteFiles = False,
     timeout: Patience = 300.0,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Take a whole group out of use, and with it one replica of every partition.
+    """Remove the replicas of a whole group: one replica of every partition.
 
-    What remains must be healthy, and a quorum both of what there is and of what there will be.
-    Broken off, the same command goes on. The storages stay known: see waltz storage remove.
+    The other replicas must be healthy, and a quorum both of the present and of the remaining
+    replicas. If interrupted, type the same command again: it continues. The storages stay
+    registered: see waltz storage remove.
     """
     if not dry_run:
-        files = ", and its files" if delete_files else ""
-        confirm(f"one replica of every partition goes{files}", yes=yes)
+        files = ", with its files" if delete_files else ""
+        confirm(f"One replica of every partition will be dropped{files}", yes=yes)
     _carry_out(target(context), Retirement(group, delete_files), timeout, dry_run=dry_run)
 
 
@@ -126,16 +128,20 @@ def recover_command(
     partition: Partition,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="HOST:PORT", help="Copy from this storage. Without: any."),
+        typer.Option(
+            "--source",
+            metavar="HOST:PORT",
+            help="Copy from this storage. Default: the healthy replica that reaches furthest.",
+        ),
     ] = None,
     timeout: Patience = 300.0,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring back a replica whose disk was lost, by a copy that burdens no server.
+    """Rebuild a replica from its peers without loading a server, after its disk was lost.
 
-    The replica is made, switched off, filled, and switched on; then servers take it in. A replica
-    whose disk is intact is never cut: servers bring it up to date themselves. Broken off, the same
-    command goes on.
+    The replica is created, switched off, filled, and switched on; then servers take it into a
+    session. A replica with an intact disk is never cut: servers bring it up to date. If
+    interrupted, type the same command again: it continues.
     """
     order = ReplicaRecovery(partition, destination, source)
     _carry_out(target(context), order, timeout, dry_run=dry_run)
@@ -153,8 +159,8 @@ def compare_command(
 ) -> None:
     """Compare the replicas of partitions by checksums. The exit status is 1 if they differ.
 
-    What was committed before the present store session is compared, and the first transaction that
-    differs is named. A replica that is behind does not differ.
+    Transactions committed before the present store session are compared, and the first one that
+    differs is shown. A replica that is behind does not count as different.
     """
     where, wanted = target(context), partitions_of(partitions)
 
@@ -216,23 +222,6 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
 
 
 def _carry_out(where: Target, order: Order, patience: float, *, dry_run: bool) -> None:
-    async def work() -> int:
-        async with opened(where) as found:
-            with progress_towards("copied") as advance:
-                operator = ReplicaOperator(
-                    found, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
-                )
-                try:
-                    return await carry_out(order, operator, patience_seconds=patience, on_step=tell)
-                except (NotPossible, Stalled) as problem:
-                    raise Failed(str(problem)) from problem
-
-    async def look() -> None:
-        async with opened(where) as found:
-            observed = await ReplicaOperator(found, where.tls).observe(order.scope)
-            foretell(order.next_step(observed))
-
-    if dry_run:
-        run(look())
-    else:
-        say("done" if run(work(), seconds=None) else "nothing was left to do")
+    steps = run(perform(where, order, patience=patience, dry_run=dry_run), seconds=None)
+    if not dry_run:
+        say("done" if steps else "nothing was left to do")

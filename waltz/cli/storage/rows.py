@@ -88,13 +88,28 @@ def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
     return Shown(value, (pairs("Replica", value),))
 
 
-def synced(steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]) -> Shown:
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The partitions of which a storage created replicas, and those it dropped."""
+
+    assigned: tuple[int, ...] = ()
+    unassigned: tuple[int, ...] = ()
+
+
+def synced(changes: Mapping[str, Synced]) -> Shown:
     """Return what is shown of a sync: per storage what it now holds, and holds no longer."""
     value = [
-        {"storage": storage, "assigned": list(assigned), "unassigned": list(unassigned)}
-        for storage, (assigned, unassigned) in steps.items()
+        {
+            "storage": storage,
+            "assigned": list(change.assigned),
+            "unassigned": list(change.unassigned),
+        }
+        for storage, change in changes.items()
     ]
-    cells = [(s, format_partitions(a), format_partitions(u)) for s, (a, u) in steps.items()]
+    cells = [
+        (storage, format_partitions(change.assigned), format_partitions(change.unassigned))
+        for storage, change in changes.items()
+    ]
     return Shown(value, (Rows("Synced", ("storage", "assigned", "unassigned"), cells),))
 
 

@@ -1,4 +1,4 @@
-"""``waltz storage``: single replicas, asked and filled. Touches ZooKeeper and the network."""
+"""``waltz storage``: query and fill single replicas. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ from typing import Annotated
 
 import typer
 
-from waltz.admin import (
-    Copied,
-    check_offline,
-    copy_offline,
-    max_transaction_id,
-    storage_address,
-)
+from waltz.admin import COPY_BATCH, OfflineFill, OrderExecutor, max_transaction_id
 from waltz.cli.admin_access import check_held, open_admin
 from waltz.cli.cluster_options import ClusterCommand, target, tls_named
 from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import opened, run
+from waltz.cli.storage.orders import RUN_AGAIN, finish, foresee
 from waltz.cli.storage.rows import max_id
-from waltz.net import RpcConnection
 
 app = typer.Typer()
 
@@ -77,46 +71,55 @@ def recover_partition_command(
     partition: Partition,
     batch_size: Annotated[
         int, typer.Option("--batch-size", "-b", min=1, help="Transactions of one request.")
-    ] = 1000,
+    ] = COPY_BATCH,
     source_tls: OtherTls = None,
     destination_tls: OtherTls = None,
     dry_run: DryRun = False,
 ) -> None:
     """Fill a replica that is switched off from another storage.
 
-    It is copied up to where the source's present store session began; servers copy the rest once
-    the replica is switched on. Broken off, it must be done again before that.
+    The copy ends where the source's present store session began; servers copy the rest once the
+    replica is switched on. After an interruption, repeat the command before switching it on.
     """
     where = target(context)
-    from_tls = tls_named(source_tls, default=where.tls)
-    to_tls = tls_named(destination_tls, default=where.tls)
+    tls_of = {
+        source: tls_named(source_tls, default=where.tls),
+        destination: tls_named(destination_tls, default=where.tls),
+    }
+    order = OfflineFill(partition, source, destination)
+    copied: list[int] = []
 
-    async def copy() -> Copied | None:
-        async with opened(where) as found:
-            maps, params = await found.storage_maps(), await found.store_params()
-            async with (
-                await open_admin(found, maps, source, from_tls) as giver,
-                await open_admin(found, maps, destination, to_tls) as taker,
-            ):
-                await check_offline(taker, partition)
+    async def copy() -> int:
+        async with opened(where) as cluster:
+            with progress_towards("copied") as advance:
+
+                def progress(at: int, last: int) -> None:
+                    copied.append(at)
+                    advance(at + 1, last + 1)
+
+                executor = OrderExecutor(
+                    cluster,
+                    where.tls,
+                    retry=False,
+                    tls_of=tls_of,
+                    copy_batch=batch_size,
+                    on_copied=progress,
+                )
                 if dry_run:
-                    return None
-                cluster = params.key, params.num_partitions
-                address = storage_address(destination)
-                port = await RpcConnection.open_storage(address, to_tls, cluster)
-                try:
-                    with progress_towards("copied") as tell:
-                        return await copy_offline(
-                            giver, taker, port, partition, batch_size=batch_size, progress=tell
-                        )
-                finally:
-                    port.close()
+                    return await foresee(executor, order, waiting_fails=True)
+                await finish(executor, order, patience=0.0, hint=RUN_AGAIN, quiet=True)
+                held = (await executor.observe(order.scope)).held(destination, partition)
+                assert held is not None, "a replica that was filled is held"
+                # A storage of Waltz 0.13.2 may not report the end of a replica.
+                end = held.max_transaction_id
+                return held.low_water_mark if end is None else end
 
-    copied = run(copy(), seconds=None)
-    if copied is None:
+    end = run(copy(), seconds=None)
+    if dry_run:
         say(f"partition {partition} would be copied from {source} to {destination}")
         return
+    count = copied[-1] - copied[0] if copied else 0
     say(
-        f"{copied.count} transactions copied, and the replica goes up to {copied.last_id}; switch "
-        f"it on with: waltz storage availability {destination} {partition} on"
+        f"{count} transactions copied; the replica ends at {end}; switch it on with: waltz storage "
+        f"availability {destination} {partition} on"
     )

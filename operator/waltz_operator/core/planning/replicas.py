@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from waltz.admin.core.replica_recovery import is_witness
-from waltz.admin.core.replicas import PartitionView, first_ailment, objection
-from waltz.admin.core.steps import Hold, Reassign, SwitchOn
+from waltz.admin.core.replica_recovery import counts_in_vote
+from waltz.admin.core.replicas import PartitionView, change_obstacle, first_unhealthy_reason
+from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
 from waltz_operator.core.desired import Desired, addresses_of
@@ -78,7 +78,11 @@ class _Wanting:
                 continue
             storage = min(
                 members,
-                key=lambda each: (each not in view.last, self._load[each], members.index(each)),
+                key=lambda each: (
+                    each not in view.session_replicas,
+                    self._load[each],
+                    members.index(each),
+                ),
             )
             self._load[storage] += 1
             chosen.append(storage)
@@ -113,16 +117,16 @@ def _plan_switch(present: Present, view: PartitionView, storage: str) -> Plan:
             f"waltz storage recover {storage} {partition}"
         )
     if held is None:
-        return Plan((Hold(storage, partition),))
+        return Plan((CreateReplicas(storage, (partition,)),))
     if held.available:
         return NOTHING
-    if took_part and not is_witness(view, storage, held):
+    if took_part and not counts_in_vote(view, storage, held):
         return problem(
             f"the replica of partition {partition} on storage {storage} is switched off and "
             "incomplete: somebody may be copying it; if not, bring it back by "
             f"waltz storage recover {storage} {partition}"
         )
-    return Plan((SwitchOn(storage, partition),))
+    return Plan((SwitchOn(storage, (partition,)),))
 
 
 def _plan_missing(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> Plan:
@@ -137,10 +141,10 @@ def _plan_missing(present: Present, missing: list[tuple[PartitionView, frozenset
         return _plan_all(present, unused)
     blocked = NOTHING
     for view, new in missing:
-        first = min(new, key=lambda each: (each not in view.last, each))
+        first = min(new, key=lambda each: (each not in view.session_replicas, each))
         wanted = view.replicas | {first}
-        reason = objection(present.replicas, view, wanted)
-        if reason and first not in view.last:
+        reason = change_obstacle(present.replicas, view, wanted)
+        if reason and first not in view.session_replicas:
             blocked += wait(f"partition {view.partition} lacks a replica: {reason}")
             continue
         return _plan_all(present, [(view, frozenset({first}))])
@@ -158,12 +162,12 @@ def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str
                 continue
             held = observed.held(storage, view.partition)
             if held is None:
-                result += Plan((Hold(storage, view.partition),))
+                result += Plan((CreateReplicas(storage, (view.partition,)),))
             elif not held.available:
-                result += Plan((SwitchOn(storage, view.partition),))
+                result += Plan((SwitchOn(storage, (view.partition,)),))
         changes.append(ReplicaChange(view.partition, view.replicas, view.replicas | new))
     if result == NOTHING and not silent:
-        return Plan((Reassign(tuple(changes)),))
+        return Plan((ChangeAssignment(tuple(changes)),))
     return result + wait(*silent.values())
 
 
@@ -171,8 +175,10 @@ def _await_health(present: Present) -> Plan:
     """Return what is not well with replicas that are where they shall be."""
     if not present.servers:
         return NOTHING
-    ailments = (first_ailment(present.replicas, view, view.replicas) for view in _views(present))
-    found = [ailment for ailment in ailments if ailment is not None]
+    ailments = (
+        first_unhealthy_reason(present.replicas, view, view.replicas) for view in _views(present)
+    )
+    found = [unhealthy_reason for unhealthy_reason in ailments if unhealthy_reason is not None]
     return wait(*found[:_MOST_TOLD])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.desired import Desired, addresses_of, ordinal_of
 from waltz_operator.core.observed import Absent, Present, Strange, Unfinished
@@ -13,8 +14,6 @@ from waltz_operator.core.steps import (
     CreateMetadata,
     DeleteMetadata,
     Plan,
-    Register,
-    Unregister,
     problem,
 )
 
@@ -82,8 +81,8 @@ def plan_storages(desired: Desired, present: Present) -> Plan:
                 )
                 continue
             if _is_known(maps, storage):
-                result += Plan((Unregister(storage),))
-            result += Plan((Register(storage, group, pool.spec.admin_port),))
+                result += Plan((UnregisterStorage(storage),))
+            result += Plan((RegisterStorage(storage, group, pool.spec.admin_port),))
     return result
 
 

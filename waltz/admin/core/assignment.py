@@ -1,0 +1,130 @@
+"""Orders: storages get replicas, of named partitions or of all partitions of their group. Pure.
+
+The storage creates the replicas first, then ZooKeeper assigns them, and servers react by filling
+them. In this order a server never finds an assigned replica that its storage does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CreateReplicas,
+    Done,
+    Next,
+    Order,
+    Refuse,
+    Wait,
+)
+from waltz.admin.core.synchronization import next_sync_step
+from waltz.metadata.core.storage_maps import (
+    ChangeRefused,
+    ReplicaChange,
+    StorageMaps,
+    assign_partitions,
+    auto_assign,
+)
+
+
+class AssignmentSide(StrEnum):
+    """One of the two places that keep an assignment: ZooKeeper, and the storage itself."""
+
+    ZOOKEEPER = "zookeeper"
+    STORAGE = "storage"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Order):
+    """``storage`` gets a replica of each of ``partitions``; ``only`` restricts it to one side."""
+
+    storage: str
+    partitions: tuple[int, ...]
+    only: AssignmentSide | None = None
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storage."""
+        asked = () if self.only is AssignmentSide.ZOOKEEPER else (self.storage,)
+        return ObservationScope((), frozenset(asked))
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why ZooKeeper's maps do not allow it."""
+        if self.only is AssignmentSide.STORAGE:
+            return observation.unknown_storage(self.storage)
+        try:
+            assign_partitions(
+                observation.maps, self.storage, self.partitions, observation.num_partitions
+            )
+        except ChangeRefused as problem:
+            return str(problem)
+        return None
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        if self.only is not AssignmentSide.ZOOKEEPER:
+            if problem := observation.storage_problem(self.storage):
+                return Wait(f"storage {self.storage} does not answer: {problem}")
+            held = observation.storages[self.storage].held
+            if missing := tuple(p for p in self.partitions if p not in held):
+                return CreateReplicas(self.storage, missing)
+        if self.only is AssignmentSide.STORAGE:
+            return Done()
+        return _assignment_change(observation.maps, {self.storage: self.partitions}) or Done()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAssignment(Order):
+    """The storages of ``group``, which have no partitions, get all partitions, round-robin."""
+
+    group: int
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storages of the group."""
+        return ObservationScope((), group=self.group)
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why ZooKeeper's maps do not allow it."""
+        try:
+            auto_assign(observation.maps, self.group, observation.num_partitions)
+        except ChangeRefused as problem:
+            return str(problem)
+        return None
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step; all storages must answer before anything is changed."""
+        members = observation.maps.group_members(self.group)
+        wanted = {
+            member: tuple(range(place, observation.num_partitions, len(members)))
+            for place, member in enumerate(members)
+        }
+        for member in members:
+            if problem := observation.storage_problem(member):
+                return Wait(f"storage {member} does not answer: {problem}")
+            if observation.assigned(member) - set(wanted[member]):
+                return Refuse(f"storage {member} has been assigned other partitions meanwhile")
+        if change := _assignment_change(observation.maps, wanted):
+            return change
+        steps = (next_sync_step(observation, member) for member in members)
+        return next((step for step in steps if step is not None), Done())
+
+
+def _assignment_change(
+    maps: StorageMaps, wanted: Mapping[str, tuple[int, ...]]
+) -> ChangeAssignment | None:
+    """Return the change after which each storage has at least its ``wanted`` partitions."""
+    gains: dict[int, set[str]] = {}
+    for storage, partitions in wanted.items():
+        for partition in partitions:
+            gains.setdefault(partition, set()).add(storage)
+    changes = []
+    for partition in sorted(gains):
+        before = frozenset(maps.assignments.storages_of(partition))
+        after = before | gains[partition]
+        if after != before:
+            changes.append(ReplicaChange(partition, before, after))
+    return ChangeAssignment(tuple(changes)) if changes else None

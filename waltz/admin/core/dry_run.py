@@ -1,0 +1,117 @@
+"""Foresee the steps of an order without performing them. Pure.
+
+Each step is applied to the observation in place of the cluster. What servers do by themselves, such
+as beginning a session without a replica, is not foreseen: the forecast ends with that wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from waltz.admin.core.replicas import HeldPartition, ReplicaObservation, StorageReplicas
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CopyReplica,
+    CreateReplicas,
+    Done,
+    DropReplicas,
+    Order,
+    Refuse,
+    RegisterStorage,
+    SetSwitch,
+    Step,
+    SwitchKind,
+    SwitchOff,
+    SwitchOn,
+    UnregisterStorage,
+    Wait,
+)
+from waltz.metadata.core.storage_maps import (
+    StorageMaps,
+    add_storage_node,
+    change_replicas,
+    remove_storage_node,
+)
+
+_MOST_STEPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The steps that an order would take, and how the plan ends after them."""
+
+    steps: tuple[Step, ...]
+    end: Done | Wait | Refuse
+
+
+def forecast(order: Order, observation: ReplicaObservation) -> Forecast:
+    """Return what ``order`` would do, beginning at ``observation``."""
+    if (reason := order.refusal(observation)) is not None:
+        return Forecast((), Refuse(reason))
+    steps: list[Step] = []
+    for _ in range(_MOST_STEPS):
+        match order.next_step(observation):
+            case (Done() | Wait() | Refuse()) as end:
+                return Forecast(tuple(steps), end)
+            case DropReplicas(final=True) as step:
+                return Forecast((*steps, step), Done())
+            case step:
+                steps.append(step)
+                observation = after_step(observation, step)
+    return Forecast(tuple(steps), Wait("further steps are not foreseen"))
+
+
+def after_step(observation: ReplicaObservation, step: Step) -> ReplicaObservation:
+    """Return the observation that ``step`` leads to, if nothing else happens."""
+    match step:
+        case ChangeAssignment(changes):
+            return _with_maps(observation, change_replicas(observation.maps, changes))
+        case RegisterStorage(storage, group, admin_port):
+            maps = add_storage_node(observation.maps, storage, group, admin_port)
+            return _with_maps(observation, maps)
+        case UnregisterStorage(storage):
+            return _with_maps(observation, remove_storage_node(observation.maps, storage))
+        case _:
+            return _with_replicas(observation, step)
+
+
+def _with_maps(observation: ReplicaObservation, maps: StorageMaps) -> ReplicaObservation:
+    views = {
+        partition: replace(view, replicas=frozenset(maps.assignments.storages_of(partition)))
+        for partition, view in observation.partitions.items()
+    }
+    return replace(observation, maps=maps, partitions=views)
+
+
+def _with_replicas(
+    observation: ReplicaObservation,
+    step: CreateReplicas | SwitchOff | SwitchOn | SetSwitch | DropReplicas | CopyReplica,
+) -> ReplicaObservation:
+    storage = step.destination if isinstance(step, CopyReplica) else step.storage
+    held = dict(observation.storages[storage].held)
+    match step:
+        case CreateReplicas(_, partitions):
+            for p in partitions:
+                held.setdefault(p, HeldPartition(p, -1, -1, -1, -1, None, True, True))
+        case DropReplicas(_, partitions):
+            for p in partitions:
+                held.pop(p, None)
+        case SwitchOff(_, partitions):
+            held |= {p: replace(held[p], readable=False, writable=False) for p in partitions}
+        case SwitchOn(_, partitions):
+            held |= {p: replace(held[p], readable=True, writable=True) for p in partitions}
+        case SetSwitch(_, partitions, SwitchKind.READ, on):
+            held |= {p: replace(held[p], readable=on) for p in partitions}
+        case SetSwitch(_, partitions, SwitchKind.WRITE, on):
+            held |= {p: replace(held[p], writable=on) for p in partitions}
+        case CopyReplica(source, _, partition):
+            giver = observation.held(source, partition)
+            assert giver is not None, "a plan copies only from a storage that holds the partition"
+            held[partition] = _copied(held[partition], giver)
+    changed = {**observation.storages, storage: StorageReplicas(held)}
+    return replace(observation, storages=changed)
+
+
+def _copied(held: HeldPartition, source: HeldPartition) -> HeldPartition:
+    end = max(held.low_water_mark, source.local_low_water_mark)
+    return replace(held, low_water_mark=end, local_low_water_mark=end, max_transaction_id=end)

@@ -1,0 +1,60 @@
+"""Order: a replica that is switched off is filled from another storage, without a server. Pure.
+
+The copy ends where the source's present store session began: what lies below was committed then.
+Servers copy the rest once the replica is switched on. A destination that already reaches so far is
+left as it is: transactions above may be committed, and only the recovery of the servers can tell.
+(Waltz 0.13.2 cuts them off.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
+from waltz.admin.core.steps import CopyReplica, Done, Next, Order, Refuse, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineFill(Order):
+    """The replica of ``partition`` on ``destination`` holds what ``source`` held at its session."""
+
+    partition: int
+    source: str
+    destination: str
+
+    @property
+    def scope(self) -> ObservationScope:
+        """Both storages."""
+        return ObservationScope((), frozenset({self.source, self.destination}))
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return which of the storages is not in the cluster, None if both are."""
+        storages = (self.source, self.destination)
+        return next(filter(None, map(observation.unknown_storage, storages)), None)
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        for storage in (self.source, self.destination):
+            if problem := observation.storage_problem(storage):
+                return Wait(f"storage {storage} does not answer: {problem}")
+        partition, destination = self.partition, self.destination
+        held = observation.held(destination, partition)
+        if held is None:
+            return Refuse(
+                f"the destination does not hold partition {partition}; create it with: "
+                f"waltz storage assign {destination} {partition} --only storage"
+            )
+        if held.readable or held.writable:
+            return Refuse(
+                f"partition {partition} is switched on at the destination, so that servers may "
+                "write it; switch it off first with: "
+                f"waltz storage availability {destination} {partition} off"
+            )
+        source = observation.held(self.source, partition)
+        if source is None:
+            return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
+        # A storage of Waltz 0.13.2 may not report its end; a copy sets the mark to its end.
+        end = held.low_water_mark if held.max_transaction_id is None else held.max_transaction_id
+        if end >= source.local_low_water_mark:
+            return Done()
+        return CopyReplica(self.source, destination, partition, overwrite=False)

@@ -1,0 +1,67 @@
+"""Orders: a storage joins the cluster without partitions, or leaves it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
+from waltz.admin.core.steps import Done, Next, Order, RegisterStorage, UnregisterStorage
+from waltz.metadata.core.storage_maps import (
+    ChangeRefused,
+    add_storage_node,
+    remove_storage_node,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration(Order):
+    """``storage`` is in ``group``, with no partitions."""
+
+    storage: str
+    group: int
+    admin_port: int
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storage maps only."""
+        return ObservationScope(())
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why ZooKeeper's maps do not allow it."""
+        try:
+            add_storage_node(observation.maps, self.storage, self.group, self.admin_port)
+        except ChangeRefused as problem:
+            return str(problem)
+        return None
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step."""
+        if self.storage in observation.groups:
+            return Done()
+        return RegisterStorage(self.storage, self.group, self.admin_port)
+
+
+@dataclass(frozen=True, slots=True)
+class Deregistration(Order):
+    """``storage``, which has no partitions any more, is in none of the maps."""
+
+    storage: str
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storage maps only."""
+        return ObservationScope(())
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return why ZooKeeper's maps do not allow it."""
+        try:
+            remove_storage_node(observation.maps, self.storage)
+        except ChangeRefused as problem:
+            return str(problem)
+        return None
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step."""
+        maps = observation.maps
+        known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
+        return UnregisterStorage(self.storage) if self.storage in known else Done()

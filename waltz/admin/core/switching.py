@@ -1,0 +1,81 @@
+"""Order: reading and writing of replicas at one storage are switched on or off. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import HeldPartition, ObservationScope, ReplicaObservation
+from waltz.admin.core.steps import (
+    Done,
+    Next,
+    Order,
+    Refuse,
+    SetSwitch,
+    SwitchKind,
+    SwitchOff,
+    SwitchOn,
+    Wait,
+    listed,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Switching(Order):
+    """The switches of ``partitions`` at ``storage`` are as given; None leaves a switch as it is.
+
+    ``together`` sets both switches by one request, which is all that storages of Waltz 0.13.2 have.
+    """
+
+    storage: str
+    partitions: tuple[int, ...]
+    read: bool | None
+    write: bool | None
+    together: bool = False
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storage."""
+        return ObservationScope((), frozenset({self.storage}))
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return that the storage is not in the cluster, None if it is."""
+        return observation.unknown_storage(self.storage)
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        if problem := observation.storage_problem(self.storage):
+            return Wait(f"storage {self.storage} does not answer: {problem}")
+        held = observation.storages[self.storage].held
+        if missing := sorted(set(self.partitions) - held.keys()):
+            return Refuse(
+                f"storage {self.storage} does not hold {listed(missing)}; it holds "
+                f"{listed(sorted(held)) if held else 'none'}"
+            )
+        replicas = [held[partition] for partition in self.partitions]
+        if self.together:
+            return self._both(replicas)
+        return (
+            self._one(replicas, SwitchKind.READ, self.read)
+            or self._one(replicas, SwitchKind.WRITE, self.write)
+            or Done()
+        )
+
+    def _both(self, replicas: list[HeldPartition]) -> Next:
+        assert self.read is self.write, "one request sets both switches alike"
+        on = bool(self.read)
+        wrong = tuple(r.partition for r in replicas if (r.readable, r.writable) != (on, on))
+        if not wrong:
+            return Done()
+        return SwitchOn(self.storage, wrong) if on else SwitchOff(self.storage, wrong)
+
+    def _one(
+        self, replicas: list[HeldPartition], kind: SwitchKind, wanted: bool | None
+    ) -> SetSwitch | None:
+        if wanted is None:
+            return None
+        wrong = tuple(
+            replica.partition
+            for replica in replicas
+            if (replica.readable if kind is SwitchKind.READ else replica.writable) is not wanted
+        )
+        return SetSwitch(self.storage, wrong, kind, wanted) if wrong else None

@@ -1,0 +1,47 @@
+"""Order: a storage holds exactly the partitions that ZooKeeper assigns to it. Pure.
+
+A storage whose disk was replaced needs this. The files of partitions that it drops stay on its
+disk: ZooKeeper may be the side that is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.admin.core.replicas import ObservationScope, ReplicaObservation
+from waltz.admin.core.steps import CreateReplicas, Done, DropReplicas, Next, Order, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronization(Order):
+    """``storage`` holds exactly what ZooKeeper assigns to it."""
+
+    storage: str
+
+    @property
+    def scope(self) -> ObservationScope:
+        """The storage."""
+        return ObservationScope((), frozenset({self.storage}))
+
+    def refusal(self, observation: ReplicaObservation) -> str | None:
+        """Return that the storage is not in the cluster, None if it is."""
+        return observation.unknown_storage(self.storage)
+
+    def next_step(self, observation: ReplicaObservation) -> Next:
+        """Return the next step, also from any state that an interrupted attempt left."""
+        return next_sync_step(observation, self.storage) or Done()
+
+
+def next_sync_step(
+    observation: ReplicaObservation, storage: str
+) -> CreateReplicas | DropReplicas | Wait | None:
+    """Return the next step until ``storage`` holds what it is assigned; None if it does."""
+    if problem := observation.storage_problem(storage):
+        return Wait(f"storage {storage} does not answer: {problem}")
+    assigned = observation.assigned(storage)
+    held = observation.storages[storage].held.keys()
+    if missing := tuple(sorted(assigned - held)):
+        return CreateReplicas(storage, missing)
+    if extra := tuple(sorted(held - assigned)):
+        return DropReplicas(storage, extra, delete_files=False)
+    return None
