@@ -144,7 +144,7 @@ async def test_submit_may_have_nothing_to_do() -> None:
 
 async def test_the_time_of_submit_covers_waiting_for_a_server() -> None:
     async with fake_cluster() as cluster:
-        client = await cluster.client(append_timeout_seconds=0.05)
+        client = await cluster.client(append_timeout=0.05)
         for timeout in (None, 0.05):
             with pytest.raises(ClusterUnreachable, match="partition 0 was not mounted"):
                 await client.submit(0, lambda attempt: Draft(b"a"), timeout=timeout)
@@ -198,7 +198,7 @@ async def test_what_is_no_draft_is_refused() -> None:
 
 async def test_mounting_and_flushing_end_in_time() -> None:
     async with fake_cluster() as cluster:
-        client = await cluster.client(answer_timeout_seconds=0.05)
+        client = await cluster.client(answer_timeout=0.05)
         with pytest.raises(ClusterUnreachable, match="partition 0 was not mounted"):
             await client.mount(0)
         append = asyncio.ensure_future(client.append(0, b"a"))
@@ -411,7 +411,7 @@ async def test_closing_while_a_partition_is_waited_for() -> None:
 async def test_an_append_without_outcome_in_time_is_uncertain() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
-        client = await cluster.client(append_timeout_seconds=0.05)
+        client = await cluster.client(append_timeout=0.05)
         await client.mount(0)
         await client.append(0, b"a")
         cluster.partition(0).auto = False

@@ -16,16 +16,17 @@ from waltz.client import (
     ClientAhead,
     ClientClosed,
     DataCorrupt,
+    LogStream,
     PartitionUnknown,
-    Stream,
     Transaction,
     TransactionNotFound,
 )
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS
+from waltz.client.stream import ServerStream
 from waltz.protocol.client_server import FeedData, MountRequest, TransactionDataRequest
 
 
-async def ids(stream: Stream) -> list[int]:
+async def ids(stream: LogStream) -> list[int]:
     return [transaction.id async for transaction in stream]
 
 
@@ -200,6 +201,7 @@ async def test_what_the_application_does_not_take_is_not_piled_up() -> None:
         original = cluster.partition(0)._send
         cluster.partition(0)._send = counting
         stream = client.stream(0, until=count - 1)
+        assert isinstance(stream, ServerStream)
         batches = stream.batches()
         first = await anext(batches)
         await eventually(lambda: sent == count and stream._paused)
@@ -339,8 +341,8 @@ async def test_a_serializer_works_both_ways() -> None:
 
 async def test_reads_and_marks_end_in_time() -> None:
     async with fake_cluster() as cluster:
-        client = await cluster.client(answer_timeout_seconds=10)
-        with pytest.raises(AnswerLate, match="no server told the high-water mark"):
+        client = await cluster.client(answer_timeout=10)
+        with pytest.raises(AnswerLate, match="no server answered with the high-water mark"):
             await client.high_water_mark(0, timeout=0.05)
         with pytest.raises(AnswerLate, match="the data of transaction 7 of partition 0"):
             await client.read(0, 7, timeout=0.05)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 
 from waltz.cli.cluster_options import Target
 from waltz.cli.running import Failed
-from waltz.client import Client, Stream, Transaction, connect
+from waltz.client import Client, LogStream, Transaction, connect
 from waltz.client.core.ranges import format_partitions
 from waltz.client.opening import Opening
 
@@ -42,7 +42,7 @@ async def high_water_marks(
 
 
 async def without_silence(
-    stream: Stream, seconds: float | None
+    stream: LogStream, seconds: float | None
 ) -> AsyncGenerator[list[Transaction], None]:
     """Yield the batches of ``stream``; None: however long they take.
 

@@ -1,6 +1,6 @@
 """The asyncio client library: append to the partitions of a cluster and stream from them.
 
-* `api`: the interface that the real client and the mock client implement
+* `log_client`, `log_bulk`: the interface, which the real client and the mock client implement
 * `client`, `bulk`, `stream`: the real client; `connecting`, `opening` and `settings` open it
 * `core`: the decisions, one partition at a time, without any input or output
 * `appender`, `request_client`, `inline`: send the messages of `core` and hand out its results
@@ -9,8 +9,6 @@
 * `replica_reader`: reads committed records from storages, past the servers, for Spark
 """
 
-from waltz.client.api import LogBulk, LogClient, LogStream
-from waltz.client.bulk import HeaderRange, RecordRange
 from waltz.client.client import Client
 from waltz.client.connecting import connect, connect_as_configured
 from waltz.client.core.batches import Absent, Appended, Refused
@@ -30,6 +28,7 @@ from waltz.client.core.errors import (
     TransactionNotFound,
     WaltzError,
 )
+from waltz.client.core.log_stream import LogStream
 from waltz.client.core.serializers import (
     BytesSerializer,
     DataclassSerializer,
@@ -37,8 +36,9 @@ from waltz.client.core.serializers import (
     TextSerializer,
 )
 from waltz.client.core.values import Attempt, Draft, Serializer, Transaction
-from waltz.client.settings import ClientOptions
-from waltz.client.stream import Stream
+from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
+from waltz.client.log_client import LogClient
+from waltz.client.settings import ClientOptions, ConnectOptions
 
 __all__ = [
     "Absent",
@@ -54,6 +54,7 @@ __all__ = [
     "ClientOptions",
     "ClusterNotFound",
     "ClusterUnreachable",
+    "ConnectOptions",
     "DataCorrupt",
     "DataTooLarge",
     "DataclassSerializer",
@@ -69,7 +70,6 @@ __all__ = [
     "Refused",
     "Serializer",
     "ServerTooOld",
-    "Stream",
     "TextSerializer",
     "Transaction",
     "TransactionNotFound",

@@ -1,43 +1,35 @@
-"""Opens clients, by arguments or as a file says. Touches but that file before it is awaited."""
+"""Opens clients from arguments or from a configuration file. Network and ZooKeeper."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from waltz.client.client import Client
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.client.core.values import Serializer
 from waltz.client.opening import Opening
-from waltz.client.settings import ClientOptions, read_client_settings
+from waltz.client.settings import (
+    ClientOptions,
+    ConnectOptions,
+    client_options,
+    read_client_settings,
+)
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
-from waltz.net import TlsConfig
 
 T = TypeVar("T")
 
 
-class Connecting(TypedDict, total=False):
-    """The arguments of `connect` beside the cluster and the serializer; see `ClientOptions`."""
-
-    tls: TlsConfig | None
-    session_timeout_ms: int
-    connect_timeout: float
-    append_timeout: float | None
-    answer_timeout: float | None
-    max_in_flight: int
-    stream_buffer: int
-
-
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[Connecting]
+    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[ConnectOptions]
 ) -> Opening[Client[T]]: ...
 
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[Connecting]
+    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[ConnectOptions]
 ) -> Opening[Client[bytes]]: ...
 
 
@@ -45,18 +37,13 @@ def connect(
     zookeeper: str,
     *,
     root: str,
-    tls: TlsConfig | None = None,
     serializer: Serializer[Any] | None = None,
-    session_timeout_ms: int = 30_000,
-    connect_timeout: float = 10.0,
-    append_timeout: float | None = None,
-    answer_timeout: float | None = None,
-    max_in_flight: int = 1000,
-    stream_buffer: int = 10_000,
+    **options: Unpack[ConnectOptions],
 ) -> Opening[Client[Any]]:
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
-    To be awaited, or entered with ``async with``, which closes it::
+    Await the result to get the client, or enter it with ``async with``, which closes the client at
+    the end::
 
         import asyncio
         import waltz
@@ -69,32 +56,27 @@ def connect(
 
         asyncio.run(main())
 
-    ``tls`` says how connections to servers are secured: by default they are, with any server
-    certificate accepted, as in Waltz 0.13.2. The other arguments are explained in
-    `ClientOptions`.
+    Args:
+        zookeeper: The addresses of ZooKeeper, such as ``"zk-0:2181,zk-1:2181"``.
+        root: The path of the cluster in ZooKeeper.
+        serializer: Turns the application's values into bytes and back. Without one, data is bytes.
+        options: Options of the client; `ClientOptions` has their meaning and defaults.
 
-    Raises ClusterUnreachable when ZooKeeper does not answer, ClusterNotFound when there is no
-    cluster at ``root``, waltz.metadata.core.paths.BadRoot, waltz.net.TlsConfigError.
+    Raises:
+        ClusterUnreachable: ZooKeeper does not answer.
+        ClusterNotFound: There is no cluster at ``root``.
+        waltz.metadata.core.paths.BadRoot: ``root`` is not a path.
+        waltz.net.TlsConfigError: A certificate or key file cannot be used.
     """
-    options = ClientOptions(
-        tls=tls or TlsConfig(),
-        serializer=serializer,
-        session_timeout_ms=session_timeout_ms,
-        connect_timeout_seconds=connect_timeout,
-        append_timeout_seconds=append_timeout,
-        answer_timeout_seconds=answer_timeout,
-        max_in_flight=max_in_flight,
-        stream_buffer=stream_buffer,
-    )
-    return Opening(lambda: _open(zookeeper, root, options))
+    chosen = client_options(serializer, options)
+    return Opening(lambda: _open(zookeeper, root, chosen))
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
-    """Open a client as a configuration file of Waltz 0.13.2 says (spec/behaviour.md section 14).
+    """Open a client from a configuration file of Waltz 0.13.2 (spec/behaviour.md section 14).
 
-    An unknown key is an error, one without a meaning here a warning. TLS is set by
-    ``client.tls.*`` (PEM files). Raises ConfigError, and what `connect`
-    raises.
+    An unknown key is an error; a key that has no meaning here is a warning. TLS is configured by
+    ``client.tls.*``, with PEM files. Raises ConfigError and what `connect` raises.
     """
     zookeeper, root, options = read_client_settings(Path(path))
     return Opening(lambda: _open(zookeeper, root, options))
@@ -104,9 +86,7 @@ async def _open(zookeeper: str, root: str, options: ClientOptions) -> Client[Any
     options.tls.dialing_context()
     try:
         store = await KazooStore.connect(
-            zookeeper,
-            options.session_timeout_ms,
-            connect_timeout_s=options.connect_timeout_seconds,
+            zookeeper, options.session_timeout_ms, connect_timeout_s=options.connect_timeout
         )
     except ConnectFailed as error:
         raise ClusterUnreachable(str(error)) from error

@@ -1,4 +1,4 @@
-"""Whether a client can be used: open, failed or closed. Watches the membership (ZooKeeper)."""
+"""Whether a client can be used: open, failed or closed. Watches the membership in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class MembershipState:
-    """A client's standing. It fails when the servers cannot be followed any more.
+    """The state of a client. It fails when the servers can no longer be followed in ZooKeeper.
 
-    ``failed`` is then called with what makes the error of every call. To be made on an event loop.
+    ``on_failure`` is then called with a function that makes the error of every call. Make this on
+    an event loop.
     """
 
     def __init__(
@@ -23,49 +24,48 @@ class MembershipState:
         membership: ClientMembership,
         client_id: int,
         num_partitions: int,
-        failed: Callable[[Ending], None],
+        on_failure: Callable[[Ending], None],
     ) -> None:
         self._membership = membership
         self._client_id = client_id
         self._num_partitions = num_partitions
-        self._failed = failed
+        self._on_failure = on_failure
         self._closed = False
         self._failure: str | None = None
         membership.start()
         self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
 
     def close(self) -> bool:
-        """Let no more be called, and return whether this is the first time."""
+        """Refuse all further calls. Return whether this is the first call of close."""
         first, self._closed = not self._closed, True
         return first
 
     async def end(self) -> None:
-        """Watch no more."""
+        """Stop the watch."""
         self._watch.cancel()
         await self._membership.stop()
 
-    def check(self) -> None:
-        """Raises ClientClosed, ClientFailed."""
+    def check(self, partition: int | None = None) -> None:
+        """Raises ClientClosed, ClientFailed; with a partition also PartitionUnknown."""
         if self._closed:
             raise ClientClosed
         if self._failure is not None:
             raise ClientFailed(self._failure)
-
-    def check_partition(self, partition: int) -> None:
-        """Raises what `check` does, and PartitionUnknown."""
-        self.check()
-        if not 0 <= partition < self._num_partitions:
+        if partition is not None and not 0 <= partition < self._num_partitions:
             raise PartitionUnknown(partition, self._num_partitions)
 
     async def _watch_membership(self) -> None:
         try:
             await self._membership.finished()
         except Exception as error:
-            log.exception("client %d loses track of the servers", self._client_id)
+            log.exception(
+                "client %d: failed to follow the servers in ZooKeeper; all calls fail from now on",
+                self._client_id,
+            )
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self._fail("its connection to ZooKeeper was closed")
 
     def _fail(self, reason: str) -> None:
         self._failure = reason
-        self._failed(lambda: ClientFailed(reason))
+        self._on_failure(lambda: ClientFailed(reason))

@@ -1,6 +1,6 @@
-"""How a client is set up: by arguments, or by a file as for Waltz 0.13.2.
+"""The options of a client, given as arguments or in a configuration file of Waltz 0.13.2.
 
-Touches that file and the environment, when they are read.
+Reads that file and the environment.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from waltz.client.core.values import Serializer
 from waltz.net import TlsConfig
@@ -30,38 +30,73 @@ _TLS_PREFIX = "client.tls."
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Everything about a client but which cluster it is for.
+    """The options of a client, with their defaults. All times are in seconds unless named
+    otherwise.
 
-    ``serializer`` turns values into bytes and back; without one data is bytes.
-    ``append_timeout_seconds`` bounds every `Client.append` and `Client.submit` that does not say
-    otherwise, ``answer_timeout_seconds`` every other question (None: no bound).
-    ``max_in_flight`` is the number of unresolved appends per partition beyond which others wait.
-    ``long_wait_seconds`` is how long an append may be without outcome before it is asked after.
-    ``stream_buffer`` is the number of transactions that a stream holds before it stops reading.
+    Attributes:
+        tls: How connections to servers are secured. By default they are, and any server certificate
+            is accepted, as in Waltz 0.13.2.
+        serializer: Turns values into bytes and back. Without one, data is bytes.
+        session_timeout_ms: The session timeout requested from ZooKeeper, in milliseconds.
+        connect_timeout: How long ZooKeeper may take to answer when the client is opened.
+        append_timeout: The timeout of every append and submit without one of its own; None: none.
+        answer_timeout: The timeout of every other call without one of its own; None: none.
+        max_in_flight: The number of appends without outcome per partition. Further ones wait.
+        long_wait_seconds: How long an append may have no outcome before the client sends a flush.
+        stream_buffer: The number of transactions that a stream holds before it stops reading.
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)
     serializer: Serializer[Any] | None = None
     session_timeout_ms: int = 30_000
-    connect_timeout_seconds: float = 10.0
-    append_timeout_seconds: float | None = None
-    answer_timeout_seconds: float | None = None
+    connect_timeout: float = 10.0
+    append_timeout: float | None = None
+    answer_timeout: float | None = None
     max_in_flight: int = 1000
     long_wait_seconds: float = 5.0
     stream_buffer: int = 10_000
 
 
+class _PlainOptions(TypedDict, total=False):
+    session_timeout_ms: int
+    connect_timeout: float
+    append_timeout: float | None
+    answer_timeout: float | None
+    max_in_flight: int
+    stream_buffer: int
+
+
+class ConnectOptions(_PlainOptions, total=False):
+    """The options that `waltz.connect` takes; `ClientOptions` has their meaning and defaults."""
+
+    tls: TlsConfig | None
+
+
+def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
+    """Return the options of a client that is opened with these arguments."""
+    plain: _PlainOptions = options
+    tls = options.pop("tls", None) or TlsConfig()
+    return ClientOptions(serializer=serializer, tls=tls, **plain)
+
+
 _KEYS = (
     *cluster_keys(),
-    Key("client.longWaitThreshold", positive, 5000, "milliseconds before an append is asked after"),
-    Key("client.maxConcurrentTransactions", positive, 1000, "unresolved appends per partition"),
+    Key(
+        "client.longWaitThreshold",
+        positive,
+        5000,
+        "milliseconds until a flush is sent for an append without outcome",
+    ),
+    Key(
+        "client.maxConcurrentTransactions", positive, 1000, "appends without outcome per partition"
+    ),
     *tls_keys(_TLS_PREFIX),
 )
 
 _MEANINGLESS = {
     "client.autoMount": "a partition is mounted when it is first used",
-    "client.numTransactionRetryThreads": "there are no threads; submit tries again by itself",
-    "client.numConsumerThreads": "there are no threads; the application takes from the stream",
+    "client.numTransactionRetryThreads": "submit retries on the event loop, without threads",
+    "client.numConsumerThreads": "the application reads the stream itself, without threads",
     "client.mockDriver": "it is for tests of the reference",
     "client.ssl.": KEY_STORES,
 }
@@ -78,9 +113,9 @@ SCHEMA = Schema(
 def read_client_settings(
     path: Path | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[str, str, ClientOptions]:
-    """Return ZooKeeper's address, the cluster's root and the options that settings name.
+    """Return ZooKeeper's address, the cluster's root and the options.
 
-    They are in the file at ``path`` and in environment variables, which count more
+    Settings come from the file at ``path`` and from environment variables, which take precedence
     (``WALTZ_CLUSTER_ROOT`` is ``cluster.root``). Raises waltz.runtime.configuration.ConfigError.
     """
     values = read_schema(SCHEMA, path, environment)

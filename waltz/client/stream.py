@@ -12,11 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waltz.client.core.batched import BatchedStream
+from typing_extensions import override
+
 from waltz.client.core.codec import FeedRecord, FeedRun, parse
 from waltz.client.core.directory import Directory
 from waltz.client.core.errors import ClientAhead, ClientClosed, DataCorrupt
 from waltz.client.core.feed import PartitionFeed
+from waltz.client.core.log_stream import LogStream
 from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.core.read_ahead import ReadAhead
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
@@ -47,10 +49,10 @@ class StreamSources:
     new_client_id: Callable[[], Awaitable[int]]
     deserialize: Callable[[bytes], Any]
     buffer: int
-    handed: Callable[[int, int], None]
-    """Told the partition and the number of transactions that the application got."""
+    count_received: Callable[[int, int], None]
+    """Called with the partition and the number of transactions handed to the application."""
 
-    ended: Callable[[Stream[Any]], None]
+    on_end: Callable[[ServerStream[Any]], None]
 
 
 @dataclass(slots=True)
@@ -62,11 +64,8 @@ class _Read:
     answer: Answer | None = None
 
 
-class Stream(BatchedStream[DataT_co]):
-    """Transactions of one or several partitions: each once, in order within its partition.
-
-    Iterate it once, with ``async for`` or `batches`; leaving the loop, or `aclose`, ends it.
-    """
+class ServerStream(LogStream[DataT_co]):
+    """The stream of a `Client`."""
 
     def __init__(
         self,
@@ -92,11 +91,8 @@ class Stream(BatchedStream[DataT_co]):
         self._begun = False
         self._closed = False
 
+    @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
-        """Yield transactions as they come, up to `BATCH` at a time. Never an empty list.
-
-        Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
-        """
         try:
             async for batch in self._source():
                 self._count(batch)
@@ -112,14 +108,14 @@ class Stream(BatchedStream[DataT_co]):
             self._links.end()
         self._wake.set()
 
+    @override
     async def aclose(self) -> None:
-        """End the stream and close its connections. May be called again."""
         if self._closed:
             return
         self._closed = True
         self._ticker.stop()
         self._wake.set()
-        self._sources.ended(self)
+        self._sources.on_end(self)
         if self._links is not None:
             await self._links.close()
 
@@ -197,7 +193,7 @@ class Stream(BatchedStream[DataT_co]):
 
     def _count(self, batch: list[Transaction[Any]]) -> None:
         for partition, number in Counter(each.partition for each in batch).items():
-            self._sources.handed(partition, number)
+            self._sources.count_received(partition, number)
 
     @property
     def _complete(self) -> bool:

@@ -1,12 +1,14 @@
-"""The mock client's ranges and batches. Waits on an event loop."""
+"""The ranges and batches of the mock client. Waits on an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import accumulate
 from typing import Any
+
+from typing_extensions import override
 
 from waltz.client import (
     AppendUncertain,
@@ -15,10 +17,12 @@ from waltz.client import (
     ClusterUnreachable,
     Draft,
     HeaderRange,
+    LogBulk,
     RecordRange,
 )
-from waltz.client.bulk import appends_of, check_range
+from waltz.client.core.appends import Append
 from waltz.client.core.batches import BatchOutcome
+from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.mock.faults import Delivery
 from waltz.mock.log import Entry, Request
 from waltz.mock.partition import MockPartition
@@ -26,11 +30,10 @@ from waltz.mock.shared import SharedLogs
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId, checksum
 
 
-class MockBulk:
-    """What `waltz.Client.bulk` offers, on the logs of a mock cluster.
+class MockBulk(LogBulk):
+    """The ranges and batches of a `MockClient`.
 
-    A batch that gets lost is sent again, and one whose fate is uncertain is in the log as a whole,
-    or not at all.
+    A batch that is lost is sent again. A batch in doubt is in the log as a whole or not at all.
     """
 
     def __init__(
@@ -38,74 +41,53 @@ class MockBulk:
         cluster: SharedLogs,
         options: ClientOptions,
         check: Callable[[int], None],
-        calling: Callable[[], AbstractContextManager[None]],
+        open_call: Callable[[], AbstractContextManager[None]],
         mounted: Callable[[int], Awaitable[MockPartition]],
     ) -> None:
+        super().__init__(options)
         self._cluster = cluster
-        self._options = options
-        self._check = check
-        self._calling = calling
+        self._check_client = check
+        self._open_call = open_call
         self._mounted = mounted
 
-    async def records(
-        self,
-        partition: int,
-        first_id: int,
-        *,
-        max_records: int = 10_000,
-        max_bytes: int = 4 << 20,
-        wait_seconds: float = 0.0,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> RecordRange:
-        """See `waltz.Client.bulk`."""
-        self._check(partition)
-        check_range(first_id, max_records, max_bytes)
+    @override
+    def _check(self, partition: int) -> None:
+        self._check_client(partition)
+
+    @override
+    async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange:
+        first_id = request.first_id
         with suppress(TimeoutError):
-            async with asyncio.timeout(wait_seconds):
+            async with asyncio.timeout(request.wait_ms / 1000):
                 await self._cluster.until(lambda: self._cluster.mark(partition) >= first_id)
-        mark, entries = self._range(partition, first_id, max_records)
+        mark, entries = self._range(partition, first_id, request.max_records)
         sizes = accumulate(len(entry.data) for entry in entries)
-        fitting = sum(size <= max_bytes for size in sizes)
+        fitting = sum(size <= request.max_bytes for size in sizes)
         records = (
             Record(e.id, e.req_id, e.header, e.data, checksum(e.data))
             for e in entries[: max(1, fitting)]
         )
         return RecordRange(RecordBatch.of(records), mark)
 
-    async def headers(
-        self,
-        partition: int,
-        first_id: int,
-        *,
-        max_headers: int = 10_000,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> HeaderRange:
-        """See `waltz.Client.bulk`."""
-        self._check(partition)
-        check_range(first_id, max_headers)
-        mark, entries = self._range(partition, first_id, max_headers)
+    @override
+    async def _read_headers(self, partition: int, request: ReadHeaders) -> HeaderRange:
+        mark, entries = self._range(partition, request.first_id, request.max_headers)
         return HeaderRange(tuple(RecordHeader(e.id, e.req_id, e.header) for e in entries), mark)
 
-    async def append(
+    @override
+    async def _append_batch(
         self,
         partition: int,
         drafts: Sequence[Draft[Any]],
-        *,
-        mark: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
+        appends: Sequence[Append],
+        seconds: float | None,
     ) -> list[BatchOutcome]:
-        """See `waltz.Client.bulk`."""
-        self._check(partition)
-        data = [each.data for each in appends_of(drafts, self._options.serializer, mark)]
-        if not data:
-            return []
-        seconds = self._options.append_timeout_seconds if timeout is None else timeout
         sent: list[ReqId] = []
         bound = asyncio.timeout(seconds)
-        with self._calling():
+        with self._open_call():
             try:
                 async with bound:
-                    return await self._sent(partition, drafts, data, mark, sent)
+                    return await self._send(partition, drafts, appends, sent)
             except TimeoutError:
                 if not bound.expired():
                     raise
@@ -115,24 +97,24 @@ class MockBulk:
                     f"no server took a batch for partition {partition} within {seconds:g} s"
                 ) from None
 
-    async def _sent(
+    async def _send(
         self,
         partition: int,
         drafts: Sequence[Draft[Any]],
-        data: Iterable[bytes],
-        mark: int | None,
+        appends: Sequence[Append],
         sent: list[ReqId],
     ) -> list[BatchOutcome]:
         """Send a batch until it arrives; ``sent`` has the request ids of the last time."""
         state = await self._mounted(partition)
+        mark = appends[0].mark
         while True:
             await asyncio.sleep(state.draws.delay(self._cluster.faults))
             self._check(partition)
             against = self._cluster.fed(partition) if mark is None else mark
             sent[:] = [state.next_req_id() for _ in drafts]
             requests = [
-                Request.of(req_id, draft, content, against)
-                for req_id, draft, content in zip(sent, drafts, data, strict=True)
+                Request.of(req_id, draft, append.data, against)
+                for req_id, draft, append in zip(sent, drafts, appends, strict=True)
             ]
             delivery, outcomes = self._cluster.take_batch(requests, state.draws)
             match delivery:
@@ -140,12 +122,12 @@ class MockBulk:
                     await asyncio.sleep(state.draws.delay(self._cluster.faults))
                     return outcomes
                 case Delivery.UNCERTAIN_ABSENT | Delivery.UNCERTAIN_COMMITTED:
-                    raise _uncertain(sent, "the mock cluster was told so")
+                    raise _uncertain(sent, "a fault of the mock cluster")
                 case Delivery.LOST:
                     pass
 
     def _range(self, partition: int, first_id: int, most: int) -> tuple[int, list[Entry]]:
-        """Return the log's mark, and what is there. Raises ClientAhead."""
+        """Return the log's mark and the entries from ``first_id`` on. Raises ClientAhead."""
         self._check(partition)
         mark = self._cluster.mark(partition)
         if first_id > mark + 1:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Generic, Literal, Self, Unpack, cast, overload
+from typing import Any
 from weakref import WeakSet
+
+from typing_extensions import override
 
 from waltz.client import (
     AppendUncertain,
@@ -18,14 +19,14 @@ from waltz.client import (
     ClusterUnreachable,
     Draft,
     LockFailed,
+    LogClient,
+    LogStream,
     PartitionUnknown,
     TransactionNotFound,
 )
-from waltz.client.core.metrics import ClientMetrics, measured
+from waltz.client.core.metrics import measured
 from waltz.client.core.serializers import encoded
-from waltz.client.core.values import DataT, DraftFields, StreamBounds, stream_bounds
-from waltz.client.deadlines import in_time
-from waltz.client.submitting import Build, submit
+from waltz.client.core.values import DataT
 from waltz.mock.bulk import MockBulk
 from waltz.mock.faults import Delivery
 from waltz.mock.log import Request
@@ -33,7 +34,6 @@ from waltz.mock.partition import MockPartition
 from waltz.mock.shared import SharedLogs
 from waltz.mock.stream import MockStream
 from waltz.protocol.records import NO_TRANSACTION, ReqId
-from waltz.runtime.metrics import Registry
 
 _GENERATION = 1
 
@@ -56,19 +56,18 @@ class _Appending:
         return 0 if state is None else state.in_flight
 
 
-class MockClient(Generic[DataT]):
-    """One application's access to a mock cluster. Open it with `MockCluster.connect`.
-
-    What its methods mean is said in `waltz.Client`.
-    """
+class MockClient(LogClient[DataT]):
+    """The client that `MockCluster.connect` opens."""
 
     def __init__(self, cluster: SharedLogs, client_id: int, options: ClientOptions) -> None:
         self._cluster = cluster
-        self._client_id = client_id
-        self._options = options
         self._appending = _Appending(cluster)
-        self._metrics = ClientMetrics(
-            cluster.name, client_id, self._appending, asyncio.get_running_loop().time
+        super().__init__(
+            options,
+            self._appending,
+            cluster_name=cluster.name,
+            num_partitions=cluster.num_partitions,
+            client_id=client_id,
         )
         self._calls = 0
         self._open_calls: dict[int, None] = {}
@@ -77,174 +76,60 @@ class MockClient(Generic[DataT]):
         self._closed = False
 
     @property
-    def num_partitions(self) -> int:
-        """How many partitions the cluster has; they are numbered from 0."""
-        return self._cluster.num_partitions
-
-    @property
-    def bulk(self) -> MockBulk:
-        """See `waltz.Client.bulk`."""
-        return MockBulk(self._cluster, self._options, self._check, self._calling, self._mounted)
-
-    @property
-    def cluster_name(self) -> str:
-        """The name given to the cluster."""
-        return self._cluster.name
-
-    @property
-    def client_id(self) -> int:
-        """The id under which this client appends."""
-        return self._client_id
-
-    @property
+    @override
     def pending(self) -> int:
-        """How many appends have no outcome yet."""
         return len(self._open_calls)
 
     @property
-    def metrics(self) -> Registry:
-        """What this client metrics."""
-        return self._metrics.registry
+    @override
+    def bulk(self) -> MockBulk:
+        return MockBulk(self._cluster, self._options, self._check, self._open_call, self._mounted)
 
-    async def append(
-        self,
-        partition: int,
-        data: DataT,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-        **draft: Unpack[DraftFields],
-    ) -> int:
-        """See `waltz.Client.append`."""
-        made: Draft[DataT] = Draft(data, **draft)
-        return await self._append(partition, made, made.mark, timeout)
-
-    async def submit(
-        self,
-        partition: int,
-        build: Build[DataT],
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> int | None:
-        """See `waltz.Client.submit`."""
-        self._check(partition)
-        seconds = self._options.append_timeout_seconds if timeout is None else timeout
-        mount = partial(self._mount, partition)
-        return await submit(partition, build, mount, partial(self._append, partition), seconds)
-
-    async def mount(
-        self,
-        partition: int,
-        mark: int | None = None,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> int:
-        """See `waltz.Client.mount`."""
-        self._check(partition)
-        return await self._mount(partition, mark)
-
-    @overload
-    def stream(
-        self,
-        partitions: int | Mapping[int, int],
-        *,
-        data: Literal[True],
-        **bounds: Unpack[StreamBounds],
-    ) -> MockStream[DataT]: ...
-
-    @overload
-    def stream(
-        self,
-        partitions: int | Mapping[int, int],
-        *,
-        data: Literal[False] = False,
-        **bounds: Unpack[StreamBounds],
-    ) -> MockStream[None]: ...
-
-    @overload
-    def stream(
-        self,
-        partitions: int | Mapping[int, int],
-        *,
-        data: bool,
-        **bounds: Unpack[StreamBounds],
-    ) -> MockStream[DataT | None]: ...
-
-    def stream(
-        self,
-        partitions: int | Mapping[int, int],
-        *,
-        after: int = -1,
-        until: int | Mapping[int, int] | None = None,
-        data: bool = False,
-    ) -> MockStream[Any]:
-        """See `waltz.Client.stream`."""
-        marks, ends = stream_bounds(partitions, after, until)
-        for number in marks:
-            self._check(number)
-        make_data = self._decoded if data else _nothing
-        self._num_streams += 1
-        draws = self._cluster.draws(self._client_id, -self._num_streams)
-        stream: MockStream[Any] = MockStream(
-            self._cluster, marks, ends, make_data, draws, self._handed
-        )
-        self._streams.add(stream)
-        return stream
-
-    async def read(
-        self,
-        partition: int,
-        transaction_id: int,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> DataT:
-        """See `waltz.Client.read`."""
-        self._check(partition)
-        mark = self._cluster.mark(partition)
-        if not NO_TRANSACTION < transaction_id <= mark:
-            raise TransactionNotFound(partition, transaction_id, mark)
-        [entry] = self._cluster.between(partition, transaction_id - 1, transaction_id, 1)
-        return cast(DataT, self._decoded(entry.data))
-
-    async def high_water_mark(
-        self,
-        partition: int,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> int:
-        """See `waltz.Client.high_water_mark`."""
-        self._check(partition)
-        return self._cluster.mark(partition)
-
-    async def flush(
-        self,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - see waltz.Client
-    ) -> None:
-        """See `waltz.Client.flush`."""
-        self._check_open()
-        last = self._calls
-
-        def done() -> bool:
-            return next(iter(self._open_calls), last + 1) > last
-
-        seconds = self._options.answer_timeout_seconds if timeout is None else timeout
-        missing = "not every append called before flush had its outcome"
-        await in_time(self._cluster.until(done), seconds, missing)
-        self._check_open()
-
+    @override
     async def close(self) -> None:
-        """See `waltz.Client.close`."""
         self._closed = True
         for stream in list(self._streams):
             await stream.aclose()
         self._cluster.changed()
 
-    async def __aenter__(self) -> Self:
-        return self
+    @override
+    def _check(self, partition: int | None = None) -> None:
+        if self._closed:
+            raise ClientClosed
+        if partition is not None and not 0 <= partition < self.num_partitions:
+            raise PartitionUnknown(partition, self.num_partitions)
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    @override
+    def _stream(
+        self, marks: Mapping[int, int], ends: Mapping[int, int], data: bool
+    ) -> LogStream[Any]:
+        make_data = self._deserialize if data else _no_data
+        self._num_streams += 1
+        draws = self._cluster.draws(self._client_id, -self._num_streams)
+        stream: MockStream[Any] = MockStream(
+            self._cluster, marks, ends, make_data, draws, self._count_received
+        )
+        self._streams.add(stream)
+        return stream
 
+    @override
+    async def _read_data(self, partition: int, transaction_id: int) -> bytes:
+        mark = self._cluster.mark(partition)
+        if not NO_TRANSACTION < transaction_id <= mark:
+            raise TransactionNotFound(partition, transaction_id, mark)
+        [entry] = self._cluster.between(partition, transaction_id - 1, transaction_id, 1)
+        return entry.data
+
+    @override
+    async def _read_mark(self, partition: int) -> int:
+        return self._cluster.mark(partition)
+
+    @override
+    async def _flush(self) -> None:
+        last = self._calls
+        await self._cluster.until(lambda: next(iter(self._open_calls), last + 1) > last)
+
+    @override
     async def _mount(self, partition: int, mark: int | None = None) -> int:
         self._check(partition)
         state = self._appending.partitions.get(partition)
@@ -257,20 +142,21 @@ class MockClient(Generic[DataT]):
             self._appending.partitions[partition] = state
         return max(state.mounted_at, self._cluster.fed(partition))
 
+    @override
     async def _append(
         self, partition: int, draft: Draft[DataT], mark: int | None, seconds: float | None
     ) -> int:
         self._check(partition)
         data = encoded(self._options.serializer, draft.data)
         if seconds is None:
-            seconds = self._options.append_timeout_seconds
-        with self._calling():
-            work = self._in_time(partition, draft, data, mark, seconds)
+            seconds = self._options.append_timeout
+        with self._open_call():
+            work = self._append_in_time(partition, draft, data, mark, seconds)
             clock = asyncio.get_running_loop().time
             return await measured(self._metrics.of(partition), work, clock)
 
     @contextmanager
-    def _calling(self) -> Iterator[None]:
+    def _open_call(self) -> Iterator[None]:
         """Count an append as open."""
         self._calls += 1
         call = self._calls
@@ -285,7 +171,7 @@ class MockClient(Generic[DataT]):
         await self._mount(partition)
         return self._appending.partitions[partition]
 
-    async def _in_time(
+    async def _append_in_time(
         self,
         partition: int,
         draft: Draft[DataT],
@@ -326,7 +212,7 @@ class MockClient(Generic[DataT]):
         cluster = self._cluster
         while True:
             await asyncio.sleep(state.draws.delay(cluster.faults))
-            self._check_open()
+            self._check()
             if cluster.mark(partition) < state.mounted_at:
                 raise ClientAhead(partition, state.mounted_at, cluster.mark(partition))
             req_id = state.next_req_id()
@@ -342,7 +228,7 @@ class MockClient(Generic[DataT]):
                         raise LockFailed(partition, transaction_id)
                     return transaction_id
                 case Delivery.UNCERTAIN_ABSENT | Delivery.UNCERTAIN_COMMITTED:
-                    raise AppendUncertain(partition, req_id, "the mock cluster was told so")
+                    raise AppendUncertain(partition, req_id, "a fault of the mock cluster")
                 case Delivery.LOST:
                     pass
 
@@ -354,22 +240,6 @@ class MockClient(Generic[DataT]):
         if self._cluster.fed(partition) < transaction_id:
             raise AppendUncertain(partition, req_id, str(ClientClosed()))
 
-    def _handed(self, partition: int, transactions: int) -> None:
-        self._metrics.of(partition).received += transactions
 
-    def _decoded(self, data: bytes) -> Any:
-        serializer = self._options.serializer
-        return data if serializer is None else serializer.deserialize(data)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClientClosed
-
-    def _check(self, partition: int) -> None:
-        self._check_open()
-        if not 0 <= partition < self.num_partitions:
-            raise PartitionUnknown(partition, self.num_partitions)
-
-
-def _nothing(data: bytes) -> None:
-    """Show no data."""
+def _no_data(data: bytes) -> None:
+    """Return the data of a stream without data."""

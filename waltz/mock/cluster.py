@@ -1,4 +1,4 @@
-"""The mock cluster: what a test makes, disturbs, and opens clients of."""
+"""The mock cluster, which a test makes, causes faults in, and opens clients of. Threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class MockOptions(TypedDict, total=False):
-    """The arguments of `MockCluster.connect` beside the serializer, as in `waltz.connect`."""
+    """The options that `MockCluster.connect` takes; see `waltz.ClientOptions`."""
 
     append_timeout: float | None
     answer_timeout: float | None
@@ -21,10 +21,11 @@ class MockOptions(TypedDict, total=False):
 
 
 class MockCluster(SharedLogs):
-    """A cluster without processes, network or disk, that lives as long as this object.
+    """A cluster in memory, without processes, network or disk.
 
-    ``seed`` decides what goes wrong by itself as ``faults`` has it; they may be changed any time.
-    The methods may be called from any thread.
+    ``faults`` has the rates of the faults that happen by themselves; it may be changed at any time.
+    They follow from ``seed``, so that a failing test fails again. The methods may be called from
+    any thread.
     """
 
     @overload
@@ -40,15 +41,11 @@ class MockCluster(SharedLogs):
     def connect(
         self, *, serializer: Serializer[Any] | None = None, **options: Unpack[MockOptions]
     ) -> Opening[MockClient[Any]]:
-        """Open a client, to be awaited or entered as what `waltz.connect` returns."""
+        """Open a client. Await the result, or enter it with ``async with``, as of
+        `waltz.connect`."""
 
         async def open_it() -> MockClient[Any]:
-            chosen = ClientOptions(
-                serializer=serializer,
-                append_timeout_seconds=options.get("append_timeout"),
-                answer_timeout_seconds=options.get("answer_timeout"),
-                max_in_flight=options.get("max_in_flight", 1000),
-            )
+            chosen = ClientOptions(serializer=serializer, **options)
             return MockClient(self, self.new_client_id(), chosen)
 
         return Opening(open_it)

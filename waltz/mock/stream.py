@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from waltz.client import ClientAhead, ClientClosed, Transaction
-from waltz.client.core.batched import BatchedStream
+from waltz.client.core.log_stream import LogStream
 from waltz.client.core.values import DataT_co
 from waltz.client.stream import BATCH
 from waltz.mock.faults import Draws
 from waltz.mock.shared import SharedLogs
 
 
-class MockStream(BatchedStream[DataT_co]):
-    """Transactions of one or several partitions, as `waltz.Stream` gives them.
-
-    ``make_data`` makes of the bytes what is shown as the data.
-    """
+class MockStream(LogStream[DataT_co]):
+    """The stream of a `MockClient`; ``make_data`` turns the bytes into the data to hand out."""
 
     def __init__(
         self,
@@ -27,19 +26,19 @@ class MockStream(BatchedStream[DataT_co]):
         until: Mapping[int, int],
         make_data: Callable[[bytes], Any],
         draws: Draws,
-        handed: Callable[[int, int], None],
+        count_received: Callable[[int, int], None],
     ) -> None:
         self._cluster = cluster
         self._until = dict(until)
         self._marks = {p: mark for p, mark in marks.items() if mark < until.get(p, mark + 1)}
         self._make_data = make_data
         self._draws = draws
-        self._handed = handed
+        self._count_received = count_received
         self._begun = False
         self._closed = False
 
+    @override
     async def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
-        """See `waltz.Stream.batches`."""
         if self._begun or self._closed:
             raise ClientClosed
         self._begun = True
@@ -51,13 +50,13 @@ class MockStream(BatchedStream[DataT_co]):
                     raise ClientClosed
                 for partition in list(self._marks):
                     if batch := self._take(partition):
-                        self._handed(partition, len(batch))
+                        self._count_received(partition, len(batch))
                         yield batch
         finally:
             await self.aclose()
 
+    @override
     async def aclose(self) -> None:
-        """End the stream. May be called again."""
         self._closed = True
         self._cluster.changed()
 

@@ -105,8 +105,8 @@ class WriterSession:
         seconds = self.where.timeout_seconds
         options = ClientOptions(
             tls=self.where.tls,
-            append_timeout_seconds=seconds,
-            answer_timeout_seconds=seconds,
+            append_timeout=seconds,
+            answer_timeout=seconds,
             max_in_flight=_BATCH_ROWS,
         )
         return await Client.over(Cluster(self._store, self.where.root), options)

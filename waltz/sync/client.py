@@ -8,8 +8,9 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 
 from waltz.client import LogClient, LogStream, Serializer
 from waltz.client import connect as connect_async
-from waltz.client.connecting import Connecting
-from waltz.client.core.values import DataT, DraftFields, StreamBounds
+from waltz.client.core.values import DataT, StreamBounds
+from waltz.client.settings import ConnectOptions
+from waltz.sync.blocking import Blocking
 from waltz.sync.event_loop import EventLoopThread
 from waltz.sync.stream import SyncStream
 from waltz.sync.submitting import SyncBuild, submit
@@ -62,19 +63,23 @@ class SyncClient(Generic[DataT]):
         """Return what this client metrics, in the form in which servers show theirs."""
         return self._thread.call(self._metrics())
 
-    def append(
-        self,
-        partition: int,
-        data: DataT,
-        *,
-        timeout: float | None = None,
-        **draft: Unpack[DraftFields],
-    ) -> int:
-        """Append one transaction and return its id; see `waltz.Client.append`.
+    append = Blocking(LogClient[DataT].append)
+    """Append one transaction and return its id; see `waltz.LogClient.append`.
 
-        An interruption, such as KeyboardInterrupt, leaves its fate unknown.
-        """
-        return self._thread.call(self._client.append(partition, data, timeout=timeout, **draft))
+    After an interruption, such as KeyboardInterrupt, the append is in doubt.
+    """
+
+    mount = Blocking(LogClient[DataT].mount)
+    """Prepare a partition for appends; see `waltz.LogClient.mount`."""
+
+    read = Blocking(LogClient[DataT].read)
+    """Return the data of one transaction; see `waltz.LogClient.read`."""
+
+    high_water_mark = Blocking(LogClient[DataT].high_water_mark)
+    """Return the id of the last committed transaction; see `waltz.LogClient.high_water_mark`."""
+
+    flush = Blocking(LogClient[DataT].flush)
+    """Wait for the outcomes of all appends; see `waltz.LogClient.flush`."""
 
     def submit(
         self, partition: int, build: SyncBuild[DataT], *, timeout: float | None = None
@@ -89,12 +94,6 @@ class SyncClient(Generic[DataT]):
             build,
             lambda asked: self._client.submit(partition, asked, timeout=timeout),
         )
-
-    def mount(
-        self, partition: int, mark: int | None = None, *, timeout: float | None = None
-    ) -> int:
-        """Make ready to append, and return the last transaction fed; see `waltz.Client.mount`."""
-        return self._thread.call(self._client.mount(partition, mark, timeout=timeout))
 
     @overload
     def stream(
@@ -124,18 +123,6 @@ class SyncClient(Generic[DataT]):
         """Return a stream of partitions as an iterator; see `waltz.Client.stream`."""
         stream = self._thread.call(self._stream(partitions, data, bounds))
         return SyncStream(self._thread, stream)
-
-    def read(self, partition: int, transaction_id: int, *, timeout: float | None = None) -> DataT:
-        """Return the data of one transaction; see `waltz.Client.read`."""
-        return self._thread.call(self._client.read(partition, transaction_id, timeout=timeout))
-
-    def high_water_mark(self, partition: int, *, timeout: float | None = None) -> int:
-        """Return the partition's last id, -1 if none; see `waltz.Client.high_water_mark`."""
-        return self._thread.call(self._client.high_water_mark(partition, timeout=timeout))
-
-    def flush(self, *, timeout: float | None = None) -> None:
-        """Return when every append called before this has its outcome."""
-        self._thread.call(self._client.flush(timeout=timeout))
 
     def close(self) -> None:
         """Close everything. Calls on other threads end, as in `waltz.Client.close`."""
@@ -167,13 +154,13 @@ class SyncClient(Generic[DataT]):
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[Connecting]
+    zookeeper: str, *, root: str, serializer: Serializer[T], **options: Unpack[ConnectOptions]
 ) -> SyncClient[T]: ...
 
 
 @overload
 def connect(
-    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[Connecting]
+    zookeeper: str, *, root: str, serializer: None = None, **options: Unpack[ConnectOptions]
 ) -> SyncClient[bytes]: ...
 
 
@@ -182,7 +169,7 @@ def connect(
     *,
     root: str,
     serializer: Serializer[Any] | None = None,
-    **options: Unpack[Connecting],
+    **options: Unpack[ConnectOptions],
 ) -> SyncClient[Any]:
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 

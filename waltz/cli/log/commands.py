@@ -31,7 +31,7 @@ from waltz.cli.output import Format, Output, show, show_line
 from waltz.cli.progress import progress
 from waltz.cli.running import Failed, run
 from waltz.cli.transactions import as_line, as_value
-from waltz.client import Stream
+from waltz.client import LogStream
 from waltz.client.core.ranges import parse_ids, parse_lock
 
 app = typer.Typer(no_args_is_help=True, help="Append to the log and read it.")
@@ -238,7 +238,9 @@ async def _lines() -> AsyncIterator[bytes]:
         yield line.removesuffix(b"\n")
 
 
-async def _print_all(stream: Stream, output: Format | None, timeout_seconds: float | None) -> None:
+async def _print_all(
+    stream: LogStream, output: Format | None, timeout_seconds: float | None
+) -> None:
     """Print a stream, in one of the formats or, without one, the bytes alone."""
     async for batch in without_silence(stream, timeout_seconds):
         for transaction in batch:

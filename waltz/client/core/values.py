@@ -63,16 +63,6 @@ class Draft(Generic[DataT_co]):
     mark: int | None = None
 
 
-class DraftFields(TypedDict, total=False):
-    """What a `Draft` has beside its data, as keyword arguments of ``append``."""
-
-    header: int
-    write_locks: Iterable[Lock]
-    read_locks: Iterable[Lock]
-    append_locks: Iterable[Lock]
-    mark: int | None
-
-
 class StreamBounds(TypedDict, total=False):
     """From where to where a stream goes, as keyword arguments of ``stream``."""
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from waltz import sync as blocking
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
-from waltz.client.connecting import Connecting
 from waltz.client.core.values import DataT
+from waltz.client.settings import ConnectOptions
 from waltz.sync import SyncClient
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
@@ -267,7 +267,7 @@ def connect(
     root: str,
     serializer: Serializer[T],
     auto_mount: bool = True,
-    **options: Unpack[Connecting],
+    **options: Unpack[ConnectOptions],
 ) -> CallbackClient[T]: ...
 
 
@@ -279,7 +279,7 @@ def connect(
     root: str,
     serializer: None = None,
     auto_mount: bool = True,
-    **options: Unpack[Connecting],
+    **options: Unpack[ConnectOptions],
 ) -> CallbackClient[bytes]: ...
 
 
@@ -290,7 +290,7 @@ def connect(
     root: str,
     serializer: Serializer[Any] | None = None,
     auto_mount: bool = True,
-    **options: Unpack[Connecting],
+    **options: Unpack[ConnectOptions],
 ) -> CallbackClient[Any]:
     """Open a client with callbacks of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 

@@ -1,4 +1,4 @@
-"""What streams have that are made of batches: single transactions, an ``async with``. Pure."""
+"""The interface of a stream of transactions, as every client offers it. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Generic, Self
 from waltz.client.core.values import DataT_co, Transaction
 
 
-class BatchedStream(abc.ABC, Generic[DataT_co]):
-    """Transactions of one or several partitions: each once, in order within its partition."""
+class LogStream(abc.ABC, Generic[DataT_co]):
+    """Transactions of one or several partitions: each once, in order within its partition.
+
+    `LogClient.stream` returns it. Iterate over it once, with ``async for`` or with `batches`.
+    Leaving the loop ends the stream, and so does `aclose`.
+    """
 
     async def __aenter__(self) -> Self:
         return self
@@ -25,8 +29,11 @@ class BatchedStream(abc.ABC, Generic[DataT_co]):
 
     @abc.abstractmethod
     def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
-        """Yield transactions as they come. Never an empty list."""
+        """Yield transactions as they arrive, up to 1,000 at a time, never an empty list.
+
+        Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
+        """
 
     @abc.abstractmethod
     async def aclose(self) -> None:
-        """End the stream. May be called again."""
+        """End the stream and close its connections. It may be called again."""

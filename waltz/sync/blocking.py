@@ -1,0 +1,56 @@
+"""Turns coroutine methods of a `LogClient` into blocking methods. Threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from waltz.client import LogClient
+from waltz.sync.event_loop import EventLoopThread
+
+C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Owner(Protocol):
+    """A class with blocking methods."""
+
+    @property
+    def thread(self) -> EventLoopThread: ...
+
+    @property
+    def asyncio_client(self) -> LogClient[Any]: ...
+
+
+class Blocking(Generic[C, P, T]):
+    """A blocking method with the parameters, the defaults and the result of a coroutine method.
+
+    The parameters stand in `LogClient` alone; a type checker sees them here, too::
+
+        class SyncClient(Generic[DataT]):
+            append = Blocking(LogClient[DataT].append)
+    """
+
+    def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> None:
+        self._name = method.__name__
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, owner: _Owner, kind: type) -> Callable[P, T]: ...
+
+    def __get__(self, owner: _Owner | None, kind: type) -> Self | Callable[P, T]:
+        if owner is None:
+            return self
+        method: Callable[P, Coroutine[Any, Any, T]] = getattr(owner.asyncio_client, self._name)
+        thread = owner.thread
+
+        @functools.wraps(method)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return thread.call(method(*args, **kwargs))
+
+        return call
