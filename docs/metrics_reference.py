@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from waltz.runtime.exposition import PARTITION, Catalogue, Family, Kind
-from waltz_operator.shell.metrics import MEANINGS as OPERATOR
+from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.core.metrics import CATALOGUE as SERVER
 from waltz_storage.core.metrics import CATALOGUE as STORAGE
 

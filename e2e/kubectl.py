@@ -1,4 +1,4 @@
-"""What the tests do to a Kubernetes: by ``kubectl``, as a user would. Starts programs."""
+"""Access to Kubernetes by ``kubectl``, as a user has it. Starts programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from e2e.waiting import until
 
 
 class CommandFailed(AssertionError):
-    """A command ended with an error; the text is its own."""
+    """A command ended with an error; the message is the command's own."""
 
 
 def run(*command: str, given: str | None = None, seconds: float = 120.0) -> str:
@@ -37,15 +37,15 @@ class Kubectl:
         return run("kubectl", "-n", self.namespace, *arguments, given=given, seconds=seconds)
 
     def apply(self, *bodies: Mapping[str, Any]) -> None:
-        """Have objects be so."""
+        """Apply objects."""
         self("apply", "-f", "-", given="\n---\n".join(json.dumps(body) for body in bodies))
 
     def apply_file(self, file: Path) -> None:
-        """Apply what is in a file."""
+        """Apply the objects of a file."""
         self("apply", "-f", str(file))
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """Return an object, None if there is none."""
+        """Return an object, None if it does not exist."""
         found = self("get", kind, name, "--ignore-not-found", "-o", "json")
         return json.loads(found) if found.strip() else None
 
@@ -61,16 +61,16 @@ class Kubectl:
         self("patch", kind, name, "--type", "merge", "-p", json.dumps(change))
 
     def delete(self, kind: str, *names: str, now: bool = False, wait: bool = True) -> None:
-        """Delete objects; ``now`` gives pods no time to end in good order."""
+        """Delete objects; ``now`` kills pods without time for an orderly shutdown."""
         options = ["--grace-period=0", "--force"] if now else []
         self("delete", kind, *names, "--ignore-not-found", f"--wait={str(wait).lower()}", *options)
 
-    def await_condition(self, what: str, condition: str, seconds: float) -> None:
-        """Return when ``what`` (``pod/x``) has a condition that is true."""
+    def await_condition(self, resource: str, condition: str, seconds: float) -> None:
+        """Return when a condition of ``resource`` (``pod/x``) is true."""
         try:
             self(
                 "wait",
-                what,
+                resource,
                 f"--for=condition={condition}",
                 f"--timeout={seconds:g}s",
                 seconds=seconds + 30,
@@ -78,35 +78,35 @@ class Kubectl:
         except CommandFailed as failed:
             raise CommandFailed(f"{failed}\n{self.describe()}") from None
 
-    def await_gone(self, kind: str, name: str, seconds: float) -> None:
-        """Return when there is no such object."""
+    def await_deleted(self, kind: str, name: str, seconds: float) -> None:
+        """Return when the object no longer exists."""
         until(
             lambda: self.get(kind, name) is None,
             seconds,
-            f"{kind} {name} is gone",
+            f"{kind} {name} is deleted",
             show=self.describe,
         )
 
     def create_namespace(self) -> None:
-        """Make the namespace."""
+        """Create the namespace."""
         run("kubectl", "create", "namespace", self.namespace)
 
     def delete_namespace(self, seconds: float = 180.0, *, wait: bool = True) -> None:
-        """Delete the namespace with all that is in it; without ``wait``, it goes by and by."""
+        """Delete the namespace and everything in it; without ``wait``, return at once."""
         arguments = ("namespace", self.namespace, "--ignore-not-found", f"--wait={wait}".lower())
         run("kubectl", "delete", *arguments, seconds=seconds)
 
     def describe(self) -> str:
-        """Return what a person would look at when something is wrong."""
-        looks: Iterable[tuple[str, ...]] = (
+        """Return what a failed test shows: resources, statuses and events."""
+        queries: Iterable[tuple[str, ...]] = (
             ("get", "waltzclusters,storagepools,pods,persistentvolumeclaims", "-o", "wide"),
             ("get", "waltzclusters", "-o", "jsonpath={.items[*].status}"),
             ("get", "events", "--sort-by=.lastTimestamp"),
         )
-        told = []
-        for look in looks:
+        output = []
+        for query in queries:
             try:
-                told.append("\n".join(self(*look).splitlines()[-40:]))
+                output.append("\n".join(self(*query).splitlines()[-40:]))
             except CommandFailed as failed:
-                told.append(str(failed))
-        return "\n\n".join(told)
+                output.append(str(failed))
+        return "\n\n".join(output)

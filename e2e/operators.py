@@ -1,4 +1,4 @@
-"""The operator's pods: who leads, and what they tell of themselves."""
+"""The operator's pods: which one is the leader, and their metrics. Starts programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _PODS = "app.kubernetes.io/name=waltz-operator"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What runs in the operator's namespace."""
+    """The operator's namespace."""
 
     kubectl: Kubectl
 
     def leader(self) -> str | None:
-        """Return the name of the pod that holds the Lease, None if nobody does."""
+        """Return the name of the pod that holds the Lease, None if no pod does."""
         lease = self.kubectl.get("lease", _LEASE)
         return None if lease is None else lease["spec"].get("holderIdentity") or None
 
@@ -29,17 +29,21 @@ class Operator:
         """Return a pod's metrics, none if it does not answer."""
         path = f"/api/v1/namespaces/{self.kubectl.namespace}/pods/{pod}:8080/proxy/metrics"
         try:
-            told = self.kubectl("get", "--raw", path)
+            text = self.kubectl("get", "--raw", path)
         except CommandFailed:
             return {}
-        lines = (line.split() for line in told.splitlines() if not line.startswith("#"))
+        lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in lines}
 
-    def leads(self, pod: str) -> bool:
-        """Whether a pod says that it leads."""
+    def is_leader(self, pod: str) -> bool:
+        """Whether a pod's metrics say that it is the leader."""
         return self.metrics(pod).get("waltz_operator_leads") == 1.0
 
-    def looks(self) -> float:
-        """Return how many looks at clusters the leader has ended."""
+    def has_leader(self) -> bool:
+        """Whether the metrics of any pod say that it is the leader."""
+        return any(self.is_leader(pod) for pod in self.pods())
+
+    def reconciles(self) -> float:
+        """Return the number of reconciles that the leader has finished."""
         leader = self.leader()
         return 0.0 if leader is None else self.metrics(leader).get("waltz_operator_looks_total", 0)

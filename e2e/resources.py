@@ -1,4 +1,4 @@
-"""What the tests apply: small clusters, and pods that are clients of one. Pure."""
+"""What the tests apply: small clusters, and pods that are clients of one. Reads files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCKED_DOWN = {
 
 
 def version() -> str:
-    """Return the version that images bear."""
+    """Return the version of the images."""
     return str(tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["version"])
 
 
@@ -34,7 +34,7 @@ def pool(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
-    """Return a WaltzCluster of one partition and one server, if nothing else is said."""
+    """Return a WaltzCluster; by default it has one partition and one server."""
     zookeeper = {"managed": {"members": 1}}
     small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": zookeeper}
     return {
@@ -55,10 +55,11 @@ def client_pod(
     zookeeper: str = "",
     root: str = "/waltz",
 ) -> dict[str, Any]:
-    """Return a pod that is a client of a cluster; without ``zookeeper``, of one that has its own.
+    """Return a pod that is a client of a cluster.
 
-    Its environment tells the command line ``waltz``, and programs, where the cluster is; ``/work``
-    is a folder to write into, ``/programs`` has what the ConfigMap ``programs`` has.
+    Without ``zookeeper`` the cluster has a managed ZooKeeper. The environment variables give the
+    cluster's address to the command line ``waltz`` and to programs. The pod can write to ``/work``;
+    ``/programs`` holds the files of the ConfigMap ``programs``.
     """
     zookeeper = zookeeper or f"{cluster_name}-zookeeper.{namespace}.svc:2181"
     environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper}
@@ -105,7 +106,7 @@ def client_pod(
 
 
 def programs(cluster_name: str, namespace: str) -> dict[str, Any]:
-    """Return the ConfigMap with what client pods run."""
+    """Return the ConfigMap with the files of client pods."""
     tls = "\n".join(
         (
             "certificate: /tls/tls.crt",

@@ -1,4 +1,4 @@
-"""The chart: upgraded definitions, an operator of one namespace, and life after an uninstall."""
+"""The chart: upgrade of definitions, an operator of one namespace, and uninstall."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from e2e.witnessing import Witness
 
 _READY_SECONDS = 150.0
 _UNINSTALLED_SECONDS = 60.0
-_GONE_SECONDS = 60.0
+_DELETED_SECONDS = 60.0
 _APART = Kubectl("apart")
 _ELSEWHERE = Kubectl("elsewhere")
 _ACCOUNT = "system:serviceaccount:apart:apart"
@@ -28,12 +28,12 @@ def helm(*arguments: str, seconds: float = 120.0) -> str:
     return run("helm", *arguments, seconds=seconds)
 
 
-def test_helm_test_finds_that_the_operator_answers(operator: Operator) -> None:
-    told = helm("test", installing.RELEASE, "-n", operator.kubectl.namespace)
-    assert "Succeeded" in told
+def test_helm_test_succeeds(operator: Operator) -> None:
+    printed = helm("test", installing.RELEASE, "-n", operator.kubectl.namespace)
+    assert "Succeeded" in printed
 
 
-def test_an_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Path) -> None:
+def test_helm_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Path) -> None:
     older = tmp_path / "waltz"
     shutil.copytree(resources.CHART, older)
     name = "storagepools.waltz.dev"
@@ -53,22 +53,22 @@ def test_an_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def alone(operator: Operator) -> Iterator[None]:
-    """The operator of all namespaces rests: two must not look after one cluster."""
+def no_shared_operator(operator: Operator) -> Iterator[None]:
+    """The operator of all namespaces, scaled to zero: two must not reconcile one cluster."""
 
     def scale(replicas: int) -> None:
         operator.kubectl("scale", f"deployment/{installing.RELEASE}", f"--replicas={replicas}")
 
     scale(0)
-    until(lambda: not operator.pods(), 60, "the operator's pods are gone")
+    until(lambda: not operator.pods(), 60, "the operator's pods are deleted")
     yield
     scale(2)
-    until(lambda: any(map(operator.leads, operator.pods())), 60, "an operator leads again")
+    until(operator.has_leader, 60, "an operator is the leader again")
 
 
 @pytest.fixture
-def example(alone: None) -> Iterator[Kubectl]:
-    """A place for the example cluster; nobody brings it up."""
+def example(no_shared_operator: None) -> Iterator[Kubectl]:
+    """A namespace for the example cluster, which no operator reconciles."""
     made = Kubectl("example")
     made.create_namespace()
     yield made
@@ -76,7 +76,9 @@ def example(alone: None) -> Iterator[Kubectl]:
     made.delete_namespace()
 
 
-def test_the_example_cluster_is_made_once_and_never_made_anew(example: Kubectl) -> None:
+def test_example_cluster_is_created_once_and_survives_upgrade_and_uninstall(
+    example: Kubectl,
+) -> None:
     values = "exampleCluster.enabled=true,crds.install=false,watchNamespace=example,replicas=0"
     install = ("upgrade", "--install", "example", str(resources.CHART), "-n", example.namespace)
 
@@ -100,8 +102,8 @@ def test_the_example_cluster_is_made_once_and_never_made_anew(example: Kubectl) 
 
 
 @pytest.fixture(scope="module")
-def apart(alone: None) -> Iterator[Kubectl]:
-    """A namespace with an operator of its own, and another one which is not that one's business."""
+def apart(no_shared_operator: None) -> Iterator[Kubectl]:
+    """A namespace with its own operator, and another one that this operator does not watch."""
     for each in (_APART, _ELSEWHERE):
         each.create_namespace()
         each.apply(resources.pool("p"), resources.cluster("small", ["p"], zookeeper=_TINY))
@@ -113,28 +115,28 @@ def apart(alone: None) -> Iterator[Kubectl]:
         each.delete_namespace()
 
 
-def test_an_operator_of_one_namespace_brings_up_a_cluster(apart: Kubectl) -> None:
+def test_operator_of_one_namespace_starts_a_cluster(apart: Kubectl) -> None:
     apart.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
-    told = apart("logs", "deployment/apart")
-    assert "orbidden" not in told
+    logs = apart("logs", "deployment/apart")
+    assert "orbidden" not in logs
 
 
 @pytest.mark.parametrize(
-    "what", ["secrets", "pods", "statefulsets.apps", "waltzclusters.waltz.dev"]
+    "resource", ["secrets", "pods", "statefulsets.apps", "waltzclusters.waltz.dev"]
 )
-def test_it_has_rights_in_that_namespace_only(apart: Kubectl, what: str) -> None:
+def test_operator_of_one_namespace_has_rights_in_no_other(apart: Kubectl, resource: str) -> None:
     def may(namespace: Kubectl) -> bool:
         try:
-            told = namespace("auth", "can-i", "list", what, f"--as={_ACCOUNT}")
+            answer = namespace("auth", "can-i", "list", resource, f"--as={_ACCOUNT}")
         except CommandFailed:
             return False
-        return told.strip() == "yes"
+        return answer.strip() == "yes"
 
     assert may(apart)
     assert not may(_ELSEWHERE)
 
 
-def test_it_leaves_other_namespaces_alone(apart: Kubectl) -> None:
+def test_operator_of_one_namespace_changes_no_other(apart: Kubectl) -> None:
     cluster = _ELSEWHERE.get("waltzcluster", "small")
     assert cluster is not None
     assert "finalizers" not in cluster["metadata"]
@@ -142,18 +144,18 @@ def test_it_leaves_other_namespaces_alone(apart: Kubectl) -> None:
     assert _ELSEWHERE.find("pod") == []
 
 
-def test_the_log_goes_on_when_the_operator_is_uninstalled(apart: Kubectl) -> None:
+def test_log_takes_appends_after_the_operator_is_uninstalled(apart: Kubectl) -> None:
     witness = Witness(apart)
-    witness.begin("small")
+    witness.start("small")
     helm("uninstall", "apart", "-n", "apart", seconds=_UNINSTALLED_SECONDS)
     for kind, name in (("waltzcluster", "small"), ("storagepool", "p")):
         found = apart.get(kind, name)
         assert found is not None
         assert "finalizers" not in found["metadata"]
     witness.await_progress(30)
-    witness.end()
+    witness.finish()
 
 
-def test_a_namespace_can_be_deleted_after_the_operator(apart: Kubectl) -> None:
-    apart.delete_namespace(_GONE_SECONDS)
+def test_namespace_can_be_deleted_after_the_operator(apart: Kubectl) -> None:
+    apart.delete_namespace(_DELETED_SECONDS)
     apart.create_namespace()

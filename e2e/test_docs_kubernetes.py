@@ -1,4 +1,4 @@
-"""Types what docs/kubernetes.md tells its reader to type, and sees what it shows."""
+"""Run the commands of docs/kubernetes.md and compare what they print with the page."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ _UNINSTALL = "Uninstall"
 
 @pytest.fixture
 def reader(operator: Operator, tmp_path: Path) -> Iterator[Reader]:
-    """A reader in the repository's folder, or what looks like it."""
+    """A reader in a folder with the repository's charts and examples."""
     for name in ("charts", "examples"):
         (tmp_path / name).symlink_to(resources.HERE / name)
     yield Reader(tmp_path, {}, {})
     Kubectl("orders").delete_namespace()
 
 
-def test_everything_is_as_the_page_says(reader: Reader) -> None:
+def test_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
     sections = dict.fromkeys(block.section for block in blocks(_PAGE))
     typed = reader.follow(_PAGE, *(name for name in sections if name != _UNINSTALL))
     assert typed > 25
 
 
-def test_and_when_the_operator_is_uninstalled(reader: Reader, operator: Operator) -> None:
+def test_commands_of_the_uninstall_section_print_what_it_shows(
+    reader: Reader, operator: Operator
+) -> None:
     assert reader.follow(_PAGE, _UNINSTALL) == 1
     installing.install()
-    until(lambda: any(map(operator.leads, operator.pods())), 90, "an operator leads again")
+    until(operator.has_leader, 90, "an operator is the leader again")

@@ -1,4 +1,4 @@
-"""Of several operator pods one acts, and another one soon when it is killed."""
+"""Leader election: one operator pod is active, and another one takes over when it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from e2e.waiting import until
 _REPLACED_SECONDS = 15.0
 
 
-def test_a_killed_leader_is_replaced_within_15_seconds_and_two_never_lead(
+def test_killed_leader_is_replaced_within_15_seconds_and_two_are_never_active(
     operator: Operator,
 ) -> None:
     first = operator.leader()
@@ -17,23 +17,25 @@ def test_a_killed_leader_is_replaced_within_15_seconds_and_two_never_lead(
     assert len(operator.pods()) == 2
     operator.kubectl.delete("pod", first, now=True, wait=False)
 
-    def another_leads() -> bool:
-        leading = [pod for pod in operator.pods() if operator.leads(pod)]
-        assert len(leading) <= 1, f"{leading} lead at the same time"
-        return bool(leading) and leading != [first]
+    def another_is_leader() -> bool:
+        leaders = [pod for pod in operator.pods() if operator.is_leader(pod)]
+        assert len(leaders) <= 1, f"{leaders} are active at the same time"
+        return bool(leaders) and leaders != [first]
 
-    until(another_leads, _REPLACED_SECONDS, "another operator leads", show=operator.leader)
+    until(
+        another_is_leader, _REPLACED_SECONDS, "another operator is the leader", show=operator.leader
+    )
     assert operator.leader() != first
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_at_once(operator: Operator) -> None:
+def test_terminated_leader_releases_the_lease_at_once(operator: Operator) -> None:
     first = operator.leader()
     assert first is not None
     operator.kubectl.delete("pod", first, wait=False)
     until(
         lambda: operator.leader() not in (None, first),
         _REPLACED_SECONDS / 2,
-        "another operator leads",
+        "another operator is the leader",
         show=operator.leader,
     )
     operator.kubectl.await_condition(f"deployment/{installing.RELEASE}", "Available", 60)

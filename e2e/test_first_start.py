@@ -1,4 +1,4 @@
-"""From nothing to a log that works, by the README's commands."""
+"""First start of a cluster by the README's commands."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from e2e.conftest import FirstStart
 from e2e.kubectl import Kubectl
 from e2e.waiting import until
 
-_ENOUGH_SECONDS = 120.0
+_MAX_SECONDS = 120.0
 
 
-def test_the_readmes_cluster_is_ready_within_two_minutes(first_start: FirstStart) -> None:
-    assert first_start.seconds < _ENOUGH_SECONDS
+def test_readme_cluster_is_ready_within_two_minutes(first_start: FirstStart) -> None:
+    assert first_start.seconds < _MAX_SECONDS
 
 
-def test_a_client_pod_appends_and_reads(log: Kubectl) -> None:
+def test_client_pod_appends_and_reads(log: Kubectl) -> None:
     steps = ("log append 0 'hello, log'", "log read 0 0-", "cluster verify")
     script = " && ".join(f"python3 -m waltz.cli {step}" for step in steps)
     pod = resources.client_pod("client", "log", log.namespace, ["sh", "-c", script])
     log.apply(resources.programs("log", log.namespace), pod)
     try:
         until(lambda: _ended(log), 60, "the client ends", show=log.describe)
-        told = log("logs", "client")
-        assert _ended(log) == "Succeeded", told
-        assert "hello, log" in told
+        printed = log("logs", "client")
+        assert _ended(log) == "Succeeded", printed
+        assert "hello, log" in printed
     finally:
         log.delete("pod", "client", now=True)
 
 
-def test_the_columns_tell_the_state_at_a_glance(log: Kubectl) -> None:
-    shown = log("get", "waltzclusters,storagepools").splitlines()
-    rows = {row.split()[0]: row.split() for row in shown if "/" in row}
+def test_kubectl_get_columns_show_the_state(log: Kubectl) -> None:
+    table = log("get", "waltzclusters,storagepools").splitlines()
+    rows = {row.split()[0]: row.split() for row in table if "/" in row}
     assert rows["waltzcluster.waltz.dev/log"][1:5] == ["True", "4/4", "3/3", "2/2"]
     for pool in ("a", "b", "c"):
         assert rows[f"storagepool.waltz.dev/{pool}"][1:3] == ["True", "log"]
         assert "1/1" in rows[f"storagepool.waltz.dev/{pool}"]
 
 
-def test_conditions_are_about_the_present_generation(log: Kubectl) -> None:
+def test_conditions_are_true_for_the_current_generation(log: Kubectl) -> None:
     cluster = log.get("waltzcluster", "log")
     assert cluster is not None
     conditions = {each["type"]: each for each in cluster["status"]["conditions"]}

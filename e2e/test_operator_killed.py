@@ -1,9 +1,9 @@
-"""The operator killed by SIGKILL after any step of a first start: what is begun is finished."""
+"""A first start completes although the operator is killed by SIGKILL after any of its steps."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,40 +13,43 @@ from e2e.kubectl import Kubectl
 from e2e.operators import Operator
 from e2e.witnessing import Witness
 
-_POD = "mortal"
+_POD = "killed-operator"
+_PROGRAM = Path(__file__).with_name("killed_operator.py")
 _READY_SECONDS = 330.0
-_LEAST_STEPS = 20
-"""A first start has more."""
-
-
-@pytest.fixture
-def namespace() -> Iterator[Kubectl]:
-    made = Kubectl(f"killed-{uuid.uuid4().hex[:6]}")
-    made.create_namespace()
-    yield made
-    made.delete_namespace(wait=False)
+_MIN_STEPS = 20
+"""A first start has more steps."""
 
 
 @pytest.fixture
 def no_other_operator(operator: Operator) -> Iterator[Operator]:
-    """The chart's operator rests."""
+    """The chart's operator, scaled to zero during the test."""
     deployment = f"deployment/{installing.RELEASE}"
     operator.kubectl("scale", deployment, "--replicas=0")
     for pod in operator.pods():
-        operator.kubectl.await_gone("pod", pod, 60)
+        operator.kubectl.await_deleted("pod", pod, 60)
     yield operator
     operator.kubectl("scale", deployment, "--replicas=2")
     operator.kubectl.await_condition(deployment, "Available", 60)
 
 
-def mortal_operator(first: int, then: int) -> dict[str, Any]:
-    """Return a pod in which one operator follows another.
+def program() -> dict[str, Any]:
+    """Return the ConfigMap with the program that runs an operator and kills it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _POD},
+        "data": {_PROGRAM.name: _PROGRAM.read_text()},
+    }
 
-    The ``first`` one is killed after so many steps; each of those that follow after as many as
-    ``then`` says, 0 for not at all.
+
+def killed_operator(first: int, then: int) -> dict[str, Any]:
+    """Return a pod that runs one operator after another.
+
+    The first one is killed after ``first`` steps, each later one after ``then`` steps. With 0 steps
+    an operator is never killed.
     """
-    live = "WALTZ_OPERATOR_DIES_AFTER_STEPS={} python3 -m waltz_operator; echo killed"
-    script = f"{live.format(first)}; while :; do {live.format(then)}; done"
+    run = f"python3 /programs/{_PROGRAM.name} {{}}; echo killed"
+    script = f"{run.format(first)}; while :; do {run.format(then)}; done"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -56,6 +59,7 @@ def mortal_operator(first: int, then: int) -> dict[str, Any]:
             "terminationGracePeriodSeconds": 1,
             "serviceAccountName": installing.RELEASE,
             "enableServiceLinks": False,
+            "volumes": [{"name": "programs", "configMap": {"name": _POD}}],
             "containers": [
                 {
                     "name": "operator",
@@ -66,38 +70,40 @@ def mortal_operator(first: int, then: int) -> dict[str, Any]:
                         {"name": "WALTZ_OPERATOR_NAMESPACE", "value": "waltz-system"},
                         {"name": "WALTZ_OPERATOR_POD", "value": _POD},
                     ],
+                    "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
                 }
             ],
         },
     }
 
 
-def start(namespace: Kubectl, operator: Operator, first: int, then: int) -> int:
-    """Have mortal operators bring a cluster to Ready; return how many of them were killed."""
+def start_cluster(namespace: Kubectl, operator: Operator, first: int, then: int) -> int:
+    """Start a cluster with operators that are killed; return how many of them were."""
     pools = [resources.pool(name) for name in "xyz"]
     namespace.apply(*pools, resources.cluster("log", list("xyz")))
-    operator.kubectl.apply(mortal_operator(first, then))
+    operator.kubectl.apply(program(), killed_operator(first, then))
     try:
         namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
     finally:
         log = operator.kubectl("logs", _POD)
         operator.kubectl.delete("pod", _POD, now=True)
+        operator.kubectl.delete("configmap", _POD)
     return log.count("killed\n")
 
 
-def test_a_first_start_ends_at_ready_though_the_operator_is_killed_after_every_step(
+def test_first_start_with_operator_killed_after_every_step_reaches_ready(
     no_other_operator: Operator, namespace: Kubectl
 ) -> None:
-    assert start(namespace, no_other_operator, 1, 1) >= _LEAST_STEPS
+    assert start_cluster(namespace, no_other_operator, 1, 1) >= _MIN_STEPS
     witness = Witness(namespace)
-    witness.begin("log")
+    witness.start("log")
     witness.await_progress(30)
-    witness.end()
+    witness.finish()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("steps", range(2, 41))
-def test_a_first_start_ends_at_ready_though_the_operator_is_killed_after_this_step(
+def test_first_start_with_operator_killed_after_one_step_reaches_ready(
     no_other_operator: Operator, namespace: Kubectl, steps: int
 ) -> None:
-    start(namespace, no_other_operator, steps, 0)
+    start_cluster(namespace, no_other_operator, steps, 0)

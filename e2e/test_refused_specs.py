@@ -1,4 +1,4 @@
-"""What makes no sense is refused by the API server itself, in words that say what to write.
+"""The API server refuses invalid resources with a message that says what to write instead.
 
 Needs a kubeconfig and the definitions of the resources, not the operator.
 """
@@ -23,16 +23,18 @@ Body = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def refused() -> Iterator[Kubectl]:
-    """A namespace, and the definitions: those that are there, or for as long as it lasts, ours."""
-    there = run("kubectl", "get", "crd", "waltzclusters.waltz.dev", "--ignore-not-found").strip()
-    if not there:
+    """A namespace, and the definitions; they are installed if the cluster has none."""
+    installed = run(
+        "kubectl", "get", "crd", "waltzclusters.waltz.dev", "--ignore-not-found"
+    ).strip()
+    if not installed:
         run("kubectl", "apply", "-f", str(_DEFINITIONS))
         for name in ("waltzclusters.waltz.dev", "storagepools.waltz.dev"):
             run("kubectl", "wait", f"crd/{name}", "--for=condition=Established", "--timeout=30s")
     _REFUSED.create_namespace()
     yield _REFUSED
     _REFUSED.delete_namespace()
-    if not there:
+    if not installed:
         run("kubectl", "delete", "-f", str(_DEFINITIONS))
 
 
@@ -61,13 +63,13 @@ def external(address: str, **more: Any) -> Body:
     return {"external": {"connectString": address}} | more
 
 
-NONSENSE: dict[str, tuple[Body, str]] = {
+INVALID: dict[str, tuple[Body, str]] = {
     "no partitions": (
         cluster(partitions=0),
         "spec.partitions in body should be greater than or equal to 1",
     ),
-    "a misspelt field": (cluster(partitons=4), 'unknown field "spec.partitons"'),
-    "nothing about ZooKeeper": (cluster(zookeeper=None), "spec.zookeeper: Required value"),
+    "a misspelled field": (cluster(partitons=4), 'unknown field "spec.partitons"'),
+    "no section zookeeper": (cluster(zookeeper=None), "spec.zookeeper: Required value"),
     "two pools": (
         cluster(pools=["a", "b"]),
         "pools must be an odd number: an even one survives no more failures than one pool less",
@@ -76,12 +78,15 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         cluster(pools=["a", "b", "a"]),
         "pools names one twice: each is one copy of the partitions",
     ),
-    "a pool that nobody can make": (
+    "a pool with an invalid name": (
         cluster(pools=["Pool_A"]),
         "the name of an object has small letters, digits and hyphens only",
     ),
-    "no ZooKeeper": (cluster(zookeeper={}), "zookeeper needs exactly one of managed and external"),
-    "two ZooKeepers": (
+    "neither kind of ZooKeeper": (
+        cluster(zookeeper={}),
+        "zookeeper needs exactly one of managed and external",
+    ),
+    "both kinds of ZooKeeper": (
         cluster(zookeeper=external("zk:2181", managed={})),
         "zookeeper needs exactly one of managed and external",
     ),
@@ -97,7 +102,7 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         cluster(zookeeper=external("zk.default.svc")),
         "zookeeper.external.connectString is host:port of each member",
     ),
-    "a root that is no path": (
+    "a root that is not a path": (
         cluster(zookeeper=external("zk:2181", root="waltz")),
         "zookeeper.root is a path that begins with a slash: /waltz/orders",
     ),
@@ -105,11 +110,11 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         cluster(zookeeper={"managed": {"heap": "1Gi", "resources": limited("1Gi", "1Gi")}}),
         "zookeeper.managed.heap takes all of resources.limits.memory: raise the limit, or lower",
     ),
-    "servers with one port for two": (
+    "servers with one port twice": (
         cluster(servers={"port": 6100, "httpPort": 6100}),
         "servers.port and servers.httpPort must differ",
     ),
-    "a port that pods may not have": (
+    "a privileged port": (
         cluster(servers={"httpPort": 80}),
         "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
     ),
@@ -117,11 +122,11 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         cluster(servers={"resources": limited("64Mi", "128Mi")}),
         "servers.resources.limits.memory is less than the caches need: raise it, or lower",
     ),
-    "more asked for than allowed": (
+    "requests above limits": (
         cluster(servers={"resources": limited("2Gi", "1Gi")}),
         "resources.requests must not exceed resources.limits: raise the limit or lower the request",
     ),
-    "a secret that nobody reads": (
+    "a secret without mode Secret": (
         cluster(tls={"secretName": "mine"}),
         "tls.secretName goes with tls.mode Secret, and only with it: name a secret that has",
     ),
@@ -129,15 +134,15 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         cluster(tls={"mode": "CertManager"}),
         "tls.issuerRef goes with tls.mode CertManager, and only with it: name an Issuer",
     ),
-    "an unheard-of kind of TLS": (
+    "an unknown mode of TLS": (
         cluster(tls={"mode": "Maybe"}),
         'supported values: "Operator", "CertManager", "Secret", "None"',
     ),
-    "an unheard-of way to pull": (
+    "an unknown pull policy": (
         cluster(images={"pullPolicy": "Sometimes"}),
         'supported values: "Always", "IfNotPresent", "Never"',
     ),
-    "a key that is none": (
+    "a key that is not a UUID": (
         cluster(clusterKey="my cluster"),
         "clusterKey is a UUID in small letters, as status.clusterKey of the earlier cluster shows",
     ),
@@ -153,8 +158,8 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         sized("10 GB"),
         "an amount is a number and a unit, without a space, as 500m or 2Gi",
     ),
-    "a volume of nothing": (sized("0"), "a volume needs a size, as 10Gi"),
-    "a volume for less than a file": (
+    "an empty volume": (sized("0"), "a volume needs a size, as 10Gi"),
+    "a volume smaller than a segment": (
         sized("100Mi"),
         "volumes.data.size is less than one file of the log: raise it, or lower segmentBytes",
     ),
@@ -162,7 +167,7 @@ NONSENSE: dict[str, tuple[Body, str]] = {
         pool(storages=0),
         "spec.storages in body should be greater than or equal to 1",
     ),
-    "a storage with one port for two": (
+    "a storage with one port twice": (
         pool(port=7000, adminPort=7000),
         "port, adminPort and httpPort must all differ",
     ),
@@ -177,13 +182,13 @@ NONSENSE: dict[str, tuple[Body, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", NONSENSE)
-def test_it_is_refused_with_a_sentence(refused: Kubectl, what: str) -> None:
-    body, sentence = NONSENSE[what]
-    with pytest.raises(CommandFailed) as told:
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_resource_is_refused_with_a_remedy(refused: Kubectl, case: str) -> None:
+    body, sentence = INVALID[case]
+    with pytest.raises(CommandFailed) as refusal:
         refused.apply(body)
-    assert sentence in " ".join(str(told.value).split())
-    assert "rule evaluation error" not in str(told.value)
+    assert sentence in " ".join(str(refusal.value).split())
+    assert "rule evaluation error" not in str(refusal.value)
     assert refused.find(body["kind"].lower()) == []
 
 
@@ -208,7 +213,7 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
         {"zookeeper": {"managed": {"members": 3}}},
         "zookeeper.managed.members cannot change: an ensemble that grows or shrinks may forget",
     ),
-    "a ZooKeeper of one's own": (
+    "an external ZooKeeper": (
         cluster(),
         {"zookeeper": external("zk:2181", managed=None)},
         "a cluster cannot change from a managed ZooKeeper to an external one, or back",
@@ -251,26 +256,26 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_was_decided_once_stays(refused: Kubectl, what: str) -> None:
-    body, change, sentence = CHANGES[what]
+@pytest.mark.parametrize("case", CHANGES)
+def test_change_of_an_immutable_field_is_refused(refused: Kubectl, case: str) -> None:
+    body, change, sentence = CHANGES[case]
     kind, name = body["kind"].lower(), body["metadata"]["name"]
     if kind == "waltzcluster":
-        # An operator that is there leaves it as it is.
+        # So that a running operator does not act on it.
         body = body | {"spec": body["spec"] | {"paused": True}}
     refused.apply(body)
     try:
-        with pytest.raises(CommandFailed) as told:
+        with pytest.raises(CommandFailed) as refusal:
             refused.patch(kind, name, {"spec": change})
-        assert sentence in " ".join(str(told.value).split())
+        assert sentence in " ".join(str(refusal.value).split())
     finally:
         refused.delete(kind, name)
 
 
-def test_what_makes_sense_is_taken(refused: Kubectl) -> None:
+def test_valid_resource_is_accepted(refused: Kubectl) -> None:
     dry = ("apply", "--dry-run=server", "-f")
-    told = refused(*dry, str(resources.EXAMPLE))
-    assert told.count("created") == 4
+    printed = refused(*dry, str(resources.EXAMPLE))
+    assert printed.count("created") == 4
     for body in (
         cluster(zookeeper=external("zk-0.zk:2181,zk-1.zk:2181", root="/waltz/orders")),
         cluster(tls={"mode": "CertManager", "issuerRef": {"name": "x", "kind": "ClusterIssuer"}}),

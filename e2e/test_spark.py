@@ -1,4 +1,4 @@
-"""Spark on Kubernetes reads the shared cluster's log by the commands of docs/spark.md."""
+"""Spark on Kubernetes reads the shared cluster's log, by the commands of docs/spark.md."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ asyncio.run(fill())
 
 @pytest.fixture(scope="module")
 def counts(log: Kubectl) -> Iterator[dict[str, int]]:
-    """How many transactions each partition has; nobody else appends meanwhile."""
+    """Fill the log; return the number of transactions by partition. No other client appends."""
     pod = resources.client_pod("fill", "log", log.namespace, ["python3", "-c", FILL])
     log.apply(pod)
-    phase = until(lambda: ended(log, "fill"), 120, "the logs are filled", show=log.describe)
-    told = log("logs", "fill")
+    phase = until(lambda: ended(log, "fill"), 120, "the log is filled", show=log.describe)
+    printed = log("logs", "fill")
     log.delete("pod", "fill")
-    assert phase == "Succeeded", told
-    yield json.loads(told.strip().splitlines()[-1])
+    assert phase == "Succeeded", printed
+    yield json.loads(printed.strip().splitlines()[-1])
     log("delete", "--ignore-not-found", "-f", str(SPARK / "job.yaml"), "-f", str(ACCOUNT))
     log("delete", "configmap", "report", "--ignore-not-found")
     log("delete", "pod", "-l", "spark-role", "--ignore-not-found")
@@ -65,14 +65,14 @@ def ended(kubectl: Kubectl, pod: str) -> str | None:
     return phase if phase in ("Succeeded", "Failed") else None
 
 
-def shown(begins: str) -> str:
-    """Return the commands of the page's block that begins so."""
-    [block] = [b for b in blocks(PAGE) if b.language == "sh" and b.text.startswith(begins)]
+def commands_of(first: str) -> str:
+    """Return the commands of the page's block that starts with ``first``."""
+    [block] = [b for b in blocks(PAGE) if b.language == "sh" and b.text.startswith(first)]
     return block.text
 
 
-def type_in(commands: str) -> str:
-    """Run a page's commands, and return what they print."""
+def run_commands(commands: str) -> str:
+    """Run commands of the page, and return what they print."""
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-ec", commands],
@@ -88,24 +88,28 @@ def type_in(commands: str) -> str:
 
 
 def report_in(printed: str) -> dict[str, Any]:
-    """Return the report, which is the last line that the driver printed."""
+    """Return the report, which the driver prints as its last line."""
     lines = [line for line in printed.splitlines() if line.startswith('{"transactions"')]
     assert lines, printed[-3000:]
     report: dict[str, Any] = json.loads(lines[-1])
     return report
 
 
-def test_a_job_whose_pod_is_the_driver(log: Kubectl, counts: dict[str, int]) -> None:
-    report = report_in(type_in(shown("kubectl create configmap")))
+def test_job_whose_pod_is_the_driver_reads_the_whole_log(
+    log: Kubectl, counts: dict[str, int]
+) -> None:
+    report = report_in(run_commands(commands_of("kubectl create configmap")))
     assert report["transactions"] == counts
-    # Those that have read are executors, pods of their own.
+    # The pods that read are executors.
     assert report["pods"]
     assert all("-exec-" in pod for pod in report["pods"])
 
 
 @pytest.mark.long
-def test_spark_submit_makes_the_driver_too(log: Kubectl, counts: dict[str, int]) -> None:
-    report = report_in(type_in(shown("spark-submit")))
+def test_spark_submit_in_cluster_mode_reads_the_whole_log(
+    log: Kubectl, counts: dict[str, int]
+) -> None:
+    report = report_in(run_commands(commands_of("spark-submit")))
     assert report["transactions"] == counts
     assert all("-exec-" in pod for pod in report["pods"])
     [driver] = log.find("pod", "spark-role=driver")

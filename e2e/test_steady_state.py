@@ -1,4 +1,4 @@
-"""Whatever is changed from outside is put right, and the log goes on all the while."""
+"""Steady state: the operator repairs outside changes, and appends continue meanwhile."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SOON_SECONDS = 30.0
 _START_SECONDS = 90.0
 
 
-def there(log: Kubectl, kind: str, name: str) -> dict[str, Any]:
+def existing(log: Kubectl, kind: str, name: str) -> dict[str, Any]:
     found = log.get(kind, name)
-    assert found is not None, f"there is no {kind} {name}"
+    assert found is not None, f"{kind} {name} does not exist"
     return found
 
 
 def uid(log: Kubectl, kind: str, name: str) -> str:
-    return str(there(log, kind, name)["metadata"]["uid"])
+    return str(existing(log, kind, name)["metadata"]["uid"])
 
 
 def await_another(log: Kubectl, kind: str, name: str, old: str, seconds: float) -> None:
@@ -29,31 +29,31 @@ def await_another(log: Kubectl, kind: str, name: str, old: str, seconds: float) 
         found = log.get(kind, name)
         return found is not None and found["metadata"]["uid"] != old
 
-    until(replaced, seconds, f"there is another {kind} {name}", show=log.describe)
+    until(replaced, seconds, f"a new {kind} {name} exists", show=log.describe)
 
 
 def await_status(log: Kubectl, seconds: float, **wanted: str) -> None:
-    def is_so() -> bool:
-        status = there(log, "waltzcluster", "log")["status"]
+    def matches() -> bool:
+        status = existing(log, "waltzcluster", "log")["status"]
         return all(status[name] == value for name, value in wanted.items())
 
-    until(is_so, seconds, f"the status says {wanted}", show=log.describe)
+    until(matches, seconds, f"the status has {wanted}", show=log.describe)
 
 
-def test_a_deleted_service_is_restored(log: Kubectl, witness: Witness) -> None:
+def test_deleted_service_is_created_again(log: Kubectl, witness: Witness) -> None:
     old = uid(log, "service", "a-storage")
     log.delete("service", "a-storage")
     await_another(log, "service", "a-storage", old, _SOON_SECONDS)
 
 
-def test_an_edited_stateful_set_is_repaired(log: Kubectl, witness: Witness) -> None:
+def test_edited_stateful_set_is_repaired(log: Kubectl, witness: Witness) -> None:
     pod = uid(log, "pod", "b-storage-0")
     log.patch("statefulset", "b-storage", {"spec": {"replicas": 0}})
     await_another(log, "pod", "b-storage-0", pod, _START_SECONDS)
-    assert there(log, "statefulset", "b-storage")["spec"]["replicas"] == 1
+    assert existing(log, "statefulset", "b-storage")["spec"]["replicas"] == 1
 
 
-def test_a_partition_switched_off_by_hand_is_switched_on_again(
+def test_partition_switched_off_by_hand_is_switched_on_again(
     log: Kubectl, witness: Witness
 ) -> None:
     storage = f"c-storage-0.c-storage.{log.namespace}.svc:6000"
@@ -67,7 +67,7 @@ def test_a_partition_switched_off_by_hand_is_switched_on_again(
     until(is_on, _SOON_SECONDS, "partition 1 is switched on", show=log.describe)
 
 
-def test_a_deleted_storage_pod_comes_back_with_its_data(log: Kubectl, witness: Witness) -> None:
+def test_deleted_storage_pod_restarts_with_its_volume(log: Kubectl, witness: Witness) -> None:
     claim, pod = uid(log, "pvc", "data-a-storage-0"), uid(log, "pod", "a-storage-0")
     log.delete("pod", "a-storage-0", now=True)
     await_another(log, "pod", "a-storage-0", pod, _START_SECONDS)
@@ -75,14 +75,16 @@ def test_a_deleted_storage_pod_comes_back_with_its_data(log: Kubectl, witness: W
     assert uid(log, "pvc", "data-a-storage-0") == claim
 
 
-def test_a_killed_server_is_replaced_and_partitions_follow(log: Kubectl, witness: Witness) -> None:
+def test_killed_server_is_replaced_and_its_partitions_are_reassigned(
+    log: Kubectl, witness: Witness
+) -> None:
     [first, _] = log.find("pod", "waltz.dev/cluster=log,waltz.dev/component=server")
     log.delete("pod", first["metadata"]["name"], now=True)
     witness.await_progress(_START_SECONDS)
     await_status(log, _START_SECONDS, servers="2/2", partitions="4/4")
 
 
-def test_the_number_of_servers_changes_and_partitions_follow(
+def test_partitions_are_reassigned_when_the_number_of_servers_changes(
     log: Kubectl, witness: Witness
 ) -> None:
     log.patch("waltzcluster", "log", {"spec": {"servers": {"replicas": 3}}})
@@ -92,38 +94,38 @@ def test_the_number_of_servers_changes_and_partitions_follow(
     await_status(log, _START_SECONDS, servers="2/2", partitions="4/4")
 
 
-def test_a_deleted_zookeeper_pod_comes_back_with_its_data(log: Kubectl, witness: Witness) -> None:
+def test_deleted_zookeeper_pod_restarts(log: Kubectl, witness: Witness) -> None:
     pod = uid(log, "pod", "log-zookeeper-0")
     log.delete("pod", "log-zookeeper-0", now=True)
     await_another(log, "pod", "log-zookeeper-0", pod, _START_SECONDS)
     log.await_condition("pod/log-zookeeper-0", "Ready", _START_SECONDS)
 
 
-def test_nothing_is_lost_when_all_pods_end_at_once(log: Kubectl, witness: Witness) -> None:
+def test_log_loses_nothing_when_all_pods_are_killed_at_once(log: Kubectl, witness: Witness) -> None:
     pods = log.find("pod", "waltz.dev/cluster=log")
     log.delete("pod", *(each["metadata"]["name"] for each in pods), now=True)
     witness.await_progress(2 * _START_SECONDS)
 
 
-def test_a_paused_cluster_is_left_alone(log: Kubectl, witness: Witness, operator: Operator) -> None:
+def test_paused_cluster_is_not_repaired(log: Kubectl, witness: Witness, operator: Operator) -> None:
     log.patch("waltzcluster", "log", {"spec": {"paused": True}})
     until(
-        lambda: "paused" in there(log, "waltzcluster", "log")["status"]["message"],
+        lambda: "paused" in existing(log, "waltzcluster", "log")["status"]["message"],
         _SOON_SECONDS,
         "the status says that the cluster is paused",
     )
     old = uid(log, "service", "a-storage")
     log.delete("service", "a-storage")
-    # A look that began after the Service was gone has ended when two more are over.
-    seen = operator.looks()
-    until(lambda: operator.looks() >= seen + 2, 60, "the cluster is looked at again")
+    # Two more finished reconciles include one that began after the Service was deleted.
+    before = operator.reconciles()
+    until(lambda: operator.reconciles() >= before + 2, 60, "the cluster is reconciled again")
     assert log.get("service", "a-storage") is None
     log.patch("waltzcluster", "log", {"spec": {"paused": False}})
     await_another(log, "service", "a-storage", old, _SOON_SECONDS)
 
 
-def test_an_annotation_has_everything_looked_at_at_once(log: Kubectl, witness: Witness) -> None:
-    # Nobody watches disruption budgets; without the annotation this one comes back some time.
+def test_resync_annotation_causes_a_reconcile_at_once(log: Kubectl, witness: Witness) -> None:
+    # Disruption budgets are not watched: without the annotation the periodic reconcile repairs it.
     old = uid(log, "poddisruptionbudget", "log-storage")
     log.delete("poddisruptionbudget", "log-storage")
     log("annotate", "waltzcluster", "log", "waltz.dev/resync=again", "--overwrite")

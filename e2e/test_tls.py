@@ -1,46 +1,43 @@
-"""Who talks to whom: with certificates of one's own, renewed while the log goes on, or without."""
+"""TLS: a user's own certificates, their renewal without a restart, and plaintext."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from e2e import resources
 from e2e.kubectl import CommandFailed, Kubectl
-from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
 
 _READY_SECONDS = 120.0
-_NOTICED_SECONDS = 150.0
-"""A kubelet brings what has changed of a secret after a minute or so."""
+_RENEWED_SECONDS = 150.0
+"""A kubelet updates a mounted secret after about a minute."""
 
 _TINY = {"managed": {"members": 1}}
-_NAME = "small.secured.waltz"
 
-
-AUTHORITY = make_authority("mine")
+AUTHORITY = make_authority("users-own")
 
 
 @pytest.fixture(scope="module")
-def secured(operator: Operator) -> Iterator[Kubectl]:
-    """A namespace with two clusters: one has certificates from outside, the other has none."""
-    made = Kubectl("secured")
-    made.create_namespace()
+def secured(module_namespace: Kubectl) -> Kubectl:
+    """A namespace with two clusters: one with a user's own certificates, one without TLS."""
     own: dict[str, Any] = {"mode": "Secret", "secretName": "small-tls"}
-    made.apply(
-        secret(issue(AUTHORITY, _NAME, days=5)),
+    module_namespace.apply(
+        secret(certificate(module_namespace, days=5)),
         *(resources.pool(name) for name in ("p", "q")),
         resources.cluster("small", ["p"], zookeeper=_TINY, tls=own),
         resources.cluster("plain", ["q"], zookeeper=_TINY, tls={"mode": "None"}),
     )
-    yield made
-    made.delete_namespace(wait=False)
+    return module_namespace
+
+
+def certificate(namespace: Kubectl, *, days: int) -> KeyPair:
+    return issue(AUTHORITY, f"small.{namespace.namespace}.waltz", days=days)
 
 
 def secret(own: KeyPair) -> dict[str, Any]:
@@ -54,37 +51,37 @@ def secret(own: KeyPair) -> dict[str, Any]:
 
 
 def days_left(namespace: Kubectl, pod: str, port: int) -> float:
-    """Return for how many days a storage says that its certificate is still good."""
+    """Return the remaining days of a storage's certificate, by its metrics."""
     path = f"/api/v1/namespaces/{namespace.namespace}/pods/{pod}:{port}/proxy/metrics"
     gauges = json.loads(namespace("get", "--raw", path))["gauges"]
     return float(gauges["waltz-storage.tls-certificate-days-left"]["value"])
 
 
-def test_certificates_of_ones_own_are_used(secured: Kubectl) -> None:
+def test_users_own_certificates_are_required_and_used(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     witness = Witness(secured)
-    witness.begin("small")
+    witness.start("small")
     without = ("env", "WALTZ_TLS=off", "python3", "-m", "waltz.cli", "log", "read", "0", "0-")
     with pytest.raises(CommandFailed):
         secured("exec", "witness", "--", *without)
     assert days_left(secured, "p-storage-0", 6002) < 5.1
-    witness.end()
+    witness.finish()
 
 
 @pytest.mark.long
-def test_renewed_certificates_are_taken_up_without_a_restart(secured: Kubectl) -> None:
+def test_renewed_certificates_are_used_without_a_restart(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     witness = Witness(secured)
-    witness.begin("small")
+    witness.start("small")
     restarts = sum_of_restarts(secured)
-    secured.apply(secret(issue(AUTHORITY, _NAME, days=50)))
+    secured.apply(secret(certificate(secured, days=50)))
     until(
         lambda: days_left(secured, "p-storage-0", 6002) > 40,
-        _NOTICED_SECONDS,
-        "a storage shows the new certificate",
+        _RENEWED_SECONDS,
+        "the storage uses the new certificate",
     )
     witness.await_progress(30)
-    witness.end()
+    witness.finish()
     assert sum_of_restarts(secured) == restarts
 
 
@@ -93,10 +90,10 @@ def sum_of_restarts(namespace: Kubectl) -> int:
     return sum(each["restartCount"] for pod in pods for each in pod["status"]["containerStatuses"])
 
 
-def test_a_cluster_may_do_without_tls(secured: Kubectl) -> None:
+def test_cluster_without_tls_works_in_plaintext(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/plain", "Ready", _READY_SECONDS)
     assert secured.get("secret", "plain-tls") is None
     witness = Witness(secured)
-    witness.begin("plain", tls=False)
+    witness.start("plain", tls=False)
     witness.await_progress(30)
-    witness.end()
+    witness.finish()

@@ -1,4 +1,4 @@
-"""A managed ZooKeeper of three members: any one of them may go, even with all that it knew."""
+"""A managed ZooKeeper of three members: any one can be lost, even with its volume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from e2e.kubectl import Kubectl
 from e2e.waiting import until
 from e2e.witnessing import Witness
 
-_BACK_SECONDS = 90.0
+_READY_SECONDS = 90.0
 _MEMBERS = 3
 
 
@@ -18,7 +18,7 @@ def pod(log: Kubectl, number: int) -> dict[str, Any] | None:
     return log.get("pod", f"log-zookeeper-{number}")
 
 
-def is_back(log: Kubectl, number: int, old: str) -> bool:
+def is_replaced(log: Kubectl, number: int, old: str) -> bool:
     found = pod(log, number)
     if found is None or found["metadata"]["uid"] == old:
         return False
@@ -27,22 +27,22 @@ def is_back(log: Kubectl, number: int, old: str) -> bool:
 
 
 def replace(log: Kubectl, number: int, *, with_volume: bool) -> None:
-    """Delete a member, and wait for the one that takes its place."""
+    """Delete a member, and wait until its replacement is ready."""
     found = pod(log, number)
     assert found is not None
     if with_volume:
-        # It goes only when its pod has gone.
+        # Kubernetes deletes the claim after its pod.
         log.delete("pvc", f"data-log-zookeeper-{number}", wait=False)
     log.delete("pod", f"log-zookeeper-{number}", wait=False)
     until(
-        lambda: is_back(log, number, found["metadata"]["uid"]),
-        _BACK_SECONDS,
-        f"member {number} is back",
+        lambda: is_replaced(log, number, found["metadata"]["uid"]),
+        _READY_SECONDS,
+        f"member {number} is replaced",
         show=log.describe,
     )
 
 
-def test_there_are_three_and_a_budget_for_one(log: Kubectl) -> None:
+def test_three_members_have_a_disruption_budget_of_one(log: Kubectl) -> None:
     assert all(pod(log, number) for number in range(_MEMBERS))
     budget = log.get("poddisruptionbudget", "log-zookeeper")
     assert budget is not None
@@ -51,12 +51,14 @@ def test_there_are_three_and_a_budget_for_one(log: Kubectl) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(_MEMBERS))
-def test_any_member_may_go(log: Kubectl, witness: Witness, number: int) -> None:
+def test_any_deleted_member_is_replaced(log: Kubectl, witness: Witness, number: int) -> None:
     replace(log, number, with_volume=False)
 
 
-def test_a_member_that_lost_all_learns_it_from_the_others(log: Kubectl, witness: Witness) -> None:
+def test_member_that_lost_its_volume_copies_the_data_from_the_others(
+    log: Kubectl, witness: Witness
+) -> None:
     replace(log, 0, with_volume=True)
-    # That it knows everything again is seen when the two others go, one after the other.
+    # The replaced member has all data again: the other two can be replaced, one after the other.
     replace(log, 1, with_volume=False)
     replace(log, 2, with_volume=False)

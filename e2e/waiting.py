@@ -1,4 +1,4 @@
-"""Waits for a condition, with a deadline. Touches the clock, and what the condition touches."""
+"""Wait for a condition with a deadline. Touches the clock, and what the condition touches."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _POLL_SECONDS = 0.5
 
 
 def until(
-    look: Callable[[], T | None],
+    condition: Callable[[], T | None],
     seconds: float,
-    what: str,
+    description: str,
     *,
     show: Callable[[], object] | None = None,
 ) -> T:
-    """Return the first thing that ``look`` returns that counts as true.
+    """Call ``condition`` until its result counts as true; return that result.
 
-    Fails after so many seconds, saying what did not come about, and what ``show`` tells.
+    Fails after so many seconds with ``description`` and the result of ``show``.
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = look()
+        found = condition()
         if found:
             return found
         if time.monotonic() > deadline:
-            told = "" if show is None else f"\n{show()}"
-            raise AssertionError(f"not within {seconds:g} s: {what}{told}")
+            state = "" if show is None else f"\n{show()}"
+            raise AssertionError(f"not within {seconds:g} s: {description}{state}")
         time.sleep(_POLL_SECONDS)

@@ -1,8 +1,9 @@
-"""A program that appends to every partition and reads all of them, until it is told to stop.
+"""A program that appends to every partition and reads all of them until it is stopped.
 
-It runs in a pod, beside whatever is done to the cluster, and finds fault with anything that is
-committed and then lost, reordered or doubled. Touches the log, and its folder: ``progress`` is what
-was seen so far, ``going`` is there once every partition was appended to, ``stop`` ends it.
+It runs in a pod while a test changes the cluster, and reports every committed transaction that is
+lost, reordered or duplicated. Touches the log and its folder: it writes its counters to the file
+``progress``, creates ``started`` when every partition was appended to and read, and ends when
+``stop`` exists.
 """
 
 from __future__ import annotations
@@ -25,27 +26,29 @@ _LAST_CHECK_S = 120.0
 
 @dataclass
 class Partition:
-    """What was appended to one partition, and what was read of it."""
+    """What was appended to one partition, and what was read from it."""
 
     first: int
+    """The first transaction id that this run may write or read."""
+
     appended: int = 0
     longest_pause: float = 0.0
     acknowledged: dict[int, int] = field(default_factory=dict)
     read: list[tuple[int, bytes]] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    ids_read: dict[int, int] = field(default_factory=dict)
 
 
 class Witness:
-    """One run; ``faults`` are sentences about promises that were broken."""
+    """One run; ``violations`` are the guarantees that were broken, as sentences."""
 
     def __init__(self, folder: Path) -> None:
         self.run = uuid.uuid4().hex[:8]
         self.folder = folder
         self.partitions: dict[int, Partition] = {}
-        self.faults: list[str] = []
+        self.violations: list[str] = []
 
     async def work(self) -> None:
-        """Append and read until the file ``stop`` is there, then look at everything again."""
+        """Append and read until the file ``stop`` exists, then read everything again."""
         async with connect() as writer, connect() as reader:
             for number in range(writer.num_partitions):
                 mark = await writer.high_water_mark(number)
@@ -56,7 +59,7 @@ class Witness:
                 for task in (*writing, reading):
                     if task.done():
                         task.result()
-                self._report()
+                self._write_progress()
                 await asyncio.sleep(0.2)
             for task in writing:
                 task.cancel()
@@ -64,19 +67,23 @@ class Witness:
         async with asyncio.timeout(_LAST_CHECK_S):
             await self._read_again()
         reading.cancel()
-        self._report()
+        self._write_progress()
 
     async def _append(self, client: waltz.Client, number: int) -> None:
         partition, count = self.partitions[number], 0
         last = time.monotonic()
         while True:
-            place = await client.append(number, f"{self.run} {count}".encode())
+            transaction_id = await client.append(number, f"{self.run} {count}".encode())
             now = time.monotonic()
             partition.longest_pause, last = max(partition.longest_pause, now - last), now
-            partition.acknowledged[count] = place
-            seen = partition.places.get(count)
-            if seen is not None and seen != place:
-                self._blame(number, f"append {count} was acknowledged as {place}, read at {seen}")
+            partition.acknowledged[count] = transaction_id
+            read_id = partition.ids_read.get(count)
+            if read_id is not None and read_id != transaction_id:
+                self._report_violation(
+                    number,
+                    f"append {count} was acknowledged with id {transaction_id}, but read with "
+                    f"id {read_id}",
+                )
             count += 1
             partition.appended = count
             await asyncio.sleep(_PAUSE_S)
@@ -85,53 +92,63 @@ class Witness:
         after = {number: each.first - 1 for number, each in self.partitions.items()}
         async for transaction in client.stream(after, data=True):
             number, data = transaction.partition, transaction.data
-            self._seen(number, transaction.id, data)
+            self._check(number, transaction.id, data)
 
-    def _seen(self, number: int, place: int, data: bytes) -> None:
+    def _check(self, number: int, transaction_id: int, data: bytes) -> None:
         partition = self.partitions[number]
         expected = partition.first + len(partition.read)
-        if place != expected:
-            self._blame(number, f"{place} was read where {expected} comes next")
-        partition.read.append((place, data))
+        if transaction_id != expected:
+            self._report_violation(
+                number, f"id {transaction_id} was read where id {expected} is next"
+            )
+        partition.read.append((transaction_id, data))
         run, _, count = data.decode().partition(" ")
         if run != self.run:
             return
-        if int(count) != len(partition.places):
-            self._blame(number, f"append {count} is read after {len(partition.places)} others")
-        partition.places[int(count)] = place
-        if partition.acknowledged.get(int(count), place) != place:
-            self._blame(number, f"append {count} is read at {place}, not where it was acknowledged")
+        if int(count) != len(partition.ids_read):
+            self._report_violation(
+                number, f"append {count} was read after {len(partition.ids_read)} others"
+            )
+        partition.ids_read[int(count)] = transaction_id
+        if partition.acknowledged.get(int(count), transaction_id) != transaction_id:
+            self._report_violation(
+                number,
+                f"append {count} was read with id {transaction_id}, acknowledged with another",
+            )
 
     async def _read_again(self) -> None:
-        """Read everything with a client that knows nothing, and compare."""
+        """Read everything with a new client, and compare."""
         async with connect() as client:
             for number, partition in self.partitions.items():
                 end = await client.high_water_mark(number)
                 stream = client.stream(number, after=partition.first - 1, until=end, data=True)
                 now = [(each.id, each.data) async for each in stream]
                 if now[: len(partition.read)] != partition.read:
-                    self._blame(number, "what was read once is read otherwise now")
-                there = dict(now)
-                for count, place in partition.acknowledged.items():
-                    if there.get(place) != f"{self.run} {count}".encode():
-                        self._blame(number, f"append {count}, acknowledged as {place}, is lost")
+                    self._report_violation(number, "a transaction that was read has changed")
+                by_id = dict(now)
+                for count, transaction_id in partition.acknowledged.items():
+                    if by_id.get(transaction_id) != f"{self.run} {count}".encode():
+                        self._report_violation(
+                            number,
+                            f"append {count}, acknowledged with id {transaction_id}, is lost",
+                        )
 
-    def _blame(self, number: int, what: str) -> None:
-        self.faults.append(f"partition {number}: {what}")
+    def _report_violation(self, number: int, sentence: str) -> None:
+        self.violations.append(f"partition {number}: {sentence}")
 
-    def _report(self) -> None:
+    def _write_progress(self) -> None:
         every = self.partitions.values()
-        told = {
+        progress = {
             "appended": [each.appended for each in every],
             "read": [len(each.read) for each in every],
             "longest_pauses": [round(each.longest_pause, 2) for each in every],
-            "faults": self.faults[:10],
+            "violations": self.violations[:10],
         }
         part = self.folder / "progress.part"
-        part.write_text(json.dumps(told))
+        part.write_text(json.dumps(progress))
         part.rename(self.folder / "progress")
         if all(each.read for each in every):
-            (self.folder / "going").touch()
+            (self.folder / "started").touch()
 
 
 def connect() -> waltz.client.opening.Opening[waltz.Client]:
@@ -145,12 +162,12 @@ def connect() -> waltz.client.opening.Opening[waltz.Client]:
 
 
 def main() -> None:
-    """Work in the folder that the command line names; ends with status 1 if there are faults."""
+    """Work in the folder that the command line names; end with status 1 after a violation."""
     folder = Path(sys.argv[1])
     witness = Witness(folder)
     asyncio.run(witness.work())
     print((folder / "progress").read_text())
-    sys.exit(1 if witness.faults else 0)
+    sys.exit(1 if witness.violations else 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The witness's pod: begun before something is done to a cluster, asked afterwards."""
+"""The witness's pod: started before a test changes a cluster, checked afterwards."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ _POD = "witness"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the witness is, by partition."""
+    """The witness's counters by partition, and the broken guarantees that it found."""
 
     appended: list[int]
     read: list[int]
     longest_pauses: list[float]
-    faults: list[str]
+    violations: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A writer and a reader of every partition, in a pod beside the cluster."""
+    """A writer and a reader of every partition, in a pod of the cluster's namespace."""
 
     kubectl: Kubectl
 
-    def begin(
+    def start(
         self, cluster: str, *, tls: bool = True, zookeeper: str = "", root: str = "/waltz"
     ) -> None:
-        """Start it; returns when it has appended to every partition and read it."""
+        """Start it; return when it has appended to every partition and read it."""
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
         pod = resources.client_pod(
             _POD, cluster, namespace, command, tls=tls, zookeeper=zookeeper, root=root
         )
         pod["spec"]["containers"][0]["readinessProbe"] = {
-            "exec": {"command": ["test", "-e", "/work/going"]},
+            "exec": {"command": ["test", "-e", "/work/started"]},
             "periodSeconds": 1,
         }
         self.kubectl.apply(resources.programs(cluster, namespace), pod)
         self.kubectl.await_condition(f"pod/{_POD}", "Ready", 60)
 
     def waltz(self, *arguments: str) -> str:
-        """Run the command line ``waltz`` beside it, and return what that printed."""
+        """Run the command line ``waltz`` in its pod, and return what that printed."""
         return self.kubectl("exec", _POD, "--", "python3", "-m", "waltz.cli", *arguments)
 
     def progress(self) -> Progress:
-        """Return what it has seen so far; fails if it saw a promise broken."""
+        """Return its progress; fails if it found a violation."""
         try:
-            told = self.kubectl("exec", _POD, "--", "cat", "/work/progress")
+            text = self.kubectl("exec", _POD, "--", "cat", "/work/progress")
         except CommandFailed as failed:
             raise CommandFailed(f"{failed}\n{self.kubectl('logs', _POD)}") from None
-        progress = Progress(**json.loads(told))
-        assert not progress.faults, progress.faults
+        progress = Progress(**json.loads(text))
+        assert not progress.violations, progress.violations
         return progress
 
     def await_progress(self, seconds: float, appends: int = 10) -> Progress:
-        """Return once every partition has taken so many more appends, and they were read."""
+        """Return when every partition has so many more appends, and they were read."""
         wanted = [count + appends for count in self.progress().appended]
 
         def advanced() -> Progress | None:
@@ -68,12 +68,12 @@ class Witness:
             ahead = all(a >= b for each in lists for a, b in zip(each, wanted, strict=True))
             return now if ahead else None
 
-        return until(advanced, seconds, "every partition goes on", show=self.kubectl.describe)
+        return until(advanced, seconds, "every partition takes appends", show=self.kubectl.describe)
 
-    def end(self) -> Progress:
-        """Have it look at everything again, and end; fails if it saw a promise broken."""
+    def finish(self) -> Progress:
+        """Stop it after a final check of everything; fails if it found a violation."""
         self.kubectl("exec", _POD, "--", "touch", "/work/stop")
-        phase = until(self._ended, 150, "the witness ends", show=self.kubectl.describe)
+        phase = until(self._ended, 150, "the witness has ended", show=self.kubectl.describe)
         log = self.kubectl("logs", _POD)
         assert phase == "Succeeded", log
         self.kubectl.delete("pod", _POD)

@@ -1,7 +1,7 @@
-"""Runs Waltz clusters on Kubernetes: reads what is, compares with what shall be, takes safe steps.
+"""Run Waltz clusters on Kubernetes: compare the actual state with the desired one, take safe steps.
 
-Pure: ``resources`` (what users write), ``names``, ``objects`` (what Kubernetes is given),
-``observed``, ``desired``, ``steps``, ``planning`` and ``status`` (what is decided). The shell:
-``kube`` (the API server), ``observing``, ``executing``, ``certificates``, ``election``,
-``handlers`` and ``main``; ``dying`` is for tests.
+``core`` decides: ``resources`` (what users write), ``objects`` (what Kubernetes is given),
+``desired``, ``observed``, ``planning``, ``steps`` and ``status``. ``shell`` acts: ``observer``
+reads the actual state, ``executor`` performs steps, ``reconciler`` connects them, ``controller``
+decides when, ``leader_election`` which of several operators is active. ``main`` is the process.
 """

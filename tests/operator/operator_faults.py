@@ -1,8 +1,7 @@
-"""The same world behind the operator's real shell: an API server with faults, a real store.
+"""The simulated world behind the operator's real shell: an API server with faults, a real store.
 
-The API server here keeps versions, refuses what is out of date, and does what tests ask of it
-beside: it fails before or after it has done something, answers with what was a while ago, or has
-the operator die.
+The API server keeps resource versions and refuses outdated writes. It injects faults: it fails
+before or after a write, returns an outdated list, or kills the operator during a call.
 """
 
 from __future__ import annotations
@@ -35,33 +34,33 @@ from waltz_operator.shell.environment import ReplicaPort
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
 
-class Died(BaseException):
-    """The operator was killed in the middle of a call."""
+class Killed(BaseException):
+    """The operator was killed during a call."""
 
 
 class Faults:
-    """How often what goes wrong; ``dice`` None: never."""
+    """Which calls fail, and how. Without ``dice`` only call number ``kill_at`` does: by Killed."""
 
     def __init__(self, dice: random.Random | None = None) -> None:
         self.dice = dice
-        self.die_at: int | None = None
+        self.kill_at: int | None = None
         self.calls = 0
 
     def before(self) -> None:
-        """Perhaps fail with nothing done."""
+        """Maybe fail before the call has an effect."""
         if self._happens(0.03):
             raise KubeError("the API server did not answer")
 
     def after(self) -> None:
-        """Perhaps fail with everything done."""
+        """Maybe fail after the call has had its effect."""
         self.calls += 1
-        if self.calls == self.die_at or self._happens(0.03):
-            raise Died
+        if self.calls == self.kill_at or self._happens(0.03):
+            raise Killed
         if self._happens(0.03):
             raise KubeError("the API server's answer was lost")
 
     def stale(self) -> bool:
-        """Whether a list is an old one."""
+        """Whether a list is outdated."""
         return self._happens(0.1)
 
     def _happens(self, probability: float) -> bool:
@@ -69,7 +68,7 @@ class Faults:
 
 
 class FaultyKube:
-    """An API server, as `waltz_operator.shell.kube_api.Kube` has it."""
+    """A `waltz_operator.shell.kube_api.Kube` over a simulated world."""
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
@@ -122,7 +121,7 @@ class FaultyKube:
         self._version += 1
         found["metadata"]["resourceVersion"] = str(self._version)
         if found["metadata"].get("deletionTimestamp") and not found["metadata"]["finalizers"]:
-            self._vanish(kind, name)
+            self._remove(kind, name)
         self._faults.after()
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
@@ -143,7 +142,7 @@ class FaultyKube:
             case _:
                 return self._world.objects.get(ObjectKey(kind, name))
 
-    def _vanish(self, kind: str, name: str) -> None:
+    def _remove(self, kind: str, name: str) -> None:
         if kind == "WaltzCluster":
             self._world.cluster = None
         else:
@@ -155,7 +154,7 @@ class FaultyKube:
 
 
 class LogInStore:
-    """Has a world's log live in a store that implements what ZooKeeper promises."""
+    """Keeps a world's metadata in a store that behaves like ZooKeeper."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -164,7 +163,7 @@ class LogInStore:
         self._cluster: Cluster | None = None
 
     async def settle(self, desired: Desired) -> None:
-        """Have everything happen that happens by itself, in the store, too."""
+        """Let controllers, storages and servers work, and write their metadata into the store."""
         await self.load(desired)
         before = dict(self.world.log.metadata) if isinstance(self.world.log, Log) else {}
         self.world.settle()
@@ -177,7 +176,7 @@ class LogInStore:
             await self._join(cluster)
 
     async def load(self, desired: Desired) -> None:
-        """Have the world know what is in the store."""
+        """Copy the metadata from the store into the world."""
         cluster = Cluster(self.session, desired.root)
         try:
             params, store_params = await cluster.params(), await cluster.store_params()
@@ -193,7 +192,7 @@ class LogInStore:
         self.world.log = log
 
     async def _join(self, cluster: Cluster) -> None:
-        """Have as many servers in the store as run; those that leave are not looked at here."""
+        """Add the running servers to the store; servers that leave are not removed."""
         known = {each.host for each in (await cluster.view()).servers().values()}
         for host in sorted(self.world.servers - known):
             descriptor = ServerDescriptor(await cluster.next_server_id(), host, 6100)
@@ -215,7 +214,7 @@ class FakeSurroundings:
     async def store(self, desired: Desired) -> MetadataStore:
         """See Surroundings."""
         if not self._log.world._zookeeper_serves():
-            raise ConnectionLost("nobody listens")
+            raise ConnectionLost("connection refused")
         return self._log.session
 
     async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
@@ -251,24 +250,24 @@ class _Port:
         self._faults.after()
 
 
-class ToldEvents:
-    """A diary that is kept in memory."""
+class RecordedEvents:
+    """An event recorder that keeps the events in memory."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failures: list[str] = []
 
-    def did(self, cluster: WaltzCluster, step: Step) -> None:
-        """See Diary."""
+    def record_step(self, cluster: WaltzCluster, step: Step) -> None:
+        """See EventRecorder."""
         self.done.append(str(step))
 
-    def failed(self, cluster: WaltzCluster, reason: str) -> None:
-        """See Diary."""
+    def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
+        """See EventRecorder."""
         self.failures.append(reason)
 
 
 def delete_by_user(world: World) -> None:
-    """Do what kubectl delete does, to the cluster and its pools."""
+    """Mark the cluster and its pools as deleted, as kubectl delete does."""
     assert world.cluster is not None
     for found in (world.cluster, *world.pools.values()):
         found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -15,7 +15,7 @@ import yaml
 
 from charts.made import CHART, files
 from waltz.runtime.exposition import Family, Kind
-from waltz_operator.shell.metrics import MEANINGS as OPERATOR
+from waltz_operator.shell.metrics import HELP as OPERATOR
 from waltz_server.core.metrics import CATALOGUE as SERVER
 from waltz_storage.core.metrics import CATALOGUE as STORAGE
 

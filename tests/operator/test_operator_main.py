@@ -1,4 +1,4 @@
-"""The operator as a process, against an API server over HTTP: the Lease, kopf, status, the end."""
+"""The operator's process against an API server over HTTP: Lease, kopf, status, shutdown, kill."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ import yaml
 from tests.eventually import eventually
 from tests.operator.operator_world import cluster_resource
 from tests.operator.small_api_server import SmallApiServer
+from waltz_operator.core.names import FINALIZER
 
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/waltz-operator"
 _CLUSTER = "/apis/waltz.dev/v1alpha1/namespaces/logs/waltzclusters/log"
 _START_SECONDS = 60.0
+_KILLED_OPERATOR = Path(__file__).parents[2] / "e2e" / "killed_operator.py"
 
 
 @pytest.fixture
@@ -29,7 +31,8 @@ async def server() -> AsyncIterator[SmallApiServer]:
     await made.stop()
 
 
-async def start(folder: Path, address: str) -> asyncio.subprocess.Process:
+async def start(folder: Path, address: str, *command: str) -> asyncio.subprocess.Process:
+    """Start Python with ``command``; by default the operator itself."""
     config: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -48,19 +51,22 @@ async def start(folder: Path, address: str) -> asyncio.subprocess.Process:
     }
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "waltz_operator",
+        *(command or ("-m", "waltz_operator")),
         env=environment,
         stderr=asyncio.subprocess.PIPE,
     )
 
 
-async def test_it_wins_the_lease_looks_reports_and_resigns(
-    tmp_path: Path, server: SmallApiServer
-) -> None:
-    resource = cluster_resource(paused=True)
+def add_cluster(server: SmallApiServer, **spec: Any) -> None:
+    resource = cluster_resource(**spec)
     resource |= {"apiVersion": "waltz.dev/v1alpha1", "kind": "WaltzCluster"}
     server.add(_CLUSTER, resource)
+
+
+async def test_operator_acquires_the_lease_reconciles_and_releases_it_on_sigterm(
+    tmp_path: Path, server: SmallApiServer
+) -> None:
+    add_cluster(server, paused=True)
     process = await start(tmp_path, await server.start())
     try:
         await eventually(
@@ -74,7 +80,19 @@ async def test_it_wins_the_lease_looks_reports_and_resigns(
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
+        _, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
     assert server.objects[_LEASE]["spec"]["holderIdentity"] == ""
-    assert "Traceback" not in said.decode()
+    assert "Traceback" not in stderr.decode()
+
+
+async def test_killed_operator_performs_one_step_and_ends_by_sigkill(
+    tmp_path: Path, server: SmallApiServer
+) -> None:
+    """The end-to-end test kills the operator by the same program."""
+    add_cluster(server)
+    process = await start(tmp_path, await server.start(), str(_KILLED_OPERATOR), "1")
+    _, stderr = await asyncio.wait_for(process.communicate(), _START_SECONDS)
+    assert process.returncode == -signal.SIGKILL, stderr.decode()
+    assert server.objects[_CLUSTER]["metadata"]["finalizers"] == [FINALIZER]
+    assert "status" not in server.objects[_CLUSTER]

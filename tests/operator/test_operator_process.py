@@ -1,4 +1,4 @@
-"""Parts of the operator's process: looks, events, certificates, handlers; what it imports."""
+"""Parts of the operator's process: controller, event recorder, watches, metrics, certificates."""
 
 from __future__ import annotations
 
@@ -17,62 +17,65 @@ from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import Live
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.steps import Guard
-from waltz_operator.main import settings
+from waltz_operator.main import read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
-from waltz_operator.shell.controller import Lookout, Seen
-from waltz_operator.shell.event_recorder import EventDiary
+from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.handlers import watch_owned
 from waltz_operator.shell.http import as_text
 from waltz_operator.shell.kube_api import KubeError
-from waltz_operator.shell.metrics import MEANINGS, measure
+from waltz_operator.shell.metrics import HELP, collect
+
+ROOT = Path(__file__).parents[2]
 
 
-async def test_a_cluster_is_looked_at_after_hints_and_in_time_and_never_twice_at_once() -> None:
-    looks: list[str] = []
+async def test_controller_enqueued_clusters_are_reconciled_and_never_twice_at_once() -> None:
+    reconciled: list[str] = []
     under_way = 0
 
-    async def look(namespace: str, name: str) -> Seen | None:
+    async def reconcile(namespace: str, name: str) -> ReconcileResult | None:
         nonlocal under_way
         under_way += 1
         assert under_way == 1
         await asyncio.sleep(0)
-        looks.append(f"{namespace}/{name}")
+        reconciled.append(f"{namespace}/{name}")
         under_way -= 1
-        return Seen(3600.0, ready=len(looks) == 2) if len(looks) < 3 else None
+        ready = len(reconciled) == 2
+        return ReconcileResult(3600.0, ready=ready) if len(reconciled) < 3 else None
 
-    lookout = Lookout(look)
-    lookout.hint("x", "log")
-    assert lookout.ready == {}
-    await eventually(lambda: lookout.ready == {("x", "log"): False})
-    lookout.hint("x", "log")
-    await eventually(lambda: lookout.ready == {("x", "log"): True})
-    assert lookout.clusters == 1
-    lookout.hint("x", "log")
-    await eventually(lambda: lookout.clusters == 0)
-    assert lookout.ready == {}
-    assert lookout.measures.looks == 3
+    controller = Controller(reconcile)
+    controller.enqueue("x", "log")
+    assert controller.ready == {}
+    await eventually(lambda: controller.ready == {("x", "log"): False})
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.ready == {("x", "log"): True})
+    assert controller.clusters == 1
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.clusters == 0)
+    assert controller.ready == {}
+    assert controller.metrics.reconciles == 3
 
 
-async def test_an_api_server_that_fails_is_asked_again() -> None:
+async def test_controller_api_server_error_is_counted_and_retried() -> None:
     failures = 1
 
-    async def look(_namespace: str, _name: str) -> Seen | None:
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult | None:
         nonlocal failures
         failures -= 1
         if failures >= 0:
-            raise KubeError("nobody answers")
+            raise KubeError("connection refused")
         return None
 
-    lookout = Lookout(look)
-    lookout.hint("x", "log")
-    await eventually(lambda: lookout.measures.failures == 1)
-    lookout.hint("x", "log")
-    await eventually(lambda: lookout.clusters == 0)
-    await lookout.close()
+    controller = Controller(reconcile)
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.metrics.failures == 1)
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.clusters == 0)
+    await controller.close()
 
 
 class DroppedWatches:
-    """Tells of one object a watch; between the watches that end well, some break."""
+    """Yields one object per watch. Of three watches one is refused and one breaks."""
 
     def __init__(self) -> None:
         self.watches = 0
@@ -90,56 +93,55 @@ class DroppedWatches:
             raise KubeError("the watch broke")
 
 
-async def test_watches_that_end_or_break_are_begun_again() -> None:
-    hinted: list[str] = []
+async def test_watch_that_ends_or_fails_is_restarted() -> None:
+    enqueued: list[str] = []
 
-    class Hints:
-        def hint(self, namespace: str, name: str) -> None:
-            hinted.append(name)
+    class Queue:
+        def enqueue(self, namespace: str, name: str) -> None:
+            enqueued.append(name)
 
-    watching = asyncio.create_task(watch_owned(DroppedWatches(), "Pod", "", Hints(), pause=0.0))
-    await eventually(lambda: len(hinted) >= 4)
+    watching = asyncio.create_task(watch_owned(DroppedWatches(), "Pod", "", Queue(), pause=0.0))
+    await eventually(lambda: len(enqueued) >= 4)
     watching.cancel()
-    assert hinted[:4] == ["log-2", "log-3", "log-5", "log-6"]
+    assert enqueued[:4] == ["log-2", "log-3", "log-5", "log-6"]
 
 
-async def test_steps_become_events_and_the_same_failure_is_told_once() -> None:
+async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> None:
     world = World(cluster_resource(), [])
-    diary = EventDiary(FaultyKube(world, Faults()))
-    posting = diary.start()
+    recorder = KubeEventRecorder(FaultyKube(world, Faults()))
+    posting = recorder.start()
     cluster = WaltzCluster.model_validate(world.cluster)
-    diary.did(cluster, Guard())
+    recorder.record_step(cluster, Guard())
     for _ in range(3):
-        diary.failed(cluster, "ZooKeeper does not answer")
+        recorder.record_failure(cluster, "ZooKeeper does not answer")
     await eventually(lambda: len(world.objects) == 2)
     posting.cancel()
     events = list(world.objects.values())
     assert {each["reason"] for each in events} == {"Guard", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
-    assert (diary.steps, diary.failed_steps) == (1, 3)
+    assert (recorder.steps, recorder.failed_steps) == (1, 3)
 
 
-async def test_every_measure_has_a_meaning_and_readiness_is_told_by_cluster() -> None:
-    async def look(_namespace: str, name: str) -> Seen:
-        return Seen(3600.0, ready=name == "well")
+async def test_metrics_have_help_and_readiness_by_cluster() -> None:
+    async def reconcile(_namespace: str, name: str) -> ReconcileResult:
+        return ReconcileResult(3600.0, ready=name == "ready")
 
-    lookout = Lookout(look)
-    for name in ("well", "ill"):
-        lookout.hint("x", name)
-    await eventually(lambda: len(lookout.ready) == 2)
-    measured = measure(
-        lookout, EventDiary(FaultyKube(World(cluster_resource(), []), Faults())), leads=True
-    )
-    await lookout.close()
-    assert measured.keys() == MEANINGS.keys()
-    text = as_text(measured)
+    controller = Controller(reconcile)
+    for name in ("ready", "unready"):
+        controller.enqueue("x", name)
+    await eventually(lambda: len(controller.ready) == 2)
+    recorder = KubeEventRecorder(FaultyKube(World(cluster_resource(), []), Faults()))
+    collected = collect(controller, recorder, leads=True)
+    await controller.close()
+    assert collected.keys() == HELP.keys()
+    text = as_text(collected)
     assert "# TYPE waltz_operator_cluster_ready gauge" in text
-    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="well"} 1\n' in text
-    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ill"} 0\n' in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ready"} 1\n' in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="unready"} 0\n' in text
     assert "\nwaltz_operator_clusters 2\n" in text
 
 
-def test_certificates_are_good_for_the_clusters_name_on_both_sides(tmp_path: Path) -> None:
+def test_certificate_of_the_cluster_name_is_accepted_by_client_and_server(tmp_path: Path) -> None:
     authority = make_authority("log")
     issued = issue(authority, "log.logs.waltz")
     for name, content in {
@@ -159,7 +161,7 @@ def test_certificates_are_good_for_the_clusters_name_on_both_sides(tmp_path: Pat
 
 
 def shake_hands(listening: ssl.SSLContext, dialing: ssl.SSLContext, name: str) -> None:
-    """Have two ends verify each other in memory; raises ssl.SSLError."""
+    """Complete a TLS handshake in memory; raises ssl.SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = listening.wrap_bio(to_server, to_client, server_side=True)
     client = dialing.wrap_bio(to_client, to_server, server_hostname=name)
@@ -174,27 +176,31 @@ def shake_hands(listening: ssl.SSLContext, dialing: ssl.SSLContext, name: str) -
     assert len(done) == 2
 
 
-def test_settings_come_from_the_environment() -> None:
-    one = settings({"WALTZ_OPERATOR_NAMESPACE": "ops", "WALTZ_OPERATOR_WATCHED_NAMESPACE": "logs"})
-    assert (one.namespace, one.watched_namespace, one.http_port) == ("ops", "logs", 8080)
-    assert settings({}).identity != settings({}).identity
-    assert settings({"WALTZ_OPERATOR_POD": "waltz-1"}).identity == "waltz-1"
-
-
-def test_an_operator_that_shall_die_after_two_steps_is_killed_after_the_second() -> None:
-    program = (
-        "from types import SimpleNamespace as Any\n"
-        "from waltz_operator.shell.fault_injection import LastDiary\n"
-        "diary = LastDiary(Any(did=lambda *told: print(*told, flush=True)), 2)\n"
-        "for step in ('first', 'second', 'third'): diary.did('log', step)\n"
+def test_settings_are_read_from_environment_variables() -> None:
+    one = read_settings(
+        {"WALTZ_OPERATOR_NAMESPACE": "ops", "WALTZ_OPERATOR_WATCHED_NAMESPACE": "logs"}
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (one.namespace, one.watched_namespace, one.http_port) == ("ops", "logs", 8080)
+    assert read_settings({}).identity != read_settings({}).identity
+    assert read_settings({"WALTZ_OPERATOR_POD": "waltz-1"}).identity == "waltz-1"
+
+
+def test_killed_operator_of_two_steps_ends_after_the_second() -> None:
+    program = (
+        "import asyncio\n"
+        "from e2e.killed_operator import kill_after\n"
+        "class Performer:\n"
+        "    async def perform(self, step): print(step, flush=True)\n"
+        "kill_after(2, Performer)\n"
+        "for step in ('first', 'second', 'third'): asyncio.run(Performer().perform(step))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == -signal.SIGKILL, ran.stderr
-    assert ran.stdout == "log first\nlog second\n"
+    assert ran.stdout == "first\nsecond\n"
 
 
-def test_kubernetes_generated_models_are_not_imported() -> None:
-    """They would be most of the operator's memory at rest."""
+def test_operator_does_not_import_kubernetes_generated_models() -> None:
+    """They would be most of the memory of an idle operator."""
     program = (
         "import sys, waltz_operator.main; "
         "print(sum(name.startswith('kubernetes.aio.client.models.') for name in sys.modules))"

@@ -1,7 +1,8 @@
-"""When clusters are looked at: after every hint, and again in time. Clock and tasks, no network.
+"""Decide when a cluster is reconciled: soon after every event, and periodically.
 
-Hints are only that: a look reads everything anew, so one that is lost costs time, nothing else. A
-cluster is looked at by one task, so that two looks never overlap.
+An event only enqueues the cluster's name. The reconcile reads the whole state anew, so a lost event
+delays a repair and has no other effect. One task per cluster runs its reconciles, so two of them
+never overlap. Touches the event loop's clock and tasks, not the network.
 """
 
 from __future__ import annotations
@@ -19,98 +20,106 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a look has found: whether the cluster is Ready; in how many seconds to look again."""
+class ReconcileResult:
+    """Whether the cluster is Ready, and after how many seconds to reconcile it again."""
 
-    again: float
+    requeue_seconds: float
     ready: bool
 
 
-Look = Callable[[str, str], Awaitable[Seen | None]]
-"""Looks at a cluster; returns None when it is gone."""
+Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
+"""Reconciles the cluster of a namespace and a name; returns None when it no longer exists."""
 
 _BACKOFF = Backoff(1.0, 30.0)
 
 
 @dataclass(slots=True)
-class Measures:
-    """What is counted of looks."""
+class ReconcileMetrics:
+    """Counters of reconciles."""
 
-    looks: int = 0
+    reconciles: int = 0
     failures: int = 0
     seconds: float = 0.0
 
 
 @dataclass(slots=True)
-class _Cluster:
-    hinted: asyncio.Event = field(default_factory=asyncio.Event)
+class _Worker:
+    """One cluster's task, its wake-up event and the result of its last reconcile."""
+
+    enqueued: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    seen: Seen | None = None
+    result: ReconcileResult | None = None
 
 
-class Lookout:
-    """Looks at all clusters that it was told of, until they are gone."""
+class Controller:
+    """Reconciles every enqueued cluster until it no longer exists."""
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._clusters: dict[tuple[str, str], _Cluster] = {}
-        self.measures = Measures()
+    def __init__(self, reconcile: Reconcile) -> None:
+        self._reconcile = reconcile
+        self._workers: dict[tuple[str, str], _Worker] = {}
+        self.metrics = ReconcileMetrics()
 
     @property
     def clusters(self) -> int:
-        """How many clusters there are."""
-        return len(self._clusters)
+        """Return the number of clusters."""
+        return len(self._workers)
 
     @property
     def ready(self) -> dict[tuple[str, str], bool]:
-        """Whether a cluster was Ready when last looked at, by namespace and name."""
+        """Whether a cluster was Ready at its last reconcile, by namespace and name."""
         return {
-            which: known.seen.ready
-            for which, known in self._clusters.items()
-            if known.seen is not None
+            cluster: worker.result.ready
+            for cluster, worker in self._workers.items()
+            if worker.result is not None
         }
 
-    def hint(self, namespace: str, name: str) -> None:
-        """Look at a cluster soon: something about it may have changed."""
-        which = (namespace, name)
-        known = self._clusters.get(which)
-        if known is None:
-            known = self._clusters[which] = _Cluster()
-            known.task = watched(asyncio.ensure_future(self._keep_looking(which, known)))
-        known.hinted.set()
+    def enqueue(self, namespace: str, name: str) -> None:
+        """Reconcile a cluster soon: something about it may have changed."""
+        cluster = (namespace, name)
+        worker = self._workers.get(cluster)
+        if worker is None:
+            worker = self._workers[cluster] = _Worker()
+            worker.task = watched(asyncio.ensure_future(self._run(cluster, worker)))
+        worker.enqueued.set()
 
     async def close(self) -> None:
-        """Stop looking; a look that has begun is broken off."""
-        tasks = [known.task for known in self._clusters.values() if known.task is not None]
+        """Stop all reconciles; one that is under way is cancelled."""
+        tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep_looking(self, which: tuple[str, str], known: _Cluster) -> None:
+    async def _run(self, cluster: tuple[str, str], worker: _Worker) -> None:
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
-            known.hinted.clear()
-            begun = clock()
+            # Cleared before the state is read: an event during the reconcile causes another one.
+            worker.enqueued.clear()
+            started = clock()
             try:
-                known.seen, failures = await self._look(*which), 0
-                again = None if known.seen is None else known.seen.again
+                worker.result, failures = await self._reconcile(*cluster), 0
+                requeue = None if worker.result is None else worker.result.requeue_seconds
             except KubeError as problem:
-                again = _BACKOFF.delay(failures)
-                log.warning("%s/%s is looked at again in %g s: %s", *which, again, problem)
-                self.measures.failures += 1
+                requeue = _BACKOFF.delay(failures)
+                log.warning(
+                    "cluster %s/%s: API server error, retrying in %g s: %s",
+                    *cluster,
+                    requeue,
+                    problem,
+                )
+                self.metrics.failures += 1
                 failures += 1
-            self.measures.looks += 1
-            self.measures.seconds += clock() - begun
-            if again is None:
+            self.metrics.reconciles += 1
+            self.metrics.seconds += clock() - started
+            if requeue is None:
                 break
-            await self._wait(known, again)
-        del self._clusters[which]
+            await self._wait(worker, requeue)
+        del self._workers[cluster]
 
     @staticmethod
-    async def _wait(known: _Cluster, seconds: float) -> None:
+    async def _wait(worker: _Worker, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await known.hinted.wait()
+                await worker.enqueued.wait()
         except TimeoutError:
             return

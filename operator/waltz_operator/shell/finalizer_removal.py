@@ -1,9 +1,9 @@
-"""Takes the operator's finalizers away: ``python -m waltz_operator.shell.finalizer_removal``.
+"""Remove the operator's finalizers: ``python -m waltz_operator.shell.finalizer_removal``.
 
-The chart runs it when the operator was uninstalled: nobody would answer a finalizer then, and
-whoever deletes a cluster would wait for ever. Nothing else is changed. What is deleted afterwards
-is collected by Kubernetes itself, which leaves volumes. An operator that comes back sets its
-finalizers again. Touches the API server.
+The chart runs this as a Job when the operator is uninstalled. Without it a deletion of a cluster
+would wait forever for an operator that no longer runs. Nothing else is changed. Kubernetes itself
+collects the objects of a cluster that is deleted afterwards; its volumes stay. An operator that is
+installed again adds its finalizers again. Touches the API server.
 """
 
 from __future__ import annotations
@@ -26,50 +26,57 @@ _KINDS = ("WaltzCluster", "StoragePool")
 _ATTEMPTS = 5
 
 
-async def release_all(kube: Kube, namespace: str) -> None:
-    """Take the finalizer from all resources of a namespace; of all namespaces if it is empty.
+async def remove_finalizers(kube: Kube, namespace: str) -> None:
+    """Remove the finalizer from all resources of a namespace; of all namespaces if it is empty.
 
     Raises KubeError.
     """
     for kind in _KINDS:
         for attempt in range(_ATTEMPTS):
             try:
-                await _release(kube, kind, namespace)
+                await _remove_from_kind(kube, kind, namespace)
                 break
             except Conflict:
-                # Somebody changed one of them: look again.
+                # A resource changed between the list and the patch: list again.
                 if attempt == _ATTEMPTS - 1:
                     raise
 
 
-async def _release(kube: Kube, kind: str, namespace: str) -> None:
+async def _remove_from_kind(kube: Kube, kind: str, namespace: str) -> None:
     for found in await kube.find(kind, namespace, {}):
         metadata = found["metadata"]
         finalizers = metadata.get("finalizers") or []
         if FINALIZER not in finalizers:
             continue
+        # The version makes this a compare-and-set: a finalizer that another controller adds at the
+        # same moment is not lost. Shown by test_conflicts_are_retried_a_bounded_number_of_times.
         change = {
             "resourceVersion": metadata["resourceVersion"],
             "finalizers": [each for each in finalizers if each != FINALIZER],
         }
-        which = metadata["namespace"], metadata["name"]
-        await kube.patch(kind, *which, {"metadata": change})
-        log.info("%s %s/%s is released", kind, *which)
+        resource = metadata["namespace"], metadata["name"]
+        await kube.patch(kind, *resource, {"metadata": change})
+        log.info("%s %s/%s: finalizer removed", kind, *resource)
 
 
 async def _run(namespace: str) -> None:
     await kube_config.load_config()  # type: ignore[no-untyped-call]
     async with ApiClient() as client:
-        await release_all(ApiServer(client), namespace)
+        await remove_finalizers(ApiServer(client), namespace)
 
 
 def main() -> None:
-    """Release the resources of the namespace that the environment names, or of all."""
+    """Remove the finalizers in the namespace that the environment names, or in all namespaces."""
     set_up_logging(verbose=False)
     try:
         asyncio.run(_run(os.environ.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", "")))
     except KubeError as problem:
-        log.error("resources keep their finalizers: %s", problem)
+        log.error(
+            "failed to remove the finalizer %s, giving up: %s; remove it from the resources that "
+            "still have it by kubectl edit",
+            FINALIZER,
+            problem,
+        )
         sys.exit(1)
 
 

@@ -1,8 +1,8 @@
-"""What kopf watches for the operator: the resources that users write. Touches the API server.
+"""Watch the API server, and enqueue the clusters whose resources or objects change.
 
-kopf brings the watches of these resources, with all that can go wrong with watches; its handlers
-only give hints. Owned objects are watched here, selected by label on the server, which kopf does
-not do.
+kopf watches the resources that users write, and handles everything that can go wrong with watches;
+its handlers only enqueue. Objects that clusters own are watched here, because kopf cannot select
+them by label on the server. Touches the API server.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import kopf
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import Live
 from waltz_operator.core.resources import GROUP, VERSION
-from waltz_operator.shell.controller import Lookout
+from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
 WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
-"""Kinds whose changes matter at once; those of others are found when all is looked at again."""
+"""Kinds whose changes are repaired at once. Others are repaired by the periodic reconcile."""
 
 _PAUSE_SECONDS = 2.0
 
 
-class Watching(Protocol):
-    """What can be asked for changes, as `waltz_operator.shell.kube_api.ApiServer` can."""
+class ChangeSource(Protocol):
+    """A source of changed objects, such as `waltz_operator.shell.kube_api.ApiServer`."""
 
     def changes(self, kind: str, namespace: str, labels: Mapping[str, str]) -> AsyncIterator[Live]:
         """Yield objects that change, until the watch ends. Raises KubeError."""
 
 
-class Hinted(Protocol):
-    """Who is told which cluster to look at, as `Lookout` is."""
+class ReconcileQueue(Protocol):
+    """Takes the names of clusters to reconcile, as `Controller` does."""
 
-    def hint(self, namespace: str, name: str) -> None:
-        """Look at a cluster soon."""
+    def enqueue(self, namespace: str, name: str) -> None:
+        """Reconcile a cluster soon."""
 
 
 def make_registry(
-    lookout: Lookout, reconciler: Reconciler, watched_namespace: str
+    controller: Controller, reconciler: Reconciler, watched_namespace: str
 ) -> kopf.OperatorRegistry:
-    """Return what kopf is to call."""
+    """Return the handlers that kopf calls."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -57,23 +57,23 @@ def make_registry(
     async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
         settings.posting.enabled = False
         settings.watching.server_timeout = 300
-        # Whoever looks after one namespace may not see which others and which kinds there are.
+        # An operator of one namespace has no right to list namespaces and kinds.
         settings.scanning.disabled = bool(watched_namespace)
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
     async def cluster_changed(*, namespace: str | None, name: str, **_: Any) -> None:
         assert namespace is not None
-        lookout.hint(namespace, name)
+        controller.enqueue(namespace, name)
 
     @kopf.on.event(GROUP, VERSION, "storagepools", registry=registry)
     async def pool_changed(*, namespace: str | None, name: str, body: kopf.Body, **_: Any) -> None:
         assert namespace is not None
         owner = body.metadata.labels.get(CLUSTER_LABEL)
         if owner is not None:
-            lookout.hint(namespace, owner)
+            controller.enqueue(namespace, owner)
         if body.metadata.get("deletionTimestamp"):
             try:
-                await reconciler.release_deserted(namespace, name)
+                await reconciler.release_orphaned_pool(namespace, name)
             except KubeError as problem:
                 raise kopf.TemporaryError(str(problem), delay=_PAUSE_SECONDS) from problem
 
@@ -81,12 +81,18 @@ def make_registry(
 
 
 async def watch_owned(
-    kube: Watching, kind: str, namespace: str, lookout: Hinted, *, pause: float = _PAUSE_SECONDS
+    kube: ChangeSource,
+    kind: str,
+    namespace: str,
+    queue: ReconcileQueue,
+    *,
+    pause: float = _PAUSE_SECONDS,
 ) -> None:
-    """Hint at the cluster of every object of this kind that changes; ends only by cancelling.
+    """Enqueue the cluster of every object of this kind that changes; ends only by cancelling.
 
-    A watch that ends or breaks is begun again after ``pause`` seconds; a new one tells first of all
-    that there is, so that nothing which has changed meanwhile is missed, but what was deleted.
+    A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
+    existing objects first, so only a deletion between two watches is missed; the periodic reconcile
+    finds it.
     """
     while True:
         try:
@@ -94,7 +100,7 @@ async def watch_owned(
                 metadata = live.get("metadata") or {}
                 owner = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
                 if owner is not None:
-                    lookout.hint(metadata["namespace"], owner)
+                    queue.enqueue(metadata["namespace"], owner)
         except KubeError as problem:
-            log.warning("%s", problem)
+            log.warning("watch of %s failed, restarting in %g s: %s", kind, pause, problem)
         await asyncio.sleep(pause)

@@ -1,8 +1,10 @@
-"""Who of several operators acts: the one that holds a Lease. Touches the API server and the clock.
+"""Elect one active operator among several by a Lease. Touches the API server and the clock.
 
-A candidate takes the Lease when nobody holds it, or when its holder has let it be for longer than
-the Lease lasts, by the candidate's own clock: clocks are never compared. Whoever cannot renew in
-time has to stop before somebody else may begin, so the holder's patience is the shorter one.
+Two active operators could change one partition's replicas at the same time. So a leader that cannot
+renew the Lease stops before another candidate may take it: it gives up after
+`RENEW_DEADLINE_SECONDS`, and the Lease lasts `LEASE_SECONDS`. A candidate measures the Lease's age
+from the moment it first saw this version of it, by its own clock, so the clocks of two operators
+are never compared.
 """
 
 from __future__ import annotations
@@ -15,37 +17,45 @@ from typing import Any
 
 from waltz_operator.core.objects.manifest import API_VERSIONS
 from waltz_operator.core.observed import Live
+from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
-from waltz_operator.shell.reconciler import utc_now
 
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10
 RENEW_SECONDS = 2.0
-WATCH_SECONDS = 1.0
-"""How often a candidate looks whether the Lease is still renewed."""
+POLL_SECONDS = 1.0
+"""How often a candidate checks whether the leader still renews the Lease."""
 
-PATIENCE_SECONDS = 7.0
-"""A leader that could not renew for so long is none any more."""
+RENEW_DEADLINE_SECONDS = 7.0
+"""A leader that has not renewed the Lease for this long stops."""
+
+_ATTEMPT_SECONDS = RENEW_DEADLINE_SECONDS / 2
+"""Timeout of one attempt, so that a request without an answer is tried a second time."""
+
+assert RENEW_SECONDS < RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """The Lease as it was when it last changed, and when that was noticed."""
+class LeaseSighting:
+    """The version of the Lease that was read last, and when this candidate first saw it."""
 
     version: str
     since: float
 
 
-def may_take(lease: Live, identity: str, seen: Sighting, now: float) -> bool:
-    """Whether a candidate may take the Lease: it is its own, nobody's, or was let be."""
+def may_take(lease: Live, identity: str, sighting: LeaseSighting, now: float) -> bool:
+    """Whether a candidate may take the Lease: it is its own, has no holder, or has expired.
+
+    An identity may take its own Lease, so that a restarted container leads again at once.
+    """
     holder = lease["spec"].get("holderIdentity") or ""
-    lasts = lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS
-    return holder in ("", identity) or now - seen.since > lasts
+    duration = lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS
+    return holder in ("", identity) or now - sighting.since > duration
 
 
-class Election:
-    """One candidate, called ``identity``, for the Lease ``name``."""
+class LeaderElection:
+    """One candidate, named ``identity``, for the Lease ``name``."""
 
     def __init__(
         self,
@@ -63,69 +73,84 @@ class Election:
         self._identity = identity
         self._clock = clock
         self._renew_seconds = renew_seconds
-        self._seen: Sighting | None = None
+        self._sighting: LeaseSighting | None = None
         self._replaced = False
-        self.leads = False
+        self.is_leader = False
 
-    async def win(self) -> None:
+    async def acquire(self) -> None:
         """Return once this candidate is the leader."""
-        self.leads = await self._try()
-        while not self.leads:
-            await asyncio.sleep(min(self._renew_seconds, WATCH_SECONDS))
-            self.leads = await self._try()
-        log.info("%s leads now", self._identity)
+        self.is_leader = await self._try_lease()
+        while not self.is_leader:
+            await asyncio.sleep(min(self._renew_seconds, POLL_SECONDS))
+            self.is_leader = await self._try_lease()
+        log.info("lease %s: acquired by %s, leading", self._name, self._identity)
 
-    async def lose(self) -> None:
-        """Renew the Lease; return only when this candidate is no leader any more."""
-        renewed = self._clock()
-        while self._clock() - renewed < PATIENCE_SECONDS:
-            await asyncio.sleep(self._renew_seconds)
-            asked = self._clock()
-            if await self._try():
-                # From when it was asked for: the answer may have taken its time.
-                renewed = asked
+    async def renew_until_lost(self) -> None:
+        """Renew the Lease periodically; return when this candidate is no longer the leader."""
+        deadline = self._clock() + RENEW_DEADLINE_SECONDS
+        while (left := deadline - self._clock()) > 0:
+            await asyncio.sleep(min(self._renew_seconds, left))
+            requested = self._clock()
+            # An attempt never lasts beyond the deadline: a request that hangs would otherwise let
+            # this leader continue after another candidate may take the Lease. Shown by
+            # test_leader_whose_request_hangs_stops_at_the_deadline.
+            if await self._try_lease(min(_ATTEMPT_SECONDS, deadline - requested)):
+                # From the request, not from its answer: the Lease may have been renewed at any
+                # moment in between, and other candidates measure its age from that moment.
+                deadline = requested + RENEW_DEADLINE_SECONDS
             elif self._replaced:
                 break
-        self.leads = False
-        log.error("%s does not lead any more", self._identity)
+        self.is_leader = False
+        log.error("lease %s: lost by %s, stopping", self._name, self._identity)
 
-    async def resign(self) -> None:
-        """Let somebody else lead at once, if this candidate does."""
-        if not self.leads:
+    async def release(self) -> None:
+        """Release the Lease if this candidate holds it, so that another one leads at once."""
+        if not self.is_leader:
             return
-        self.leads = False
+        self.is_leader = False
         try:
             found = await self._kube.get("Lease", self._namespace, self._name)
             if found is not None and found["spec"].get("holderIdentity") == self._identity:
                 await self._write(found, holder="")
         except KubeError as problem:
-            log.warning("the Lease %s is left to run out: %s", self._name, problem)
+            log.warning(
+                "lease %s: failed to release, it expires after %d s: %s",
+                self._name,
+                LEASE_SECONDS,
+                problem,
+            )
 
-    async def _try(self) -> bool:
-        """Take or renew the Lease; return whether that was done for sure."""
+    async def _try_lease(self, seconds: float = _ATTEMPT_SECONDS) -> bool:
+        """Take or renew the Lease within ``seconds``; return whether that certainly succeeded."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS / 2):
+            async with asyncio.timeout(seconds):
                 found = await self._kube.get("Lease", self._namespace, self._name)
                 if found is None:
                     await self._kube.create(self._new())
                     return True
                 version, now = found["metadata"].get("resourceVersion", ""), self._clock()
-                if self._seen is None or self._seen.version != version:
-                    self._seen = Sighting(version, now)
+                if self._sighting is None or self._sighting.version != version:
+                    self._sighting = LeaseSighting(version, now)
                 holder = found["spec"].get("holderIdentity")
-                # A leader that sees another name does not fight for the Lease.
-                self._replaced = self.leads and holder != self._identity
-                if self._replaced or not may_take(found, self._identity, self._seen, now):
+                # A leader that reads another holder never takes the Lease back: that operator is
+                # active already. Shown by test_leader_stops_when_another_holds_the_lease.
+                self._replaced = self.is_leader and holder != self._identity
+                if self._replaced or not may_take(found, self._identity, self._sighting, now):
                     return False
                 await self._write(found, holder=self._identity)
                 return True
         except Conflict:
             return False
         except (KubeError, TimeoutError) as problem:
-            log.warning("the Lease %s could not be renewed: %s", self._name, problem)
+            log.warning(
+                "lease %s: failed to acquire or renew, retrying: %s",
+                self._name,
+                str(problem) or f"no answer within {seconds:g} s",
+            )
             return False
 
     async def _write(self, found: Live, holder: str) -> None:
+        """Write the Lease. The version makes it a compare-and-set: of two candidates one wins."""
         spec = self._spec(holder)
         if found["spec"].get("holderIdentity") == holder:
             del spec["acquireTime"]

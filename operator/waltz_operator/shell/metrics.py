@@ -1,39 +1,46 @@
-"""What the operator measures, under which names, and what they mean. Pure."""
+"""The operator's metrics: names, help texts, and where the values come from.
+
+Reads counters of the controller and the event recorder; touches nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from waltz_operator.shell.controller import Lookout
-from waltz_operator.shell.event_recorder import EventDiary
+from waltz_operator.shell.controller import Controller
+from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.http import ByLabel
 
-MEANINGS = {
-    "waltz_operator_leads": "1 while it has the Lease, and works; 0 while it waits",
-    "waltz_operator_clusters": "how many WaltzClusters it looks after",
-    "waltz_operator_cluster_ready": "1 if the WaltzCluster was Ready when last looked at, "
+HELP = {
+    "waltz_operator_leads": "1 while this operator holds the Lease and reconciles clusters, "
+    "otherwise 0",
+    "waltz_operator_clusters": "number of WaltzClusters that this operator reconciles",
+    "waltz_operator_cluster_ready": "1 if the WaltzCluster was Ready at its last reconcile, "
     "otherwise 0, also while it is paused; by label `namespace`, `waltz_cluster`",
-    "waltz_operator_looks_total": "looks at clusters",
-    "waltz_operator_failed_looks_total": "looks that the API server gave no answers for",
-    "waltz_operator_look_seconds_total": "how long all looks took",
-    "waltz_operator_steps_total": "steps that were done",
-    "waltz_operator_failed_steps_total": "steps that failed; they are tried again",
+    "waltz_operator_looks_total": "reconciles of clusters",
+    "waltz_operator_failed_looks_total": "reconciles that failed because the API server returned "
+    "an error or did not answer",
+    "waltz_operator_look_seconds_total": "total duration of all reconciles",
+    "waltz_operator_steps_total": "steps that succeeded",
+    "waltz_operator_failed_steps_total": "steps that failed; the operator retries them",
 }
-"""What ends in ``_total`` is a counter, all else a gauge."""
+"""Help texts by metric name. A name that ends in ``_total`` is a counter, any other a gauge."""
 
 
-def measure(lookout: Lookout, diary: EventDiary, *, leads: bool) -> Mapping[str, float | ByLabel]:
-    """Return the values by their names; of readiness there is one by cluster."""
+def collect(
+    controller: Controller, recorder: KubeEventRecorder, *, leads: bool
+) -> Mapping[str, float | ByLabel]:
+    """Return the values by metric name; readiness has one value per cluster."""
     ready: dict[tuple[str, ...], float] = {
-        which: float(is_ready) for which, is_ready in lookout.ready.items()
+        cluster: float(is_ready) for cluster, is_ready in controller.ready.items()
     }
     return {
         "waltz_operator_leads": float(leads),
-        "waltz_operator_clusters": lookout.clusters,
+        "waltz_operator_clusters": controller.clusters,
         "waltz_operator_cluster_ready": ByLabel(("namespace", "waltz_cluster"), ready),
-        "waltz_operator_looks_total": lookout.measures.looks,
-        "waltz_operator_failed_looks_total": lookout.measures.failures,
-        "waltz_operator_look_seconds_total": lookout.measures.seconds,
-        "waltz_operator_steps_total": diary.steps,
-        "waltz_operator_failed_steps_total": diary.failed_steps,
+        "waltz_operator_looks_total": controller.metrics.reconciles,
+        "waltz_operator_failed_looks_total": controller.metrics.failures,
+        "waltz_operator_look_seconds_total": controller.metrics.seconds,
+        "waltz_operator_steps_total": recorder.steps,
+        "waltz_operator_failed_steps_total": recorder.failed_steps,
     }

@@ -1,6 +1,8 @@
-"""One look at one cluster: what is wanted, what is, the next steps, the status. Thin shell.
+"""Reconcile one cluster once: read the state, plan, perform the steps, write the status.
 
-Touches the API server and what `Surroundings` does. Nothing is remembered from look to look.
+Touches the API server, and what `Surroundings` touches. No state is kept between two reconciles, so
+an operator that is killed at any instruction is replaced without loss (shown by
+test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from waltz_operator.core.planning import plan
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.status import cluster_status, pool_status
 from waltz_operator.core.steps import LetGo, Plan, Step
-from waltz_operator.shell.controller import Seen
+from waltz_operator.shell.clock import utc_now
+from waltz_operator.shell.controller import ReconcileResult
 from waltz_operator.shell.environment import Surroundings
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
@@ -28,50 +31,45 @@ from waltz_operator.shell.observer import observe
 
 log = logging.getLogger(__name__)
 
-SOON_SECONDS = 1.0
-"""When to look again while something is to be done or waited for."""
+BUSY_REQUEUE_SECONDS = 1.0
+"""When to reconcile again while the plan has steps, waits or problems."""
 
-LATER_SECONDS = 15.0
-"""When to look again when all is well: drift that no event tells of is found by then."""
-
-
-class Diary(Protocol):
-    """Tells people what has happened, as events of the cluster."""
-
-    def did(self, cluster: WaltzCluster, step: Step) -> None:
-        """A step was done."""
-
-    def failed(self, cluster: WaltzCluster, reason: str) -> None:
-        """A step could not be done; it will be tried again."""
+IDLE_REQUEUE_SECONDS = 15.0
+"""When to reconcile again while the plan is empty: finds changes of which no watch reports."""
 
 
-def utc_now() -> datetime.datetime:
-    """Return the time of day."""
-    return datetime.datetime.now(datetime.UTC)
+class EventRecorder(Protocol):
+    """Records what the operator does to a cluster, for its users."""
+
+    def record_step(self, cluster: WaltzCluster, step: Step) -> None:
+        """Record that a step succeeded."""
+
+    def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
+        """Record that a step failed; the operator retries it."""
 
 
 class Reconciler:
-    """Brings clusters nearer to what is wanted of them, one look at a time."""
+    """Brings clusters closer to their specification, one reconcile at a time."""
 
     def __init__(
         self,
         kube: Kube,
         surroundings: Surroundings,
-        diary: Diary,
+        recorder: EventRecorder,
         *,
         operator_namespace: str,
         clock: Callable[[], datetime.datetime] = utc_now,
     ) -> None:
         self._kube = kube
         self._surroundings = surroundings
-        self._diary = diary
+        self._recorder = recorder
         self._operator_namespace = operator_namespace
         self._clock = clock
 
-    async def reconcile(self, namespace: str, name: str) -> Seen | None:
-        """Look once, do what may be done; return what was seen, None if the cluster is gone.
+    async def reconcile(self, namespace: str, name: str) -> ReconcileResult | None:
+        """Reconcile a cluster once; return None if it no longer exists.
 
-        Raises KubeError if the API server cannot be asked.
+        Raises KubeError if the API server returns an error or does not answer.
         """
         found = await self._kube.get("WaltzCluster", namespace, name)
         if found is None:
@@ -79,18 +77,27 @@ class Reconciler:
         try:
             desired = await self._desired(found)
         except ValidationError as invalid:
-            log.error("WaltzCluster %s/%s cannot be understood: %s", namespace, name, invalid)
-            return Seen(LATER_SECONDS, ready=False)
+            log.error(
+                "cluster %s/%s: invalid resource, left unchanged: %s; correct the resource",
+                namespace,
+                name,
+                invalid,
+            )
+            return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
         observed = await observe(desired, self._kube, self._surroundings, self._clock())
         decided = plan(desired, observed)
-        gone = await self._perform(desired, decided)
-        if gone:
+        deleted = await self._perform(desired, decided)
+        if deleted:
             return None
-        ready = await self._report(desired, observed, decided)
-        return Seen(LATER_SECONDS if decided.done else SOON_SECONDS, ready)
+        ready = await self._write_statuses(desired, observed, decided)
+        requeue = IDLE_REQUEUE_SECONDS if decided.done else BUSY_REQUEUE_SECONDS
+        return ReconcileResult(requeue, ready)
 
-    async def release_deserted(self, namespace: str, name: str) -> None:
-        """Let a deleted pool vanish whose cluster is no more. Raises KubeError."""
+    async def release_orphaned_pool(self, namespace: str, name: str) -> None:
+        """Remove the finalizer of a deleted pool whose cluster no longer exists.
+
+        Raises KubeError.
+        """
         found = await self._kube.get("StoragePool", namespace, name)
         if found is None or not found["metadata"].get("deletionTimestamp"):
             return
@@ -107,30 +114,32 @@ class Reconciler:
         pools = await asyncio.gather(
             *(self._kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
         )
-        there = tuple(StoragePool.model_validate(pool) for pool in pools if pool is not None)
-        return Desired(cluster, there, self._operator_namespace)
+        existing = tuple(StoragePool.model_validate(pool) for pool in pools if pool is not None)
+        return Desired(cluster, existing, self._operator_namespace)
 
     async def _perform(self, desired: Desired, decided: Plan) -> bool:
-        """Do the steps up to the first that fails; return whether the cluster is gone."""
+        """Perform the steps until one fails; return whether the cluster's finalizer was removed."""
         executor = Executor(desired, self._kube, self._surroundings)
         for step in decided.steps:
             try:
                 await executor.perform(step)
             except StepFailed as failed:
-                log.warning("%s/%s: %s", desired.namespace, desired.name, failed)
-                self._diary.failed(desired.cluster, str(failed))
+                log.warning(
+                    "cluster %s/%s: step failed, retrying: %s",
+                    desired.namespace,
+                    desired.name,
+                    failed,
+                )
+                self._recorder.record_failure(desired.cluster, str(failed))
                 return False
-            log.info("%s/%s: %s", desired.namespace, desired.name, step)
-            self._diary.did(desired.cluster, step)
+            log.info("cluster %s/%s: %s", desired.namespace, desired.name, step)
+            self._recorder.record_step(desired.cluster, step)
             if isinstance(step, LetGo):
                 return True
         return False
 
-    async def _report(self, desired: Desired, observed: Observed, decided: Plan) -> bool:
-        """Write what has changed of the status, and return whether the cluster is Ready.
-
-        Who is in the way of writing writes another one.
-        """
+    async def _write_statuses(self, desired: Desired, observed: Observed, decided: Plan) -> bool:
+        """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, decided, now)
         await self._write_status(desired.cluster, status.to_json())
@@ -149,6 +158,13 @@ class Reconciler:
                 kind, metadata.namespace, metadata.name, {"status": status}, part="status"
             )
         except Conflict:
+            # The resource changed since it was read; the next reconcile writes its status.
             return
         except KubeError as problem:
-            log.warning("%s %s: its status is not written: %s", kind, metadata.name, problem)
+            log.warning(
+                "%s %s/%s: failed to write the status, retrying: %s",
+                kind,
+                metadata.namespace,
+                metadata.name,
+                problem,
+            )

@@ -1,4 +1,4 @@
-"""After an uninstall: the operator's finalizers go, and nothing else changes."""
+"""Finalizer removal after an uninstall: the operator's finalizers go, nothing else changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waltz_operator.core.names import FINALIZER
-from waltz_operator.shell.finalizer_removal import release_all
+from waltz_operator.shell.finalizer_removal import remove_finalizers
 from waltz_operator.shell.kube_api import Conflict
 
 
@@ -17,23 +17,23 @@ def resource(kind: str, namespace: str, name: str, *finalizers: str) -> dict[str
 
 
 class Resources:
-    """An API server that has only our resources; ``conflicts`` patches are too late."""
+    """An API server with our resources only; the first ``conflicts`` patches raise Conflict."""
 
-    def __init__(self, *held: dict[str, Any], conflicts: int = 0) -> None:
-        self.held = held
+    def __init__(self, *resources: dict[str, Any], conflicts: int = 0) -> None:
+        self.resources = resources
         self.patched: list[tuple[str, str]] = []
         self._conflicts = conflicts
 
     async def find(self, kind: str, namespace: str, _: Any) -> list[dict[str, Any]]:
         wanted = (namespace, "") if namespace else ("a", "b")
-        found = [each for each in self.held if each["kind"] == kind]
+        found = [each for each in self.resources if each["kind"] == kind]
         return [each for each in found if each["metadata"]["namespace"] in wanted]
 
     async def patch(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
         if self._conflicts:
             self._conflicts -= 1
-            raise Conflict("somebody was faster")
-        (each,) = (e for e in self.held if e["kind"] == kind and e["metadata"]["name"] == name)
+            raise Conflict("the resource has changed")
+        (each,) = (e for e in self.resources if e["kind"] == kind and e["metadata"]["name"] == name)
         assert change["metadata"].pop("resourceVersion") == each["metadata"]["resourceVersion"]
         each["metadata"] |= change["metadata"]
         self.patched.append((namespace, name))
@@ -48,24 +48,24 @@ def some() -> list[dict[str, Any]]:
     ]
 
 
-async def release(resources: Resources, namespace: str = "") -> list[list[str]]:
-    await release_all(resources, namespace)  # type: ignore[arg-type]
-    assert all(each["spec"] == {"x": 1} for each in resources.held)
-    return [each["metadata"]["finalizers"] for each in resources.held]
+async def remove(resources: Resources, namespace: str = "") -> list[list[str]]:
+    await remove_finalizers(resources, namespace)  # type: ignore[arg-type]
+    assert all(each["spec"] == {"x": 1} for each in resources.resources)
+    return [each["metadata"]["finalizers"] for each in resources.resources]
 
 
-async def test_only_our_finalizer_goes_from_all_that_have_it() -> None:
+async def test_removal_takes_our_finalizer_from_every_resource_and_no_other() -> None:
     resources = Resources(*some())
-    assert await release(resources) == [["others/finalizer"], [], [], []]
+    assert await remove(resources) == [["others/finalizer"], [], [], []]
     assert len(resources.patched) == 3
 
 
-async def test_other_namespaces_are_left_alone() -> None:
-    finalizers = await release(Resources(*some()), "a")
+async def test_removal_in_one_namespace_leaves_the_others_unchanged() -> None:
+    finalizers = await remove(Resources(*some()), "a")
     assert finalizers == [["others/finalizer"], [], [FINALIZER], []]
 
 
-async def test_who_is_too_late_looks_again_but_not_for_ever() -> None:
-    assert await release(Resources(*some(), conflicts=3)) == [["others/finalizer"], [], [], []]
+async def test_conflicts_are_retried_a_bounded_number_of_times() -> None:
+    assert await remove(Resources(*some(), conflicts=3)) == [["others/finalizer"], [], [], []]
     with pytest.raises(Conflict):
-        await release(Resources(*some(), conflicts=100))
+        await remove(Resources(*some(), conflicts=100))

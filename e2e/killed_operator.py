@@ -1,0 +1,44 @@
+"""Run the operator, and kill it by SIGKILL after a number of steps. Ends its own process.
+
+    python3 killed_operator.py STEPS
+
+With 0 steps the operator is never killed. A ConfigMap mounts this program into the operator's own
+image, so that the product contains no fault injection. For that reason it imports nothing of this
+package.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, Protocol
+
+from waltz_operator.main import main
+from waltz_operator.shell.executor import Executor
+
+
+class Performer(Protocol):
+    """A class that performs steps, as `Executor` does."""
+
+    async def perform(self, step: Any) -> None:
+        """Perform one step."""
+
+
+def kill_after(steps: int, performer: type[Performer] = Executor) -> None:
+    """Have this process killed as soon as ``performer`` has performed so many steps."""
+    perform, performed = performer.perform, 0
+
+    async def perform_and_count(self: Performer, step: Any) -> None:
+        nonlocal performed
+        await perform(self, step)
+        performed += 1
+        if performed == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    performer.perform = perform_and_count  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    kill_after(int(sys.argv[1]))
+    main()
