@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from tests.scripted_storages import ScriptedStorage, World, append
@@ -10,8 +10,9 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.core.effects import Peer, Send
+from waltz_server.core.effects import SendToClient
 from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 
 NAMES = ("a", "b", "c")
@@ -25,12 +26,23 @@ class Client:
 
     number: int
     version: int = 4
-    congested: bool = False
+    congested: InitVar[bool] = False
     got: list[int] = field(default_factory=list)
     said: list[Any] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.peer = Peer(self.version, lambda: self.congested)
+    def __post_init__(self, congested: bool) -> None:
+        self.peer = Peer(self.version)
+        self.peer.congested = congested
+
+    def congest(self) -> None:
+        """Take no more bytes."""
+        self.peer.congested = True
+
+    def drain(self, world: World) -> None:
+        """Take bytes again."""
+        self.peer.congested = False
+        world.core.writable(self.peer)
+        world.settle()
 
     @property
     def req_id(self) -> ReqId:
@@ -39,7 +51,7 @@ class Client:
     def take(self, world: World) -> None:
         decoder = FrameDecoder(CLIENT_SERVER)
         decoder.version = self.version
-        mine = [e for e in world.events if isinstance(e, Send) and e.peer is self.peer]
+        mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is self.peer]
         world.events = [e for e in world.events if not any(e is m for m in mine)]
         for body in decoder.feed(b"".join(e.frames for e in mine)):
             message = cs.decode(body, self.version)
@@ -52,7 +64,9 @@ class Client:
 def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
     """An open partition whose log ends at ``last``."""
     core = Partition(0, shape, DataCache(1 << 20))
-    world = World(core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES])
+    world = World.of_partition(
+        core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES]
+    )
     if last >= 0:
         states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
         world.metadata = PartitionMetadata(0, 0, states)

@@ -9,8 +9,10 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.core.effects import Append, Peer, Send
+from waltz_server.core.appends.append import Append
+from waltz_server.core.effects import SendToClient
 from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 
 NAMES = ("a", "b", "c")
@@ -22,7 +24,7 @@ def new_world(
     """A partition that is not opened yet, whose storages hold a log up to ``last``."""
     core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
     session = -1 if last < 0 else 0
-    world = World(core, [ScriptedStorage(name, last, session) for name in NAMES])
+    world = World.of_partition(core, [ScriptedStorage(name, last, session) for name in NAMES])
     if last >= 0:
         states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
         world.metadata = PartitionMetadata(0, 0, states)
@@ -47,7 +49,7 @@ def said(world: World, peer: Peer) -> list[Any]:
     spec = CLIENT_SERVER.limited_to(peer.version)
     decoder = FrameDecoder(spec)
     decoder.feed(spec.hello(dialer=False))
-    mine = [e for e in world.events if isinstance(e, Send) and e.peer is peer]
+    mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is peer]
     world.events = [e for e in world.events if not any(e is m for m in mine)]
     bodies = decoder.feed(b"".join(e.frames for e in mine))
     return [cs.decode(body, peer.version) for body in bodies]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from tests.partition_world import mounted, opened, put, said
 from tests.scripted_storages import World, append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.core.effects import Peer
 from waltz_server.core.partition import PartitionSettings
+from waltz_server.core.peer import Peer
 
 FORGETFUL = PartitionSettings(recent_bytes=0)
 
@@ -19,11 +19,12 @@ FORGETFUL = PartitionSettings(recent_bytes=0)
 class Reader:
     """A client of version 5 that has not mounted."""
 
-    congested: bool = False
+    congested: InitVar[bool] = False
     peer: Peer = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.peer = Peer(5, lambda: self.congested)
+    def __post_init__(self, congested: bool) -> None:
+        self.peer = Peer(5)
+        self.peer.congested = congested
 
     def records(
         self, world: World, first_id: int, most: int = 100, size: int = 1 << 20, wait_ms: int = 0
@@ -39,7 +40,7 @@ class Reader:
         world.settle()
 
     def drain(self, world: World) -> None:
-        self.congested = False
+        self.peer.congested = False
         world.core.writable(self.peer)
         world.settle()
 

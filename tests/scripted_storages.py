@@ -11,23 +11,28 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata
+from waltz.net.core.backoff import Backoff
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
+from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import (
-    Again,
-    Append,
-    Ask,
-    Committed,
-    Note,
-    Purpose,
+    ConnectStorages,
     ReadMetadata,
-    Send,
-    Wake,
-    Watch,
+    Ready,
+    ScheduleTurn,
+    SendToClient,
+    SendToStorage,
+    StartTimer,
+    Timer,
+    WriteLog,
     WriteMetadata,
 )
+from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.partition import Partition
 from waltz_server.core.reads.recent_records import Bounds, within
+from waltz_server.core.replication.store_partition import StorePartition
+from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
 PARTITION = 0
 _NOBODY = ReqId(0, 0, PARTITION, 0)
@@ -159,10 +164,22 @@ class ScriptedStorage:
 
 
 class World:
-    """Performs the effects of a `StorePartition` or a `Partition`."""
+    """Performs the effects of a partition, or of a store without a partition.
 
-    def __init__(self, core: Any, storages: Iterable[ScriptedStorage]) -> None:
+    ``core`` is the `Partition` or the `StorePartition`; ``take_ready`` takes the effects, and what
+    else the tests want to see as events.
+    """
+
+    def __init__(
+        self,
+        core: Any,
+        store: StorePartition,
+        take_ready: Callable[[], list[Any]],
+        storages: Iterable[ScriptedStorage],
+    ) -> None:
         self.core = core
+        self.store = store
+        self._take_ready = take_ready
         self.storages = {s.name: s for s in storages}
         self.up: set[str] = set()
         self.held: set[str] = set()
@@ -177,18 +194,32 @@ class World:
         self.events: list[Any] = []
         """What the core tells its owner: commits, failures, frames for clients."""
         self.notes: list[str] = []
-        self.wakes: list[Wake] = []
+        self.wakes: list[StartTimer] = []
         self.turning = False
         self.on_call: Callable[[str, Any, Any], None] = lambda storage, request, answer: None
         self.on_write: Callable[[PartitionMetadata], None] = lambda value: None
         self._asked: deque[tuple[str, Any]] = deque()
+
+    @classmethod
+    def of_partition(cls, core: Partition, storages: Iterable[ScriptedStorage]) -> World:
+        """Return the world of a partition."""
+        return cls(core, core.store, core.take_ready, storages)
+
+    @classmethod
+    def of_store(
+        cls, limits: ReplicationLimits, retry: Backoff, storages: Iterable[ScriptedStorage] = ()
+    ) -> World:
+        """Return the world of a store without a partition: its reports become events."""
+        ready, reports = Ready(), StoreReports()
+        store = StorePartition(PARTITION, limits, retry, ready, reports)
+        return cls(store, store, lambda: [*reports.take(), *ready.take()], storages)
 
     # ---- what a test does
 
     def settle(self) -> None:
         """Go on until nothing is left to do."""
         while True:
-            effects = self.core.drain_effects()
+            effects = self._take_ready()
             for effect in effects:
                 self._perform(effect)
             if not effects and not self._answer_one():
@@ -198,7 +229,7 @@ class World:
         """Open the connections to some storages, all by default."""
         for name in names or tuple(self.storages):
             self.up.add(name)
-            self.core.storage_up(name)
+            self.store.storage_up(name)
             self.settle()
 
     def cut(self, name: str) -> None:
@@ -207,8 +238,8 @@ class World:
         lost = [request for storage, request in self._asked if storage == name]
         self._asked = deque(entry for entry in self._asked if entry[0] != name)
         for request in lost:
-            self.core.answered(name, request, None, 0.0)
-        self.core.storage_down(name)
+            self.store.answered(name, request, None, 0.0)
+        self.store.storage_down(name)
         self.settle()
 
     def hold(self, *names: str) -> None:
@@ -236,11 +267,11 @@ class World:
         self._do_metadata(self.metadata_orders.popleft())
         self.settle()
 
-    def wake(self, purpose: type[Purpose]) -> float:
+    def wake(self, purpose: type[Timer]) -> float:
         """Let the time of the oldest wake-up of a kind come; return how long it took."""
-        wake = next(w for w in self.wakes if isinstance(w.purpose, purpose))
+        wake = next(w for w in self.wakes if isinstance(w.timer, purpose))
         self.wakes.remove(wake)
-        self.core.woken(wake.purpose)
+        self.core.timer_expired(wake.timer)
         self.settle()
         return wake.seconds
 
@@ -263,34 +294,34 @@ class World:
         return [
             (transaction_id, a.record_tail[8:-4].decode())
             for event in self.events
-            if isinstance(event, Committed)
+            if isinstance(event, AppendsCommitted)
             for transaction_id, a in enumerate(event.appends, event.first_id)
         ]
 
-    def frames(self) -> list[Send]:
+    def frames(self) -> list[SendToClient]:
         """Return what was sent to clients since the events were last taken."""
-        return [event for event in self.events if isinstance(event, Send)]
+        return [event for event in self.events if isinstance(event, SendToClient)]
 
     # ---- the world
 
     def _perform(self, effect: Any) -> None:
         match effect:
-            case Ask(storage, request) if storage in self.up:
+            case SendToStorage(storage, request) if storage in self.up:
                 self._asked.append((storage, request))
-            case Ask(storage, request):
-                self.core.answered(storage, request, None, 0.0)
-            case Watch(storages):
+            case SendToStorage(storage, request):
+                self.store.answered(storage, request, None, 0.0)
+            case ConnectStorages(storages):
                 self.watched = storages
                 self.up &= storages
             case ReadMetadata() | WriteMetadata():
                 self.metadata_orders.append(effect)
                 if not self.metadata_held:
                     self._do_metadata(self.metadata_orders.popleft())
-            case Wake():
+            case StartTimer():
                 self.wakes.append(effect)
-            case Again():
+            case ScheduleTurn():
                 self.turning = True
-            case Note(_, text):
+            case WriteLog(_, text):
                 self.notes.append(text)
             case _:
                 self.events.append(effect)
@@ -298,14 +329,14 @@ class World:
     def _do_metadata(self, order: ReadMetadata | WriteMetadata) -> None:
         match order:
             case ReadMetadata():
-                self.core.metadata_read(order, self.metadata, self.version)
+                self.store.metadata_read(order, self.metadata, self.version)
             case WriteMetadata(value, version) if version == self.version:
                 self.metadata = value
                 self.version += 1
                 self.on_write(value)
-                self.core.metadata_written(order, self.version)
+                self.store.metadata_written(order, self.version)
             case _:
-                self.core.metadata_failed(order, "version conflict")
+                self.store.metadata_failed(order, "version conflict")
 
     def _answer_one(self) -> bool:
         for entry in self._asked:
@@ -319,4 +350,4 @@ class World:
         answer = self.storages[name].handle(request)
         self.calls.append((name, request, answer))
         self.on_call(name, request, answer)
-        self.core.answered(name, request, answer, 1.0)
+        self.store.answered(name, request, answer, 1.0)

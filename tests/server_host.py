@@ -19,8 +19,8 @@ from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, dial
 from waltz.protocol import CLIENT_SERVER, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedAppend
-from waltz_server.core.effects import Peer
 from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.hosted_partition import HostedPartition
@@ -48,10 +48,10 @@ class Host:
 
     def _new_partition(self, number: int, cluster: Cluster) -> HostedPartition:
         core = Partition(number, self._settings, DataCache(1 << 20))
-        hosted = HostedPartition(core, cluster, self.links, self._send, self._drop)
+        hosted = HostedPartition(core, cluster, self.links, self.connections)
         core.set_replicas((self._storage.name,))
         core.set_generation(1)
-        hosted.settle()
+        hosted.perform_effects()
         return hosted
 
     def partition(self, partition: int) -> HostedPartition | None:
@@ -78,13 +78,6 @@ class Host:
         self.preferred = (self.preferred | set(partitions)) - (
             set() if preferred else set(partitions)
         )
-
-    def _send(self, peer: Peer, frames: bytes) -> None:
-        if peer in self.connections:
-            self.connections[peer].send(frames)
-
-    def _drop(self, peer: Peer, reason: str) -> None:
-        self.connections[peer].close(reason)
 
     async def close(self) -> None:
         await self.listener.close()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from tests.scripted_storages import ScriptedStorage, World, append
 from waltz.net.core.backoff import Backoff
-from waltz_server.core.effects import Append, NextTry, Rested
+from waltz_server.core.appends.append import Append
+from waltz_server.core.effects import BackoffOver, RetrySession
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.store_partition import StorePartition
 
 LIMITS = ReplicationLimits(batch_records=2, batches_in_flight=2, copy_records=20)
 NAMES = ("a", "b", "c")
 
 
 def new_world(limits: ReplicationLimits = LIMITS, names: tuple[str, ...] = NAMES) -> World:
-    core = StorePartition(0, limits, Backoff(0.1, 1.0))
-    return World(core, [ScriptedStorage(name) for name in names])
+    return World.of_store(limits, Backoff(0.1, 1.0), [ScriptedStorage(name) for name in names])
 
 
 def start(world: World, generation: int = 1) -> World:
@@ -39,8 +38,8 @@ def put(world: World, *texts: str, generation: int = 1) -> None:
 
 
 def wake_any(world: World) -> None:
-    due = (wake.purpose for wake in world.wakes)
-    world.wake(next(type(p) for p in due if isinstance(p, NextTry | Rested)))
+    due = (wake.timer for wake in world.wakes)
+    world.wake(next(type(p) for p in due if isinstance(p, RetrySession | BackoffOver)))
 
 
 def reopen(world: World) -> None:

@@ -15,8 +15,8 @@ RANGE_BUGS = (
     Planted(
         "nothing is told too early",
         Package.SERVER,
-        "if self._confirmed:\n    self._answer(question)\n",
-        "if self._mark is not None:\n    self._answer(question)\n",
+        "if self._confirmed:\n    self._answer(read)\n",
+        "if self._mark is not None:\n    self._answer(read)\n",
         "An empty answer comes from a partition whose session has not opened.",
     ),
     Planted(
@@ -36,8 +36,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read is lost when the partition moves",
         Package.SERVER,
-        "for question in (*asked, *self._waiting, *self._reading):\n",
-        "for question in (*asked, *self._reading):\n",
+        "for read in (*asked, *self._waiting, *self._reading):\n",
+        "for read in (*asked, *self._reading):\n",
         "Nobody tells the reader that it waits at the wrong server.",
     ),
     Planted(
@@ -50,8 +50,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read waits for ever",
         Package.SERVER,
-        "over = [question for question in self._waiting if question.ticks <= 0]\n",
-        "over = [question for question in self._waiting if question.ticks == 1_000_000]\n",
+        "over = [read for read in self._waiting if read.ticks <= 0]\n",
+        "over = [read for read in self._waiting if read.ticks == 1_000_000]\n",
         "Its time is up, and nothing is said.",
     ),
     Planted(
@@ -85,8 +85,8 @@ RANGE_BUGS = (
     Planted(
         "an old storage's list is passed on as it is",
         Package.SERVER,
-        "records = within(fetched.records, 0, question.bounds, at_least_one=True)\n",
-        "records = fetched.records\n",
+        "records = within(done.records, 0, read.bounds, at_least_one=True)\n",
+        "records = done.records\n",
         "An answer holds more than was asked for.",
     ),
     Planted(

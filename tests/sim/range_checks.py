@@ -17,7 +17,7 @@ from waltz.protocol.client_server import (
     RecordsRequest,
     RecordsResponse,
 )
-from waltz_server.core.effects import Peer
+from waltz_server.core.peer import Peer
 
 SLACK_SECONDS = 0.3
 """How much longer than it asked for a read may wait, with a little for the server's ticks."""

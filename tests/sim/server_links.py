@@ -9,7 +9,7 @@ from tests.sim.handshake import decoder_of
 from tests.sim.network import Channel
 from tests.sim.storage_node import StorageNode
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Peer
+from waltz_server.core.peer import Peer
 from waltz_server.core.replication.storage_versions import RecordSizes
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class StorageLink:
         request = self._pending.pop(message.seq_num)
         if isinstance(message, st.RecordListResponse):
             self._sizes.learn(message.partition, message.records)
-        self._server.input(self._life, "answered", self.storage.name, request, message, 1.0)
+        self._server.store_input(self._life, "answered", self.storage.name, request, message, 1.0)
 
     def lost(self, channel: Channel) -> None:
         self._channel = None
         pending, self._pending = self._pending, {}
         for request in pending.values():
-            self._server.input(self._life, "answered", self.storage.name, request, None, 0.0)
-        self._server.input(self._life, "storage_down", self.storage.name)
+            self._server.store_input(self._life, "answered", self.storage.name, request, None, 0.0)
+        self._server.store_input(self._life, "storage_down", self.storage.name)
         self._server.clock.after(DIAL_SECONDS, self._dial)
 
     def _dial(self) -> None:

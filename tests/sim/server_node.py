@@ -25,26 +25,26 @@ from waltz.protocol.client_numbers import (
     APPEND_TYPE,
 )
 from waltz.protocol.frames import HEAD_BYTES
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent
 from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
 )
 from waltz_server.core.effects import (
-    Again,
-    Append,
-    Ask,
-    Drop,
-    Note,
-    Peer,
+    ConnectStorages,
+    DisconnectClient,
     ReadMetadata,
-    Send,
-    Wake,
-    Watch,
+    ScheduleTurn,
+    SendToClient,
+    SendToStorage,
+    StartTimer,
+    WriteLog,
     WriteMetadata,
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
 
@@ -150,6 +150,12 @@ class ServerNode:
             self._core.lost(end.peer)
             self._settle()
 
+    def store_input(self, life: int, what: str, *arguments: Any) -> None:
+        """Give the partition's store an input, if the process that expected it still lives."""
+        if life == self.life and self._core is not None:
+            getattr(self._core.store, what)(*arguments)
+            self._settle()
+
     def input(self, life: int, what: str, *arguments: Any) -> None:
         """Give the partition an input, if the process that expected it still lives."""
         if life == self.life and self._core is not None:
@@ -157,8 +163,8 @@ class ServerNode:
             self._settle()
 
     def later(self, life: int, what: str, *arguments: Any) -> None:
-        """Give the partition an input soon."""
-        self.clock.after(0.0, self.input, life, what, *arguments)
+        """Give the partition's store an input soon."""
+        self.clock.after(0.0, self.store_input, life, what, *arguments)
 
     def count_read(self, request: st.Request, sent: st.Request) -> None:
         """Count reads of ranges that go to storages."""
@@ -252,7 +258,7 @@ class ServerNode:
         if core is None:
             return
         self._check_mark(core)
-        while core is not None and (effects := core.drain_effects()):
+        while core is not None and (effects := core.take_ready()):
             for effect in effects:
                 self._perform(core, effect)
 
@@ -275,20 +281,20 @@ class ServerNode:
 
     def _perform(self, core: Partition, effect: Any) -> None:
         match effect:
-            case Send(peer, frames):
+            case SendToClient(peer, frames):
                 end = self._clients.get(peer)
                 if end is not None:
                     self._answer_client(end, frames)
-            case Drop(peer, reason):
+            case DisconnectClient(peer, reason):
                 self._story.tell(self.name, f"drops a client: {reason}")
                 end = self._clients.get(peer)
                 if end is not None and end.channel is not None:
                     end.channel.cut()
-            case Again():
+            case ScheduleTurn():
                 if not self._turning:
                     self._turning = True
                     self.clock.after(0.0, self._turn, self.life)
-            case Note(_, text):
+            case WriteLog(_, text):
                 self._story.tell(self.name, text)
             case _:
                 self._perform_store_effect(effect)
@@ -296,28 +302,28 @@ class ServerNode:
     def _perform_store_effect(self, effect: Any) -> None:
         life = self.life
         match effect:
-            case Ask(storage, request):
+            case SendToStorage(storage, request):
                 self._links[storage].ask(request)
-            case Watch(storages):
+            case ConnectStorages(storages):
                 for name in sorted(self._links.keys() - storages):
                     self._links.pop(name).close()
                 for name in sorted(storages - self._links.keys()):
                     self._links[name] = StorageLink(self, self._storages[name], life)
-            case Wake(seconds, purpose):
-                self.clock.after(seconds, self.input, life, "woken", purpose)
+            case StartTimer(seconds, purpose):
+                self.clock.after(seconds, self.input, life, "timer_expired", purpose)
             case ReadMetadata():
                 self._metadata.read(
-                    lambda value, version: self.input(
+                    lambda value, version: self.store_input(
                         life, "metadata_read", effect, value, version
                     ),
-                    lambda reason: self.input(life, "metadata_failed", effect, reason),
+                    lambda reason: self.store_input(life, "metadata_failed", effect, reason),
                 )
             case WriteMetadata(value, version):
                 self._metadata.write(
                     value,
                     version,
-                    lambda new: self.input(life, "metadata_written", effect, new),
-                    lambda reason: self.input(life, "metadata_failed", effect, reason),
+                    lambda new: self.store_input(life, "metadata_written", effect, new),
+                    lambda reason: self.store_input(life, "metadata_failed", effect, reason),
                 )
             case _:
                 raise AssertionError(effect)

@@ -32,8 +32,10 @@ from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
-from waltz_server.core.effects import Append, Peer, ReadsTick
+from waltz_server.core.effects import RangeReadTick
+from waltz_server.core.peer import Peer
 
 _VERSION = 5
 _MANY = 1 << 20
@@ -43,13 +45,12 @@ _SAID = re.compile(r"\w+ (?P<what>\w+)(?P<rest>.*)")
 @dataclass
 class _Client:
     number: int
-    busy: bool = False
     next_seq: int = 0
     names: dict[int, str] = field(default_factory=dict)
     """What each request is called, by sequence number."""
 
     def __post_init__(self) -> None:
-        self.peer = Peer(_VERSION, lambda: self.busy)
+        self.peer = Peer(_VERSION)
 
     def req_id(self, generation: int, name: str, count: int = 1) -> ReqId:
         seq = self.next_seq
@@ -94,11 +95,11 @@ class ClientStage:
         self._world.release(*NAMES)
 
     def _do_busy(self, name: str) -> None:
-        self._client(name).busy = True
+        self._client(name).peer.congested = True
 
     def _do_drain(self, name: str) -> None:
         client = self._client(name)
-        client.busy = False
+        client.peer.congested = False
         self._world.core.writable(client.peer)
 
     def _do_generation(self, number: str) -> None:
@@ -106,8 +107,8 @@ class ClientStage:
         self._world.core.set_generation(self._generation)
 
     def _do_time(self) -> None:
-        while any(isinstance(wake.purpose, ReadsTick) for wake in self._world.wakes):
-            self._world.wake(ReadsTick)
+        while any(isinstance(wake.timer, RangeReadTick) for wake in self._world.wakes):
+            self._world.wake(RangeReadTick)
 
     def _do_close(self) -> None:
         self._world.core.close()

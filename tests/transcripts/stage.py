@@ -36,10 +36,10 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Committed, Failed, Forgiven
+from waltz_server.core.effects import ResetFailures
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.store_partition import StorePartition
 from waltz_server.core.replication.store_session import Phase
+from waltz_server.core.store_reports import AppendsCommitted, AppendsFailed
 
 _FOREIGN = "foreign"
 _STATE = re.compile(r"(?P<name>\w+):(?P<session>-?\d+)(:open|@(?P<mark>-?\d+))")
@@ -49,8 +49,7 @@ class Stage:
     """Plays one transcript."""
 
     def __init__(self) -> None:
-        core = StorePartition(PARTITION, ReplicationLimits(copy_records=20), Backoff(0.1, 20.0))
-        self._world = World(core, ())
+        self._world = World.of_store(ReplicationLimits(copy_records=20), Backoff(0.1, 20.0))
         self._world.on_call = self._called
         self._world.on_write = lambda value: self._say(f"metadata: {_metadata(value)}")
         self._lines: list[str] = []
@@ -126,9 +125,9 @@ class Stage:
         self._world.core.append([append(word) for word in words])
 
     def _time(self) -> None:
-        waiting = [w for w in self._world.wakes if not isinstance(w.purpose, Forgiven)]
+        waiting = [w for w in self._world.wakes if not isinstance(w.timer, ResetFailures)]
         for wake in sorted(waiting, key=lambda w: w.seconds):
-            self._world.wake(type(wake.purpose))
+            self._world.wake(type(wake.timer))
 
     # ---- what is to be seen
 
@@ -145,10 +144,10 @@ class Stage:
     def _tell_fates(self) -> None:
         for event in self._world.take_events():
             match event:
-                case Committed(first_id, appends):
+                case AppendsCommitted(first_id, appends):
                     for number, each in enumerate(appends, first_id):
                         self._say(f"committed {number}: {each.record_tail[8:-4].decode()}")
-                case Failed(appends):
+                case AppendsFailed(appends):
                     for each in appends:
                         self._say(f"failed: {each.record_tail[8:-4].decode()}")
 

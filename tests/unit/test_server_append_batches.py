@@ -10,8 +10,9 @@ from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaSt
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
-from waltz_server.core.effects import Append, Peer
+from waltz_server.core.peer import Peer
 
 ABSENT, UNKNOWN = BatchedOutcome(Fate.ABSENT), BatchedOutcome(Fate.UNKNOWN)
 
@@ -204,7 +205,7 @@ def test_after_a_fault_what_reached_the_log_is_a_prefix() -> None:
     world.held.clear()
     world.connect()
     while not world.core.store.is_open:
-        world.wake(type(next(w.purpose for w in world.wakes)))
+        world.wake(type(next(w.timer for w in world.wakes)))
     (outcomes,) = answers(world, peer)
     batches = [o.fate for o in outcomes]
     done = batches.count(Fate.COMMITTED)

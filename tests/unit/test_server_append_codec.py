@@ -14,11 +14,11 @@ from waltz.protocol import client_server as cs
 from waltz.protocol.batches import MAX_LOCKS, BatchedAppend
 from waltz.protocol.client_numbers import APPEND_BATCH_TYPE, APPEND_TYPE
 from waltz.protocol.frames import HEAD_BYTES
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
 )
-from waltz_server.core.effects import Append
 
 _INTS = st.integers(-(2**31), 2**31 - 1)
 _LOCKS = st.lists(_INTS, max_size=4).map(tuple)

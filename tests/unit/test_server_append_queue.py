@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.lock_table import LockTable
-from waltz_server.core.effects import Append, Peer
+from waltz_server.core.peer import Peer
 
 SIZE = 30_000
 LOCKS = (1, 2, 3, 4)

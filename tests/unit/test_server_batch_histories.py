@@ -16,8 +16,10 @@ from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
-from waltz_server.core.effects import Append, NextTry, Peer, Rested
+from waltz_server.core.effects import BackoffOver, RetrySession
+from waltz_server.core.peer import Peer
 
 CLIENTS = (1, 2, 3)
 _LOCKS = st.lists(st.sampled_from((1, 2, 3)), max_size=2, unique=True).map(tuple)
@@ -118,7 +120,9 @@ class History:
                 break
             world.wake(
                 next(
-                    type(w.purpose) for w in world.wakes if isinstance(w.purpose, NextTry | Rested)
+                    type(w.timer)
+                    for w in world.wakes
+                    if isinstance(w.timer, RetrySession | BackoffOver)
                 )
             )
         for peer in self.peers.values():

@@ -12,8 +12,7 @@ from tests.store_world import LIMITS, NAMES, put, states
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Wake
-from waltz_server.core.replication.store_partition import StorePartition
+from waltz_server.core.effects import StartTimer
 
 HOUR = 3600.0
 
@@ -24,7 +23,7 @@ class Timed:
 
     world: World
     now: float = 0.0
-    pauses: list[tuple[float, int, Wake]] = field(default_factory=list)
+    pauses: list[tuple[float, int, StartTimer]] = field(default_factory=list)
     count: int = 0
 
     def settle(self) -> None:
@@ -44,22 +43,22 @@ class Timed:
     def connect(self, *names: str) -> None:
         for name in names:
             self.world.up.add(name)
-            self.world.core.storage_up(name)
+            self.world.store.storage_up(name)
         self.settle()
 
     def live(self, seconds: float) -> None:
         end = self.now + seconds
         while self.pauses and self.pauses[0][0] <= end:
             self.now, _, wake = heapq.heappop(self.pauses)
-            self.world.core.woken(wake.purpose)
+            self.world.core.timer_expired(wake.timer)
             self.settle()
         self.now = end
 
 
 def cold(names: tuple[str, ...] = NAMES, last: int = 9) -> Timed:
     """Return a partition whose replicas all took part in a session that is over."""
-    core = StorePartition(0, LIMITS, Backoff(0.1, 20.0))
-    world = World(core, [ScriptedStorage(name, last, 0, 0) for name in names])
+    storages = [ScriptedStorage(name, last, 0, 0) for name in names]
+    world = World.of_store(LIMITS, Backoff(0.1, 20.0), storages)
     world.metadata = PartitionMetadata(1, 0, dict.fromkeys(names, ReplicaState(0, UNRESOLVED)))
     world.metadata_held = True
     return Timed(world)

@@ -54,12 +54,10 @@ class Crowd:
         put(self.world, self.writer, count)
 
     def congest(self, n: int) -> None:
-        self.clients[n].congested = True
+        self.clients[n].congest()
 
     def drain(self, n: int) -> None:
-        self.clients[n].congested = False
-        self.world.core.writable(self.clients[n].peer)
-        self.world.settle()
+        self.clients[n].drain(self.world)
 
     def hold(self, _: int) -> None:
         self.world.hold("a")

@@ -10,7 +10,7 @@ from waltz.protocol import FrameDecoder, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.core.effects import FeedsAgain
+from waltz_server.core.effects import RetryFeeds
 from waltz_server.core.reads.feeds import TURN_TRANSACTIONS
 
 
@@ -131,9 +131,7 @@ def test_a_congested_client_is_parked_alone_and_goes_on_when_it_drains() -> None
     run(world, slow, quick)
     assert slow.got == []
     assert quick.got == list(range(2001))
-    slow.congested = False
-    world.core.writable(slow.peer)
-    world.settle()
+    slow.drain(world)
     run(world, slow)
     assert slow.got == list(range(2001))
     assert len(slow.said) == 1
@@ -143,13 +141,11 @@ def test_a_congested_client_near_the_end_goes_on_when_it_drains() -> None:
     world, client = world_with(20), Client(1)
     mount(world, client, 20)
     feed(world, client, 20)
-    client.congested = True
+    client.congest()
     put(world, client, 3)
     client.take(world)
     assert client.got == []
-    client.congested = False
-    world.core.writable(client.peer)
-    world.settle()
+    client.drain(world)
     client.take(world)
     assert client.got == [21, 22, 23]
 
@@ -191,7 +187,7 @@ def test_a_failed_header_read_is_tried_again_after_a_pause() -> None:
     assert client.got == []
     for storage in world.storages.values():
         storage.refusing.clear()
-    assert world.wake(FeedsAgain) == 1.0
+    assert world.wake(RetryFeeds) == 1.0
     run(world, client)
     assert client.got == list(range(6, 1001))
 

@@ -19,8 +19,9 @@ from tests.scripted_storages import append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.core.effects import Drop, Peer
+from waltz_server.core.effects import DisconnectClient
 from waltz_server.core.partition import PartitionSettings
+from waltz_server.core.peer import Peer
 
 # ---- who may append
 
@@ -265,7 +266,7 @@ def test_a_feed_request_beyond_the_log_drops_the_client() -> None:
     peer = mounted(world, 1, 2)
     world.core.feed(peer, cs.FeedRequest(ReqId(1, 1, 0, 0), 3))
     world.settle()
-    (drop,) = (e for e in world.events if isinstance(e, Drop))
+    (drop,) = (e for e in world.events if isinstance(e, DisconnectClient))
     assert drop.peer is peer
     assert "3" in drop.reason
 

@@ -9,7 +9,7 @@ from tests.scripted_storages import World, append
 from waltz.protocol import ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Peer
+from waltz_server.core.peer import Peer
 
 
 def read(world: World, peer: Peer, wanted: int) -> None:

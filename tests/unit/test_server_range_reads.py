@@ -11,14 +11,14 @@ from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Drop, ReadsTick
+from waltz_server.core.effects import DisconnectClient, RangeReadTick
 from waltz_server.core.partition import PartitionSettings
 from waltz_server.core.reads.range_reads import (
-    MAX_ANSWER_BYTES,
-    QUESTIONS_PER_CONNECTION,
     READS_PER_CONNECTION,
+    REQUESTS_PER_CONNECTION,
     TICK_SECONDS,
 )
+from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES
 
 # ---- what is there
 
@@ -179,10 +179,10 @@ def test_a_read_whose_time_is_up_is_answered_empty() -> None:
     reader.records(world, 3, wait_ms=200)
     waited = 0.0
     while not (answers := reader.heard(world)):
-        waited += world.wake(ReadsTick)
+        waited += world.wake(RangeReadTick)
     assert 0.2 <= waited <= 0.2 + 3 * TICK_SECONDS
     assert (answers[0].error, len(answers[0].records)) == (None, 0)
-    assert not any(isinstance(w.purpose, ReadsTick) for w in world.wakes), "nobody waits"
+    assert not any(isinstance(w.timer, RangeReadTick) for w in world.wakes), "nobody waits"
 
 
 def test_a_session_that_opens_further_on_answers_too() -> None:
@@ -199,7 +199,7 @@ def test_a_session_that_opens_further_on_answers_too() -> None:
     world.held.clear()
     world.connect()
     while not world.core.store.is_open:
-        world.wake(type(next(w.purpose for w in world.wakes)))
+        world.wake(type(next(w.timer for w in world.wakes)))
     (answer,) = reader.heard(world)
     assert texts(answer) == ["3"]
 
@@ -227,7 +227,7 @@ def test_a_reader_that_drains_gets_only_so_much_at_a_time() -> None:
         slow.records(world, 0)
     slow.drain(world)
     assert len(slow.heard(world)) == 2
-    slow.congested = True
+    slow.peer.congested = True
     assert world.turn()
     assert slow.heard(world) == []
     slow.drain(world)
@@ -257,29 +257,29 @@ def test_a_reader_held_up_by_other_partitions_goes_on_soon() -> None:
     reader.peer.reads = READS_PER_CONNECTION
     reader.records(world, 3, most=1)
     assert reader.heard(world) == []
-    world.wake(ReadsTick)
+    world.wake(RangeReadTick)
     assert reader.heard(world) == []
     reader.peer.reads = 0
-    world.wake(ReadsTick)
+    world.wake(RangeReadTick)
     assert ids(reader.heard(world)[0]) == [3]
 
 
 def test_who_asks_without_end_and_waits_for_no_answer_is_dropped() -> None:
     world, reader = written(1), Reader()
-    for _ in range(QUESTIONS_PER_CONNECTION):
+    for _ in range(REQUESTS_PER_CONNECTION):
         reader.records(world, 5, wait_ms=1000)
-    assert not any(isinstance(e, Drop) for e in world.events)
+    assert not any(isinstance(e, DisconnectClient) for e in world.events)
     reader.records(world, 0)
-    (drop,) = (e for e in world.events if isinstance(e, Drop))
+    (drop,) = (e for e in world.events if isinstance(e, DisconnectClient))
     assert drop.peer is reader.peer
 
 
 def test_answers_make_room_for_questions() -> None:
     world, reader = written(1), Reader()
-    for _ in range(QUESTIONS_PER_CONNECTION + 50):
+    for _ in range(REQUESTS_PER_CONNECTION + 50):
         reader.records(world, 0)
         reader.records(world, 7)
-    assert len(reader.heard(world)) == 2 * QUESTIONS_PER_CONNECTION + 100
+    assert len(reader.heard(world)) == 2 * REQUESTS_PER_CONNECTION + 100
 
 
 # ---- ends
@@ -312,7 +312,7 @@ def test_a_lost_reader_is_forgotten() -> None:
     world.core.lost(reader.peer)
     world.release(*NAMES)
     put(world, mounted(world, 1, 30), append("31"))
-    world.wake(ReadsTick)
+    world.wake(RangeReadTick)
     assert reader.heard(world) == []
 
 
@@ -332,7 +332,7 @@ def test_a_mark_of_an_older_generation_is_no_end_of_the_log() -> None:
     reader.records(world, 4)
     reader.records(world, 4, wait_ms=100)
     for _ in range(4):
-        world.wake(ReadsTick)
+        world.wake(RangeReadTick)
     known, unknown, late = reader.heard(world)
     world.release(*NAMES)
     assert ids(known) == [2, 3]

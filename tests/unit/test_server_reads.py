@@ -11,11 +11,14 @@ from tests.scripted_storages import record
 from waltz.protocol import FrameDecoder, RecordBatch, ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.frames import CLIENT_SERVER
-from waltz_server.core.effects import Fetched, Peer, Send
+from waltz_server.core.effects import Effect, Ready, SendToClient
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
-from waltz_server.core.reads.data_reads import Reads
+from waltz_server.core.reads.data_reads import DataReads
+from waltz_server.core.reads.read_purposes import ReadPurpose, TransactionData
 from waltz_server.core.reads.recent_records import RecentRecords
-from waltz_server.core.replication.replica_reads import StoreReads
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.store_reports import ReadDone, StoreReports
 
 LAST = 40
 
@@ -26,24 +29,50 @@ class Asked:
 
     first_id: int
     count: int
-    token: object
+    purpose: ReadPurpose
 
 
-class RecordingStore(StoreReads):
+class Requests:
+    """Reads of data over a store that records what it is asked, and what they send."""
+
+    def __init__(self, cache_bytes: int, recent: RecentRecords | None = None) -> None:
+        self.store, self.ready = RecordingStore(), Ready()
+        self.reads = DataReads(
+            0, DataCache(cache_bytes), recent or RecentRecords(0), self.store, self.ready
+        )
+
+    def read(self, peer: Peer, request: cs.TransactionDataRequest) -> list[Effect]:
+        self.reads.read_data(peer, request, LAST)
+        return self.ready.take()
+
+    def done(self, done: ReadDone) -> list[Effect]:
+        assert isinstance(done.purpose, TransactionData)
+        self.reads.read_done(done.purpose, done)
+        return self.ready.take()
+
+    def close(self) -> list[Effect]:
+        self.reads.close()
+        return self.ready.take()
+
+
+class RecordingStore(ReplicaReads):
     """Notes the reads it is asked for."""
 
     def __init__(self) -> None:
-        super().__init__(0, [])
+        super().__init__(0, Ready(), StoreReports())
         self.asked: list[Asked] = []
 
-    def records(self, first_id: int, count: int, token: object) -> None:
-        self.asked.append(Asked(first_id, count, token))
+    def records(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
+        self.asked.append(Asked(first_id, count, purpose))
 
 
-def answers(sent: list[Send]) -> list[cs.TransactionDataResponse]:
+def answers(sent: list[Effect]) -> list[cs.TransactionDataResponse]:
     decoder = FrameDecoder(CLIENT_SERVER)
     decoder.version = 4
-    found = [cs.decode(body, 4) for body in decoder.feed(b"".join(s.frames for s in sent))]
+    found = [
+        cs.decode(body, 4)
+        for body in decoder.feed(b"".join(s.frames for s in sent if isinstance(s, SendToClient)))
+    ]
     return [m for m in found if isinstance(m, cs.TransactionDataResponse)]
 
 
@@ -60,27 +89,27 @@ _STEPS = st.lists(
 @given(_STEPS, st.integers(0, 4000))
 @settings(max_examples=300, deadline=None)
 def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_bytes: int) -> None:
-    store, peer = RecordingStore(), Peer(4)
-    reads = Reads(0, DataCache(cache_bytes), RecentRecords(0), store)
+    reads, peer = Requests(cache_bytes), Peer(4)
+    store = reads.store
     questions: dict[int, int] = {}
     got: list[cs.TransactionDataResponse] = []
 
     def answer(position: int, limit: int | None) -> None:
         asked = store.asked.pop(position % len(store.asked))
         if limit is None:
-            fetched = Fetched(asked.token, error="nobody could deliver")
+            fetched = ReadDone(asked.purpose, error="nobody could deliver")
         else:
             count = min(asked.count, limit)
             found = [record(i) for i in range(asked.first_id, asked.first_id + count)]
-            fetched = Fetched(asked.token, records=RecordBatch.of(found))
-        got.extend(answers(reads.records_fetched(fetched)))
+            fetched = ReadDone(asked.purpose, records=RecordBatch.of(found))
+        got.extend(answers(reads.done(fetched)))
 
     for number, (what, argument) in enumerate(steps):
         match what:
             case "read":
                 request = cs.TransactionDataRequest(ReqId(1, 1, 0, number), argument)
                 questions[number] = argument
-                got += answers(reads.read(peer, request, LAST))
+                got += answers(reads.read(peer, request))
             case "deliver" if store.asked:
                 answer(number, argument)
             case "fail" if store.asked:
@@ -95,16 +124,16 @@ def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_byte
 
 
 def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None:
-    store, peer = RecordingStore(), Peer(4)
-    reads = Reads(0, DataCache(0), RecentRecords(0), store)
+    reads, peer = Requests(0), Peer(4)
+    store = reads.store
 
     def ask(wanted: int) -> None:
         request = cs.TransactionDataRequest(ReqId(1, 1, 0, wanted), wanted)
-        assert reads.read(peer, request, LAST) == []
+        assert reads.read(peer, request) == []
 
     def deliver(asked: Asked, count: int) -> list[int]:
         found = RecordBatch.of(record(asked.first_id + i) for i in range(count))
-        sent = reads.records_fetched(Fetched(asked.token, records=found))
+        sent = reads.done(ReadDone(asked.purpose, records=found))
         return [m.transaction_id for m in answers(sent)]
 
     ask(39)
@@ -121,37 +150,37 @@ def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None
 
 
 def test_what_was_just_committed_is_not_read_from_replicas() -> None:
-    store, peer, recent = RecordingStore(), Peer(4), RecentRecords(1 << 20)
+    peer, recent = Peer(4), RecentRecords(1 << 20)
     recent.put(0, RecordBatch.of(record(i) for i in range(3)))
     recent.put(3, RecordBatch.of(record(i) for i in range(3, 5)))
-    reads = Reads(0, DataCache(1 << 20), recent, store)
+    reads = Requests(1 << 20, recent)
     for wanted in (4, 3, 0, 2):
         request = cs.TransactionDataRequest(ReqId(1, 1, 0, wanted), wanted)
-        (answer,) = answers(reads.read(peer, request, LAST))
+        (answer,) = answers(reads.read(peer, request))
         assert (answer.transaction_id, answer.data) == (wanted, b"%d" % wanted)
-    assert reads.data_cache_misses == 0
-    uncached = Reads(0, DataCache(0), recent, store)
+    assert reads.reads.data_cache_misses == 0
+    uncached = Requests(0, recent)
     request = cs.TransactionDataRequest(ReqId(1, 1, 0, 9), 3)
-    assert [a.data for a in answers(uncached.read(peer, request, LAST))] == [b"3"]
-    assert store.asked == []
+    assert [a.data for a in answers(uncached.read(peer, request))] == [b"3"]
+    assert reads.store.asked == uncached.store.asked == []
 
 
 def test_questions_do_not_pile_up_while_nobody_can_answer() -> None:
-    store = RecordingStore()
-    reads = Reads(0, DataCache(0), RecentRecords(0), store)
+    reads = Requests(0)
+    store = reads.store
     patient, gone, left = Peer(4), Peer(4), Peer(4)
     for number in range(1000):
         for peer in (patient, gone):
             request = cs.TransactionDataRequest(ReqId(1, 1, 0, number), 7)
-            assert reads.read(peer, request, LAST) == []
+            assert reads.read(peer, request) == []
     assert len(store.asked) == 1
-    reads.lost(gone)
-    assert reads.read(left, cs.TransactionDataRequest(ReqId(2, 1, 0, 0), 9), LAST) == []
-    sent = reads.close()
+    reads.reads.lost(gone)
+    assert reads.read(left, cs.TransactionDataRequest(ReqId(2, 1, 0, 0), 9)) == []
+    sent = [effect for effect in reads.close() if isinstance(effect, SendToClient)]
     assert {send.peer for send in sent} == {patient, left}
-    assert all(answer.error == "partition not ready" for answer in answers(sent))
+    assert all(answer.error == "partition not ready" for answer in answers([*sent]))
     last = [a.req_id.seq for a in answers([s for s in sent if s.peer is patient])]
     assert last == list(range(1000 - len(last), 1000))
     assert 0 < len(last) <= 20
-    fetched = Fetched(store.asked[0].token, records=RecordBatch.of([record(7)]))
-    assert reads.records_fetched(fetched) == []
+    fetched = ReadDone(store.asked[0].purpose, records=RecordBatch.of([record(7)]))
+    assert reads.done(fetched) == []

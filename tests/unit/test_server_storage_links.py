@@ -15,7 +15,7 @@ from tests.scripted_storages import ScriptedStorage
 from waltz.net import PLAINTEXT
 from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
-from waltz_server.shell.storage_links import ClusterIdentity, StorageLinks
+from waltz_server.shell.storage_links import ClusterIdentity, StorageLink, StorageLinks
 
 _POLL_SECONDS = 0.002
 
@@ -25,6 +25,13 @@ class User:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self._links: dict[str, StorageLink] = {}
+
+    def connect(self, links: StorageLinks, storages: frozenset[str]) -> None:
+        self._links = links.connect(self, storages)
+
+    def send(self, storage: str, request: st.Request) -> None:
+        self._links[storage].send_request(self, request)
 
     def storage_up(self, storage: str) -> None:
         self.told.append("up")
@@ -91,7 +98,7 @@ async def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 async def up(links: StorageLinks, storage: FakeStorage) -> User:
     user = User()
-    links.watch(user, frozenset({storage.name}))
+    user.connect(links, frozenset({storage.name}))
     await eventually(lambda: user.told == ["up"])
     return user
 
@@ -105,8 +112,8 @@ async def test_a_request_is_numbered_and_answered(
 ) -> None:
     user = await up(links, storage)
     asked = request()
-    links.ask(user, storage.name, asked)
-    links.ask(user, storage.name, request(partition=1))
+    user.send(storage.name, asked)
+    user.send(storage.name, request(partition=1))
     await eventually(lambda: len(user.answers) == 2)
     assert user.told[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
     assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
@@ -120,7 +127,7 @@ async def test_an_older_storage_is_asked_in_its_words_and_its_answer_finds_the_a
     user = await up(links, storage)
     storage.partitions[0] = ScriptedStorage(storage.name, last=5, session=1)
     asked = st.BoundedRecordListRequest(1, -2, 0, 2, 3, 1 << 20)
-    links.ask(user, storage.name, asked)
+    user.send(storage.name, asked)
     await answered(user, 1)
     assert storage.requests[-1] == st.RecordListRequest(1, 0, 0, 2, 3)
     request, response = user.told[-1]
@@ -133,13 +140,13 @@ async def test_partitions_share_one_connection_that_goes_with_the_last(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     first, second = await up(links, storage), User()
-    links.watch(second, frozenset({storage.name}))
+    second.connect(links, frozenset({storage.name}))
     assert second.told == ["up"], "it was up already"
     assert storage.accepted == 1
-    links.watch(first, frozenset())
-    links.ask(second, storage.name, request())
+    first.connect(links, frozenset())
+    second.send(storage.name, request())
     await eventually(lambda: second.answers)
-    links.watch(second, frozenset())
+    second.connect(links, frozenset())
     await eventually(lambda: not storage.connections)
     assert first.told == ["up"]
 
@@ -150,8 +157,8 @@ async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_agai
     user = await up(links, storage)
     storage.silent = True
     first, second = request(), request(2)
-    links.ask(user, storage.name, first)
-    links.ask(user, storage.name, second)
+    user.send(storage.name, first)
+    user.send(storage.name, second)
     await eventually(lambda: len(storage.requests) == 3)
     storage.cut()
     await eventually(lambda: user.told.count("up") == 2)
@@ -161,21 +168,17 @@ async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_agai
 class Asker(User):
     """Asks as soon as a connection is open."""
 
-    def __init__(self, links: StorageLinks) -> None:
-        super().__init__()
-        self._links = links
-
     def storage_up(self, storage: str) -> None:
         super().storage_up(storage)
-        self._links.ask(self, storage, request())
+        self.send(storage, request())
 
 
 async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays(
     storage: FakeStorage, links: StorageLinks, pauses: list[float]
 ) -> None:
     storage.dropping = True
-    user = Asker(links)
-    links.watch(user, frozenset({storage.name}))
+    user = Asker()
+    user.connect(links, frozenset({storage.name}))
     await eventually(lambda: user.told.count("up") == 8)
     assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     storage.dropping = False
@@ -210,18 +213,17 @@ async def test_asking_while_the_link_is_down_is_answered_with_none(
     user = await up(links, storage)
     await storage.stop()
     await eventually(lambda: user.told[-1] == "down")
-    links.ask(user, storage.name, request())
-    links.ask(user, "127.0.0.1:1", request())
+    user.send(storage.name, request())
     assert user.answers == [], "never from inside the call"
-    await eventually(lambda: user.answers == [None, None])
+    await eventually(lambda: user.answers == [None])
 
 
 async def test_a_storage_that_comes_later_is_found(links: StorageLinks) -> None:
     storage, user = FakeStorage(), User()
     storage.start()
     await storage.stop()
-    links.watch(user, frozenset({storage.name}))
-    links.ask(user, storage.name, request())
+    user.connect(links, frozenset({storage.name}))
+    user.send(storage.name, request())
     await eventually(lambda: user.answers == [None])
     storage.start()
     await eventually(lambda: user.told[-1] == "up")
@@ -237,10 +239,10 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
     user = await up(links, storage)
     storage.silent = True
     asked = request()
-    links.ask(user, storage.name, asked)
+    user.send(storage.name, asked)
     await eventually(lambda: len(storage.requests) == 2)
     pass_time(9.0)
-    links.ask(user, storage.name, request(2))
+    user.send(storage.name, request(2))
     await eventually(lambda: len(storage.requests) == 3)
     assert user.told == ["up"]
     pass_time(1.5)
@@ -256,7 +258,7 @@ async def test_an_answered_request_never_cuts_the_link(
 ) -> None:
     user = await up(links, storage)
     for count in range(1, 6):
-        links.ask(user, storage.name, request())
+        user.send(storage.name, request())
         await answered(user, count)
         pass_time(7.0)
     assert storage.accepted == 1
@@ -268,7 +270,7 @@ async def test_a_storage_of_another_cluster_is_not_used_and_said_so_once(
 ) -> None:
     links = StorageLinks(PLAINTEXT, ClusterIdentity(uuid.UUID(int=8), 2))
     user = User()
-    links.watch(user, frozenset({storage.name}))
+    user.connect(links, frozenset({storage.name}))
     await eventually(lambda: storage.accepted >= 3)
     assert user.told == []
     assert caplog.text.count("the cluster key does not match") == 1
@@ -292,9 +294,9 @@ async def test_dropping_a_link_that_is_being_opened_leaves_no_connection(
 ) -> None:
     storage.mute = True
     user = User()
-    links.watch(user, frozenset({storage.name}))
+    user.connect(links, frozenset({storage.name}))
     await eventually(lambda: storage.requests)
-    links.watch(user, frozenset())
+    user.connect(links, frozenset())
     await eventually(lambda: not storage.connections)
     assert user.told == []
 
@@ -302,7 +304,7 @@ async def test_dropping_a_link_that_is_being_opened_leaves_no_connection(
 async def test_closing_answers_what_is_pending(storage: FakeStorage, links: StorageLinks) -> None:
     user = await up(links, storage)
     storage.silent = True
-    links.ask(user, storage.name, request())
+    user.send(storage.name, request())
     await eventually(lambda: len(storage.requests) == 2)
     await links.close()
     assert user.answers == [None]

@@ -23,15 +23,12 @@ from tests.store_world import (
 )
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
 from waltz.protocol import storage as st
-from waltz_server.core.effects import (
-    Committed,
-    Failed,
-    Forgiven,
-    NextTry,
-    Opened,
-    PatienceOver,
-    Rested,
-    Unresolved,
+from waltz_server.core.effects import BackoffOver, RecoveryOverdue, ResetFailures, RetrySession
+from waltz_server.core.store_reports import (
+    AppendsCommitted,
+    AppendsFailed,
+    AppendsUnresolved,
+    SessionOpened,
 )
 
 # ---- opening
@@ -90,7 +87,7 @@ def test_metadata_conflicts_back_off_and_are_tried_again() -> None:
         world.let_metadata()
         world.version += 1
         world.let_metadata()
-        pauses.append(world.wake(NextTry))
+        pauses.append(world.wake(RetrySession))
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     world.metadata_held = False
     while world.metadata_orders:
@@ -103,16 +100,16 @@ def test_a_pause_that_was_overtaken_begins_nothing() -> None:
     world = new_world()
     world.metadata_held = True
     start(world)
-    world.core.metadata_failed(world.metadata_orders.popleft(), "no answer")
+    world.store.metadata_failed(world.metadata_orders.popleft(), "no answer")
     world.settle()
     world.core.set_generation(2)
     world.settle()
     assert len(world.metadata_orders) == 1, "a new generation does not wait"
-    world.core.metadata_failed(world.metadata_orders.popleft(), "no answer")
+    world.store.metadata_failed(world.metadata_orders.popleft(), "no answer")
     world.settle()
-    assert world.wake(NextTry) == 0.1
+    assert world.wake(RetrySession) == 0.1
     assert not world.metadata_orders, "the pause of the second failure is not over"
-    assert world.wake(NextTry) == 0.2
+    assert world.wake(RetrySession) == 0.2
     assert len(world.metadata_orders) == 1
 
 
@@ -126,7 +123,7 @@ def test_a_conflict_when_recovery_ends_closes_the_session() -> None:
         world.let_metadata()
     assert not world.core.is_open
     world.metadata_held = False
-    world.wake(NextTry)
+    world.wake(RetrySession)
     assert world.core.is_open
     assert world.core.session_id > session
 
@@ -140,14 +137,14 @@ def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(d
     world.metadata_orders.clear()
     world.cut("a")
     world.cut("b")
-    world.wake(NextTry)
+    world.wake(RetrySession)
     world.let_metadata()
     (begin,) = world.metadata_orders
     calls, pauses = len(world.calls), len(world.wakes)
     if done:
-        world.core.metadata_written(late, world.version)
+        world.store.metadata_written(late, world.version)
     else:
-        world.core.metadata_failed(late, "no answer")
+        world.store.metadata_failed(late, "no answer")
     world.settle()
     assert world.core.session_id == -1, f"{begin} is on its way"
     assert world.calls[calls:] == []
@@ -166,10 +163,10 @@ def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
         world.cut(name)
     assert not world.core.healthy
     world.held.clear()
-    world.wake(NextTry)
+    world.wake(RetrySession)
     world.connect("b", "c")
-    world.wake(Rested)
-    world.wake(Rested)
+    world.wake(BackoffOver)
+    world.wake(BackoffOver)
     assert world.core.is_open
     assert world.core.healthy
 
@@ -179,16 +176,16 @@ def test_a_recovery_that_waits_too_long_is_unhealthy_and_says_for_whom() -> None
     world.connect("a")
     assert world.core.waiting_for is not None
     assert world.core.healthy, "a replica may be a little late"
-    world.wake(PatienceOver)
+    world.wake(RecoveryOverdue)
     assert not world.core.healthy
     assert "absent: b, c" in world.notes[-1]
-    world.wake(PatienceOver)
+    world.wake(RecoveryOverdue)
     assert not world.core.healthy, "it goes on saying so"
     world.connect("b")
     assert world.core.is_open
     assert world.core.healthy
     assert world.core.waiting_for is None
-    world.wake(PatienceOver)
+    world.wake(RecoveryOverdue)
     assert world.core.healthy
 
 
@@ -229,7 +226,7 @@ def test_a_failing_replica_rests_longer_each_time_and_comes_back_in_a_new_sessio
         assert world.core.session_id == session, "a quorum goes on in the same session"
         world.connect("c")
         assert "c" not in world.core.active_replicas
-        rests.append(world.wake(Rested))
+        rests.append(world.wake(BackoffOver))
         assert world.core.session_id == session + 1
         assert world.core.active_replicas == {"a", "b", "c"}
     assert rests == [0.1, 0.2, 0.4]
@@ -241,12 +238,12 @@ def test_a_replica_that_behaved_for_a_while_is_forgiven() -> None:
     for _ in range(3):
         world.cut("c")
         world.connect("c")
-        world.wake(Rested)
-    while any(isinstance(w.purpose, Forgiven) for w in world.wakes):
-        world.wake(Forgiven)
+        world.wake(BackoffOver)
+    while any(isinstance(w.timer, ResetFailures) for w in world.wakes):
+        world.wake(ResetFailures)
     world.cut("c")
     world.connect("c")
-    assert world.wake(Rested) == 0.1
+    assert world.wake(BackoffOver) == 0.1
 
 
 def test_a_refused_append_costs_the_replica_its_place() -> None:
@@ -255,7 +252,7 @@ def test_a_refused_append_costs_the_replica_its_place() -> None:
     put(world, "1")
     assert world.core.active_replicas == {"a", "b"}
     world.storages["c"].refusing.clear()
-    world.wake(Rested)
+    world.wake(BackoffOver)
     assert world.core.active_replicas == {"a", "b", "c"}
     assert everywhere(world) == ["1"]
 
@@ -273,7 +270,7 @@ def test_appends_of_a_broken_session_end_as_the_log_says() -> None:
     world.connect()
     reopen(world)
     assert world.committed() == [(0, "1"), (1, "2"), (2, "5")]
-    assert [texts(e.appends) for e in world.events if isinstance(e, Failed)] == [["3", "4"]]
+    assert [texts(e.appends) for e in world.events if isinstance(e, AppendsFailed)] == [["3", "4"]]
     while world.core.active_replicas != set(NAMES):
         wake_any(world)
     assert everywhere(world) == ["1", "2", "5"]
@@ -289,7 +286,9 @@ def test_appends_that_reached_nobody_fail_and_those_not_sent_are_sent() -> None:
     world.connect()
     reopen(world)
     assert world.committed() == [(0, "5")]
-    assert [texts(e.appends) for e in world.events if isinstance(e, Failed)] == [list("1234")]
+    assert [texts(e.appends) for e in world.events if isinstance(e, AppendsFailed)] == [
+        list("1234")
+    ]
 
 
 def test_of_a_batch_that_a_broken_session_cut_in_two_a_prefix_is_in_the_log() -> None:
@@ -308,7 +307,9 @@ def test_of_a_batch_that_a_broken_session_cut_in_two_a_prefix_is_in_the_log() ->
     world.connect()
     reopen(world)
     assert world.committed() == [(0, "0"), (1, "1"), (2, "6")]
-    assert [texts(e.appends) for e in world.events if isinstance(e, Failed)] == [list("2345")]
+    assert [texts(e.appends) for e in world.events if isinstance(e, AppendsFailed)] == [
+        list("2345")
+    ]
 
 
 def test_fates_stay_open_through_sessions_that_do_not_open() -> None:
@@ -343,9 +344,11 @@ def test_a_new_generation_leaves_what_was_sent_unresolved_and_drops_what_was_not
     world.release("a", "b", "c")
     assert world.core.is_open
     ends: list[Any] = [
-        e for e in world.events if isinstance(e, Unresolved | Failed | Committed | Opened)
+        e
+        for e in world.events
+        if isinstance(e, AppendsUnresolved | AppendsFailed | AppendsCommitted | SessionOpened)
     ]
-    assert [type(e) for e in ends[:3]] == [Unresolved, Failed, Opened]
+    assert [type(e) for e in ends[:3]] == [AppendsUnresolved, AppendsFailed, SessionOpened]
     assert texts(ends[0].appends) == ["1", "2", "3", "4"]
     assert texts(ends[1].appends) == ["5", "6"]
     assert [t for _, t in world.committed()] == ["fresh"]
@@ -357,7 +360,7 @@ def test_a_checkpoint_drains_raises_the_marks_and_goes_on() -> None:
     assert [t for _, t in world.committed()] == [str(i) for i in range(11)]
     assert world.core.session_id == 2
     assert {s.low for s in world.storages.values()} == {7}
-    assert not any(isinstance(e, Failed | Unresolved) for e in world.events)
+    assert not any(isinstance(e, AppendsFailed | AppendsUnresolved) for e in world.events)
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 3, 8])

@@ -18,7 +18,11 @@ from tests.store_world import (
 )
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Fetched, Rested
+from waltz_server.core.effects import BackoffOver
+from waltz_server.core.reads.read_purposes import FeedHeaders, TransactionData
+from waltz_server.core.store_reports import ReadDone
+
+PURPOSE = TransactionData(0)
 
 # ---- replicas that lag
 
@@ -121,9 +125,9 @@ def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
     assert world.core.active_replicas == {"a", "b"}
     session = world.core.session_id
     assert any("c is not ready: not assigned" in note for note in world.notes)
-    assert [world.wake(Rested), world.wake(Rested)] == [0.1, 0.2]
+    assert [world.wake(BackoffOver), world.wake(BackoffOver)] == [0.1, 0.2]
     world.storages["c"].refusing.clear()
-    world.wake(Rested)
+    world.wake(BackoffOver)
     assert world.core.active_replicas == set(NAMES)
     assert world.core.session_id == session
 
@@ -137,9 +141,9 @@ def test_reads_go_to_another_replica_when_one_cannot() -> None:
     world.storages["a"].refusing[st.RecordListRequest] = "damaged"
     world.take_events()
     for _ in range(4):
-        world.core.reads.records(0, 2, "token")
+        world.core.reads.records(0, 2, PURPOSE)
         world.settle()
-    fetched = [e for e in world.events if isinstance(e, Fetched)]
+    fetched = [e for e in world.events if isinstance(e, ReadDone)]
     assert len(fetched) == 4
     for each in fetched:
         assert each.records is not None
@@ -152,10 +156,10 @@ def test_a_read_that_nobody_can_answer_says_who_was_tried() -> None:
     for storage in world.storages.values():
         storage.refusing[st.RecordListRequest] = "damaged"
     world.take_events()
-    world.core.reads.records(0, 1, "token")
+    world.core.reads.records(0, 1, PURPOSE)
     world.settle()
     (fetched,) = world.events
-    assert fetched.token == "token"
+    assert fetched.purpose is PURPOSE
     assert "a, b, c" in fetched.error
 
 
@@ -164,10 +168,10 @@ def test_reads_never_reach_beyond_the_mark() -> None:
     put(world, "1", "2")
     world.hold("b", "c")
     put(world, "uncommitted")
-    world.core.reads.records(0, 10, "token")
-    world.core.reads.headers(1, 10, "headers")
+    world.core.reads.records(0, 10, PURPOSE)
+    world.core.reads.headers(1, 10, FeedHeaders())
     world.release("b", "c")
-    records, headers = (e for e in world.events if isinstance(e, Fetched))
+    records, headers = (e for e in world.events if isinstance(e, ReadDone))
     assert records.records is not None
     assert records.records.count == 2
     assert headers.headers is not None
@@ -179,24 +183,24 @@ def test_reads_wait_for_the_next_session() -> None:
     put(world, "1")
     world.cut("a")
     world.cut("b")
-    world.core.reads.records(0, 1, "token")
+    world.core.reads.records(0, 1, PURPOSE)
     world.settle()
-    assert not any(isinstance(e, Fetched) for e in world.events)
+    assert not any(isinstance(e, ReadDone) for e in world.events)
     world.connect("a", "b")
     reopen(world)
-    assert [e.token for e in world.events if isinstance(e, Fetched)] == ["token"]
+    assert [e.purpose for e in world.events if isinstance(e, ReadDone)] == [PURPOSE]
 
 
 def test_a_read_whose_storage_is_lost_is_read_elsewhere() -> None:
     world = opened()
     put(world, "1")
     world.hold("a", "b", "c")
-    world.core.reads.records(0, 1, "token")
+    world.core.reads.records(0, 1, PURPOSE)
     world.settle()
     (asked,) = [name for name in NAMES if world.waiting(name)]
     world.held.clear()
     world.cut(asked)
-    (fetched,) = [e for e in world.events if isinstance(e, Fetched)]
+    (fetched,) = [e for e in world.events if isinstance(e, ReadDone)]
     assert fetched.records is not None
 
 
@@ -206,14 +210,14 @@ def test_a_slow_replica_is_asked_less_often() -> None:
     asked = []
     for _ in range(60):
         world.hold(*NAMES)
-        world.core.reads.records(0, 1, "token")
+        world.core.reads.records(0, 1, PURPOSE)
         world.settle()
         (name,) = [n for n in NAMES if world.waiting(n)]
         request = world.waiting(name)[0]
         world.held.clear()
         world._asked.clear()
         answer = world.storages[name].handle(request)
-        world.core.answered(name, request, answer, 500.0 if name == "a" else 1.0)
+        world.store.answered(name, request, answer, 500.0 if name == "a" else 1.0)
         world.settle()
         asked.append(name)
     assert asked.count("a") < 6 < asked.count("b")
@@ -226,8 +230,8 @@ def test_a_read_goes_only_to_replicas_that_have_the_id() -> None:
     put(world, "2")
     world.calls.clear()
     for _ in range(9):
-        world.core.reads.records(1, 1, "token")
+        world.core.reads.records(1, 1, PURPOSE)
         world.settle()
-    assert len([e for e in world.events if isinstance(e, Fetched) and e.records]) == 9
+    assert len([e for e in world.events if isinstance(e, ReadDone) and e.records]) == 9
     assert "RecordListRequest" not in kinds(world, "c")
     assert not any(isinstance(r, st.RecordListRequest) for r in world.waiting("c"))

@@ -113,7 +113,8 @@ async def test_asking_again_after_every_answer_is_a_feed_with_the_data(
     writer.connection.close()
 
 
-async def test_a_wait_ends_with_an_empty_answer(five: Client) -> None:
+async def test_a_wait_ends_with_an_empty_answer(five: Client, host: Host) -> None:
+    await eventually(lambda: host.hosted[0].core.store.is_open)
     five.say(cs.RecordsRequest(req_id(1), 0, 10, 1000, 30))
     (answer,) = await five.told()
     assert answer == cs.RecordsResponse(req_id(1), None, -1, EMPTY_BATCH)

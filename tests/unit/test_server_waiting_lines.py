@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.lock_queues import WaitingLines
 from waltz_server.core.appends.lock_table import LockTable
-from waltz_server.core.effects import Append, Peer
+from waltz_server.core.peer import Peer
 
 START = 10
 PEER = Peer(5)

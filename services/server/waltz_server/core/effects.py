@@ -1,57 +1,60 @@
-"""What the pure parts of the server ask the world to do. Values only.
+"""What the core has its shell do: effects, and the one `Ready` that gathers them. Pure.
 
-The shell performs each effect and reports back by calling the method that the effect names. Effects
-of one input are performed in order.
+The convention, which follows etcd/raft's `Ready`:
+
+* A partition has one `Ready`. Each of its parts is given it at construction and adds effects to it
+  directly. No part returns effects, keeps a list of its own, or passes on those of another part.
+* After each input the shell calls `Partition.take_ready` and performs what it gets, in order.
+* The result of an effect comes back as another input, which the effect's docstring names.
+* What the store finds out for its partition is not an effect: see `store_reports`.
+
+An effect is a value. It stands for a batch where there may be many: no effect is made for a single
+transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from waltz.metadata.core.formats import PartitionMetadata
-from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.core.appends.lock_table import Slots
-
-
-@dataclass(eq=False, slots=True)
-class Append:
-    """An append on its way, in the encoding that client, storage and cache share.
-
-    ``record_tail`` is what follows the request id in a record: header, data length, data, checksum.
-    Not frozen, because one is made per transaction and freezing costs more than making.
-    """
-
-    client_id: int
-    generation: int
-    req_id: bytes
-    record_tail: bytes
-    client_mark: int
-    write_locks: tuple[int, ...] = ()
-    read_locks: tuple[int, ...] = ()
-    append_locks: tuple[int, ...] = ()
-    taken: Slots = ()
-    """Slots of write and append locks, held while this is open. The lock table's, like the next."""
-    checked: Slots = ()
-    """Slots of write and read locks: not to have been taken after ``client_mark``."""
-    batch: bytes | None = None
-    """Request id of the batch that it is of: what follows one that failed fails, too."""
+from waltz_server.core.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Send ``request`` to a storage; report with ``answered``. The shell numbers the request."""
+class SendToClient:
+    """Send whole frames to a client."""
+
+    peer: Peer
+    frames: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DisconnectClient:
+    """Close a client's connection, after what was sent to it before."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SendToStorage:
+    """Send ``request`` to a storage; the result is `StorePartition.answered`.
+
+    The shell numbers the request.
+    """
 
     storage: str
     request: st.Request
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Keep connections to exactly these storages; report with ``storage_up`` / ``storage_down``."""
+class ConnectStorages:
+    """Keep connections to exactly these storages.
+
+    The results are `StorePartition.storage_up` and `StorePartition.storage_down`.
+    """
 
     storages: frozenset[str]
 
@@ -60,7 +63,8 @@ class Watch:
 class ReadMetadata:
     """Read the partition's metadata, creating it if it is missing.
 
-    Report ``metadata_read`` or ``metadata_failed`` with this very order: equal ones differ.
+    The result is `StorePartition.metadata_read` or `metadata_failed` with this very object: two
+    operations are never equal, so that a late result is not taken for that of a newer operation.
     """
 
 
@@ -68,147 +72,75 @@ class ReadMetadata:
 class WriteMetadata:
     """Compare-and-set the partition's metadata.
 
-    Report ``metadata_written`` or ``metadata_failed`` with this very order: equal ones differ.
+    The result is `StorePartition.metadata_written` or `metadata_failed` with this very object, as
+    for `ReadMetadata`.
     """
 
     value: PartitionMetadata
     version: int
 
 
-MetadataOrder = ReadMetadata | WriteMetadata
+MetadataOperation = ReadMetadata | WriteMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class NextTry:
-    """Purpose: the pause before this attempt at a store session is over."""
+class RetrySession:
+    """Timer: the pause before this attempt at a store session is over."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class PatienceOver:
-    """Purpose: the recovery of this session should have ended by now."""
+class RecoveryOverdue:
+    """Timer: the recovery of this session should have ended by now."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Rested:
-    """Purpose: this storage, which failed, may take part again."""
+class BackoffOver:
+    """Timer: this storage, which failed, may take part again."""
 
     storage: str
 
 
 @dataclass(frozen=True, slots=True)
-class Forgiven:
-    """Purpose: this storage's failures are forgotten unless there were more since."""
+class ResetFailures:
+    """Timer: this storage's failure count is reset unless it has failed again since."""
 
     storage: str
-    strikes: int
+    failures: int
 
 
 @dataclass(frozen=True, slots=True)
-class FeedsAgain:
-    """Purpose: feeds whose headers could not be read try again."""
+class RetryFeeds:
+    """Timer: feeds whose headers could not be read try again."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadsTick:
-    """Purpose: reads that wait for transactions to come are a little older."""
+class RangeReadTick:
+    """Timer: one tick of the range reads that wait for transactions to be committed is over."""
 
 
-StorePurpose = NextTry | PatienceOver | Rested | Forgiven
-Purpose = StorePurpose | FeedsAgain | ReadsTick
+StoreTimer = RetrySession | RecoveryOverdue | BackoffOver | ResetFailures
+Timer = StoreTimer | RetryFeeds | RangeReadTick
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Report ``woken(purpose)`` after ``seconds``."""
+class StartTimer:
+    """Call `Partition.timer_expired` with ``timer`` after ``seconds``."""
 
     seconds: float
-    purpose: Purpose
+    timer: Timer
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A store session is open; the log's high-water mark is ``mark``."""
-
-    mark: int
+class ScheduleTurn:
+    """Call `Partition.turn` soon, when all effects are performed: there is more to send."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on."""
-
-    first_id: int
-    appends: list[Append]
-    records: RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """These appends are not in the log and never will be."""
-
-    appends: list[Append]
-
-
-@dataclass(frozen=True, slots=True)
-class Unresolved:
-    """Another server wrote since: whether these are in the log can only be read there."""
-
-    appends: list[Append]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The answer to a fetch: records, or headers as tuple, or the reason why there is none."""
-
-    token: Any
-    records: RecordBatch | None = None
-    headers: tuple[Any, ...] | None = None
-    error: str | None = None
-
-
-class Peer:
-    """A client's connection as a partition sees it; peers differ by identity."""
-
-    __slots__ = ("_is_congested", "reads", "version")
-
-    def __init__(self, version: int, is_congested: Callable[[], bool] = lambda: False) -> None:
-        self.version = version
-        self.reads = 0
-        """Reads of replicas under way for it, of all partitions: each may bring a large answer."""
-        self._is_congested = is_congested
-
-    @property
-    def congested(self) -> bool:
-        """Whether the client does not drain what it is sent; ``writable`` follows when it does."""
-        return self._is_congested()
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send whole frames to a client."""
-
-    peer: Peer
-    frames: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Close a client's connection."""
-
-    peer: Peer
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Call ``turn`` soon, when all effects are performed: there is more to send."""
-
-
-class Level(IntEnum):
-    """How much a note matters; the numbers are those of the logging module."""
+class LogLevel(IntEnum):
+    """The severity of a log line; the numbers are those of the logging module."""
 
     INFO = 20
     WARNING = 30
@@ -216,26 +148,41 @@ class Level(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A line for the log."""
+class WriteLog:
+    """Write a line to the log."""
 
-    level: Level
+    level: LogLevel
     text: str
 
 
-StoreEffect = (
-    Ask
-    | Watch
+Effect = (
+    SendToClient
+    | SendToStorage
+    | DisconnectClient
+    | ConnectStorages
     | ReadMetadata
     | WriteMetadata
-    | Wake
-    | Opened
-    | Committed
-    | Failed
-    | Unresolved
-    | Fetched
-    | Note
+    | StartTimer
+    | ScheduleTurn
+    | WriteLog
 )
 
-PartitionEffect = Ask | Watch | ReadMetadata | WriteMetadata | Wake | Send | Drop | Again | Note
-"""What a partition passes on; the other store effects are its own."""
+
+class Ready:
+    """What the shell has to do for one partition, in order."""
+
+    __slots__ = ("_effects",)
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def add(self, effect: Effect) -> None:
+        """Have the shell perform ``effect`` after those added before."""
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """Take the effects added since the last call."""
+        effects = self._effects
+        if effects:
+            self._effects = []
+        return effects

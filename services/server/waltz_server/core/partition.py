@@ -1,7 +1,8 @@
 """One partition on its server: appends, locks, mounts, feeds and reads. Pure.
 
-Everything that happens to a partition comes in as a method call and leaves as effects, which
-`drain_effects` hands to the shell: frames for clients, requests for storages, metadata writes.
+Everything that happens to a partition comes in as a method call, of the partition or of its
+`store`. What the shell has to do then gathers in one `Ready` (see `effects`): frames for clients,
+requests to storages, operations on the metadata. The shell calls `take_ready` after each input.
 """
 
 from __future__ import annotations
@@ -10,50 +11,53 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata
+from waltz.metadata.core.formats import UNRESOLVED
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol import storage as st
 from waltz.protocol.batches import Fate
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
 from waltz_server.core.appends.clients import Clients
 from waltz_server.core.effects import (
-    Append,
-    Committed,
-    Drop,
-    Failed,
-    FeedsAgain,
-    Fetched,
-    Forgiven,
-    MetadataOrder,
-    NextTry,
-    Opened,
-    PartitionEffect,
-    PatienceOver,
-    Peer,
-    Purpose,
-    ReadsTick,
-    Rested,
-    Send,
-    Unresolved,
+    BackoffOver,
+    DisconnectClient,
+    Effect,
+    RangeReadTick,
+    Ready,
+    RecoveryOverdue,
+    ResetFailures,
+    RetryFeeds,
+    RetrySession,
+    SendToClient,
+    Timer,
 )
 from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
-from waltz_server.core.reads.data_reads import Reads
+from waltz_server.core.reads.data_reads import DataReads
 from waltz_server.core.reads.feed_cache import FeedCache, feed_frames
-from waltz_server.core.reads.feeding import HEADERS, Feeding
+from waltz_server.core.reads.feeding import Feeding
 from waltz_server.core.reads.feeds import Feed, Feeds
-from waltz_server.core.reads.range_reads import (
-    NOT_OPEN,
-    Question,
-    RangeReads,
+from waltz_server.core.reads.range_reads import NOT_OPEN, RangeReads, refusal
+from waltz_server.core.reads.read_purposes import (
+    FeedHeaders,
+    RangeRead,
     RangeRequest,
-    refusal,
+    TransactionData,
 )
 from waltz_server.core.reads.recent_records import RecentRecords
 from waltz_server.core.replication.store_partition import StorePartition
+from waltz_server.core.store_reports import (
+    AppendsCommitted,
+    AppendsFailed,
+    AppendsUnresolved,
+    ReadDone,
+    SessionOpened,
+    StoreReport,
+    StoreReports,
+)
 
 _MAX_OPEN_APPENDS = 10_000
 _MAX_OPEN_BYTES = 64 << 20
@@ -89,7 +93,12 @@ class Partition:
         self.id = partition
         self.generation = -1
         self.counters = PartitionCounters()
-        self.store = StorePartition(partition, settings.replication, settings.retry)
+        self._ready = ready = Ready()
+        self._reports = StoreReports()
+        self.store = StorePartition(
+            partition, settings.replication, settings.retry, ready, self._reports
+        )
+        """The shell reports to it directly what storages and the metadata answer."""
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
         self._clients = Clients()
@@ -97,13 +106,12 @@ class Partition:
         self._confirmed = False
         """Whether a store session of this generation has opened: only then is the mark the log's,
         and what an earlier owner had under way can no longer get in."""
-        self._out: list[PartitionEffect] = []
-        reads, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
+        replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds, recent = Feeds(settings.realtime_threshold), RecentRecords(settings.recent_bytes)
-        self._reads = Reads(partition, data, recent, self.store.reads)
-        self._feeding = Feeding(partition, feeds, headers, reads, self._out)
-        self._ranges = RangeReads(headers, recent, reads, self._out)
-        self._batches = AppendBatches(self._out)
+        self._data = DataReads(partition, data, recent, replicas, ready)
+        self._feeding = Feeding(partition, feeds, headers, replicas, ready)
+        self._ranges = RangeReads(headers, recent, replicas, ready)
+        self._batches = AppendBatches(ready)
 
     # ---- questions
 
@@ -126,7 +134,7 @@ class Partition:
     @property
     def data_cache_misses(self) -> int:
         """Number of reads that the cache could not answer."""
-        return self._reads.data_cache_misses
+        return self._data.data_cache_misses
 
     @property
     def feeds(self) -> Feeds:
@@ -138,12 +146,12 @@ class Partition:
         """Number of times that a feed needed what the cache did not have."""
         return self._feeding.cache_misses
 
-    def drain_effects(self) -> list[PartitionEffect]:
-        """Return what is to be done since the last call, in order."""
-        self._follow_store()
-        effects = self._out.copy()
-        self._out.clear()
-        return effects
+    def take_ready(self) -> list[Effect]:
+        """Act on what the store has reported; return what the shell has to do now, in order."""
+        while reports := self._reports.take():
+            for report in reports:
+                self._act_on(report)
+        return self._ready.take()
 
     # ---- ownership
 
@@ -165,7 +173,7 @@ class Partition:
         """The partition is no longer this server's: feeds end, appends stay unresolved."""
         self.store.close()
         self._batches.close()
-        self._out += self._reads.close()
+        self._data.close()
         self._ranges.close()
         for peer in self.feeds.peers:
             self.feeds.close(peer)
@@ -198,7 +206,7 @@ class Partition:
         if req_id.generation != self.generation or not self._clients.speaks(
             batch.peer, req_id.client_id
         ):
-            self._out.append(absent(batch.peer, req_id, len(batch.appends)))
+            self._ready.add(absent(batch.peer, req_id, len(batch.appends)))
             return
         self.counters.transactions += len(batch.appends)
         self._batches.open(batch)
@@ -211,7 +219,9 @@ class Partition:
             return
         mark, position = self._mark, request.client_high_water_mark
         if mark is None or position > mark or position < NO_TRANSACTION:
-            self._out.append(Drop(peer, f"feed request from {position}, the log ends at {mark}"))
+            self._ready.add(
+                DisconnectClient(peer, f"feed request from {position}, the log ends at {mark}")
+            )
             return
         remaining = max(mark - position, self._settings.min_fetch)
         self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
@@ -231,15 +241,15 @@ class Partition:
 
     def read_data(self, peer: Peer, request: cs.TransactionDataRequest) -> None:
         """Answer with a transaction's data, from the cache or from a replica."""
-        self._out += self._reads.read(peer, request, self._mark)
+        self._data.read_data(peer, request, self._mark)
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers, at once or when there are some."""
         if request.req_id.generation > self.generation:
             # As in `mount`: somebody else may have gone on with the log.
-            self._out.append(refusal(peer, request, NOT_OPEN, UNRESOLVED))
+            self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         else:
-            self._ranges.ask(peer, request)
+            self._ranges.read_range(peer, request)
 
     def writable(self, peer: Peer) -> None:
         """A congested connection drains again."""
@@ -249,7 +259,7 @@ class Partition:
     def lost(self, peer: Peer) -> None:
         """A client's connection is gone."""
         self._clients.lost(peer)
-        self._reads.lost(peer)
+        self._data.lost(peer)
         self._ranges.lost(peer)
         self.feeds.close(peer)
         self._queue.forget(peer)
@@ -259,64 +269,36 @@ class Partition:
         self._feeding.turn()
         self._ranges.resume()
 
-    # ---- reports, passed to the store
-
-    def storage_up(self, storage: str) -> None:
-        """A connection to a storage is open."""
-        self.store.storage_up(storage)
-
-    def storage_down(self, storage: str) -> None:
-        """A connection to a storage is gone."""
-        self.store.storage_down(storage)
-
-    def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """A storage answered."""
-        self.store.answered(storage, request, response, elapsed_ms)
-
-    def metadata_read(self, order: MetadataOrder, value: PartitionMetadata, version: int) -> None:
-        """The partition's metadata was read."""
-        self.store.metadata_read(order, value, version)
-
-    def metadata_written(self, order: MetadataOrder, version: int) -> None:
-        """The partition's metadata was written."""
-        self.store.metadata_written(order, version)
-
-    def metadata_failed(self, order: MetadataOrder, reason: str) -> None:
-        """A metadata operation failed."""
-        self.store.metadata_failed(order, reason)
-
-    def woken(self, purpose: Purpose) -> None:
-        """The time of a `Wake` has come."""
-        match purpose:
-            case FeedsAgain():
+    def timer_expired(self, timer: Timer) -> None:
+        """Act on a timer that `StartTimer` started."""
+        match timer:
+            case RetryFeeds():
                 self._feeding.resume()
-            case ReadsTick():
+            case RangeReadTick():
                 self._ranges.tick()
-            case NextTry() | PatienceOver() | Rested() | Forgiven():
-                self.store.woken(purpose)
+            case RetrySession() | RecoveryOverdue() | BackoffOver() | ResetFailures():
+                self.store.timer_expired(timer)
             case _:
-                assert_never(purpose)
+                assert_never(timer)
 
-    # ---- what the store says
+    # ---- what the store reports
 
-    def _follow_store(self) -> None:
-        while effects := self.store.drain_effects():
-            for effect in effects:
-                match effect:
-                    case Committed():
-                        self._committed(effect)
-                    case Failed(appends):
-                        self._batches.ended(appends, Fate.ABSENT)
-                        self._resolved(appends, None)
-                    case Unresolved(appends):
-                        self._batches.ended(appends, Fate.UNKNOWN)
-                        self._resolved(appends, None)
-                    case Opened(mark):
-                        self._opened(mark)
-                    case Fetched():
-                        self._fetched(effect)
-                    case _:
-                        self._out.append(effect)
+    def _act_on(self, report: StoreReport) -> None:
+        match report:
+            case AppendsCommitted():
+                self._committed(report)
+            case AppendsFailed(appends):
+                self._batches.ended(appends, Fate.ABSENT)
+                self._resolved(appends, None)
+            case AppendsUnresolved(appends):
+                self._batches.ended(appends, Fate.UNKNOWN)
+                self._resolved(appends, None)
+            case SessionOpened(mark):
+                self._opened(mark)
+            case ReadDone():
+                self._read_done(report)
+            case _:
+                assert_never(report)
 
     def _opened(self, mark: int) -> None:
         if mark != self._mark:
@@ -330,10 +312,10 @@ class Partition:
         self._feeding.serve()
         self._ranges.opened(mark)
 
-    def _committed(self, committed: Committed) -> None:
+    def _committed(self, committed: AppendsCommitted) -> None:
         first_id, appends = committed.first_id, committed.appends
         frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
-        self._reads.committed(committed.records)
+        self._data.committed(committed.records)
         self.counters.committed += len(appends)
         self._mark = first_id + len(appends) - 1
         self._feeding.committed(self._mark, first_id, frames)
@@ -385,17 +367,20 @@ class Partition:
             self.feeds.close(peer)
             self._send(peer, ready)
         elif position < NO_TRANSACTION:
-            self._out.append(Drop(peer, f"mount from {position}: no such transaction"))
+            self._ready.add(DisconnectClient(peer, f"mount from {position}: no such transaction"))
         else:
             self._feeding.open(Feed(peer, position, mark - position, ready))
 
-    def _fetched(self, fetched: Fetched) -> None:
-        if isinstance(fetched.token, Question):
-            self._ranges.fetched(fetched.token, fetched)
-        elif fetched.token == HEADERS:
-            self._feeding.fetched(fetched)
-        else:
-            self._out += self._reads.records_fetched(fetched)
+    def _read_done(self, done: ReadDone) -> None:
+        match done.purpose:
+            case RangeRead() as read:
+                self._ranges.read_done(read, done)
+            case FeedHeaders():
+                self._feeding.read_done(done)
+            case TransactionData() as data:
+                self._data.read_done(data, done)
+            case _:
+                assert_never(done.purpose)
 
     def _send(self, peer: Peer, message: Any) -> None:
-        self._out.append(Send(peer, cs.encode(message, peer.version)))
+        self._ready.add(SendToClient(peer, cs.encode(message, peer.version)))

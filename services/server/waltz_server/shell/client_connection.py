@@ -19,13 +19,14 @@ from waltz.protocol.client_numbers import (
     APPEND_TYPE,
 )
 from waltz.runtime.process import watched
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, absent
 from waltz_server.core.appends.append_codec import (
     decode_append,
     decode_batch,
 )
-from waltz_server.core.effects import Append, Peer
 from waltz_server.core.partition import Partition
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.range_reads import NOT_HERE, refusal
 from waltz_server.shell.hosted_partition import HostedPartition
 
@@ -84,7 +85,7 @@ class ClientConnection(FrameHandler):
     def ready(self, connection: FrameConnection) -> None:
         """The protocol version is known."""
         self._connection = connection
-        self._peer = Peer(connection.version, lambda: connection.congested)
+        self._peer = Peer(connection.version)
         self._host.connected(self._peer, connection)
 
     def received(self, bodies: list[bytes]) -> None:
@@ -114,19 +115,26 @@ class ClientConnection(FrameHandler):
             for hosted in self._host.partitions():
                 hosted.core.lost(self._peer)
 
-    def writable(self) -> None:
-        """Feeds may go on."""
+    def congested(self) -> None:
+        """Have partitions send nothing more: the client does not take what it is sent."""
         if self._peer is not None:
+            self._peer.congested = True
+
+    def writable(self) -> None:
+        """Have partitions go on sending."""
+        if self._peer is not None:
+            self._peer.congested = False
             for hosted in self._host.partitions():
                 hosted.core.writable(self._peer)
-                hosted.settle()
+                hosted.perform_effects()
 
     def _append(self, appends: dict[int, list[Append]]) -> None:
         assert self._peer is not None
         for partition, batch in appends.items():
             hosted = self._host.partition(partition)
             if hosted is not None:
-                hosted.append(self._peer, batch)
+                hosted.core.append(self._peer, batch)
+                hosted.perform_effects()
                 if hosted.core.overloaded:
                     self._host.overloaded(self._connected())
 
@@ -137,7 +145,8 @@ class ClientConnection(FrameHandler):
         if hosted is None:
             self._connected().send(absent(self._peer, req_id, len(appends)).frames)
             return
-        hosted.append_batch(AppendBatch(self._peer, req_id, appends))
+        hosted.core.append_batch(AppendBatch(self._peer, req_id, appends))
+        hosted.perform_effects()
         if hosted.core.overloaded:
             self._host.overloaded(self._connected())
 
@@ -151,7 +160,7 @@ class ClientConnection(FrameHandler):
             self._answer_without_partition(self._peer, message)
         else:
             _hand_over(hosted.core, self._peer, message)
-            hosted.settle()
+            hosted.perform_effects()
 
     def _answer_without_partition(self, peer: Peer, message: _OfPartition) -> None:
         match message:

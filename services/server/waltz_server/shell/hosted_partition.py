@@ -1,6 +1,6 @@
-"""Performs a partition's effects: the shell around `Partition`. Touches network and ZooKeeper.
+"""One partition on this server: performs the effects of its core. Touches network and ZooKeeper.
 
-Every input to the partition goes through here and is followed by performing what it asked for.
+The shell calls the core's inputs directly, each followed by `perform_effects`.
 """
 
 from __future__ import annotations
@@ -8,33 +8,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, assert_never
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
+from waltz.net import FrameConnection
 from waltz.protocol import storage as st
-from waltz.runtime.metrics import Timer
+from waltz.runtime.metrics import Timer as LatencyTimer
 from waltz.runtime.process import watched
-from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.effects import (
-    Again,
-    Append,
-    Ask,
-    Drop,
-    Note,
-    PartitionEffect,
-    Peer,
-    Purpose,
+    ConnectStorages,
+    DisconnectClient,
+    Effect,
     ReadMetadata,
-    Send,
-    Wake,
-    Watch,
+    ScheduleTurn,
+    SendToClient,
+    SendToStorage,
+    StartTimer,
+    Timer,
+    WriteLog,
     WriteMetadata,
 )
 from waltz_server.core.partition import Partition
-from waltz_server.shell.storage_links import StorageLinks
+from waltz_server.core.peer import Peer
+from waltz_server.shell.storage_links import StorageLink, StorageLinks
 
 log = logging.getLogger(__name__)
 
@@ -42,99 +41,95 @@ _METADATA_SECONDS = 10.0
 
 
 class HostedPartition:
-    """One partition with its connections to the world."""
+    """A partition's core with its connections, timers and metadata operations.
+
+    ``connections`` are those of the server's clients, which come and go.
+    """
 
     def __init__(
         self,
         core: Partition,
         cluster: Cluster,
         links: StorageLinks,
-        send: Callable[[Peer, bytes], None],
-        drop: Callable[[Peer, str], None],
+        connections: Mapping[Peer, FrameConnection],
     ) -> None:
         self.core = core
         self._cluster = cluster
         self._links = links
-        self._send = send
-        self._drop = drop
+        self._connections = connections
+        self._storages: Mapping[str, StorageLink] = {}
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turning = False
-        self._settling = False
-        self.latency = Timer()
+        self._turn_scheduled = False
+        self._performing = False
+        self.latency = LatencyTimer()
         """How long appends take from their arrival until they are resolved."""
         self._arrivals: deque[tuple[int, float]] = deque()
+        """Number of appends received, and when the last of them came, for each chunk."""
+        self._received = 0
 
     async def close(self) -> None:
-        """End the partition on this server."""
+        """Release the partition: end its feeds, timers, operations and connections to storages."""
         self.core.close()
-        self.settle()
-        self._links.watch(self, frozenset())
+        self.perform_effects()
+        self._links.connect(self, frozenset())
         for timer in self._timers:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def append(self, peer: Peer, appends: list[Append]) -> None:
-        """Hand over the appends of one chunk."""
-        self.core.append(peer, appends)
-        self._arrivals.append((self.core.counters.transactions, self._loop.time()))
-        self.settle()
-
-    def append_batch(self, batch: AppendBatch) -> None:
-        """Hand over a batch."""
-        self.core.append_batch(batch)
-        self._arrivals.append((self.core.counters.transactions, self._loop.time()))
-        self.settle()
-
-    def settle(self) -> None:
-        """Perform what the partition has asked for since the last call."""
-        if self._settling:
+    def perform_effects(self) -> None:
+        """Perform what the core wants done since the last call."""
+        if self._performing:
+            # An effect's own input, as of a storage that is connected already: see the loop below.
             return
-        self._settling = True
+        self._performing = True
+        self._note_arrival()
         try:
-            while effects := self.core.drain_effects():
+            while effects := self.core.take_ready():
                 for effect in effects:
                     self._perform(effect)
         finally:
-            self._settling = False
-        self._time_resolved()
+            self._performing = False
+        self._note_resolved()
 
     def storage_up(self, storage: str) -> None:
         """A storage's connection is open."""
-        self.core.storage_up(storage)
-        self.settle()
+        self.core.store.storage_up(storage)
+        self.perform_effects()
 
     def storage_down(self, storage: str) -> None:
         """A storage's connection is gone."""
-        self.core.storage_down(storage)
-        self.settle()
+        self.core.store.storage_down(storage)
+        self.perform_effects()
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """A storage answered."""
-        self.core.answered(storage, request, response, elapsed_ms)
-        self.settle()
+        """A storage answered, or its connection was lost (None)."""
+        self.core.store.answered(storage, request, response, elapsed_ms)
+        self.perform_effects()
 
-    def _perform(self, effect: PartitionEffect) -> None:
+    def _perform(self, effect: Effect) -> None:
         match effect:
-            case Send(peer, frames):
-                self._send(peer, frames)
-            case Ask(storage, request):
-                self._links.ask(self, storage, request)
-            case Again():
-                if not self._turning:
-                    self._turning = True
+            case SendToClient(peer, frames):
+                connection = self._connections.get(peer)
+                if connection is not None:
+                    connection.send(frames)
+            case SendToStorage(storage, request):
+                self._storages[storage].send_request(self, request)
+            case ScheduleTurn():
+                if not self._turn_scheduled:
+                    self._turn_scheduled = True
                     self._loop.call_soon(self._turn)
-            case Drop(peer, reason):
-                self._drop(peer, reason)
-            case Wake(seconds, purpose):
-                self._wake_later(seconds, purpose)
-            case Note(level, text):
+            case DisconnectClient(peer, reason):
+                self._disconnect(peer, reason)
+            case StartTimer(seconds, timer):
+                self._start_timer(seconds, timer)
+            case WriteLog(level, text):
                 log.log(level, "%s", text)
-            case Watch(storages):
-                self._links.watch(self, storages)
+            case ConnectStorages(storages):
+                self._storages = self._links.connect(self, storages)
             case ReadMetadata():
                 self._spawn(self._read_metadata(effect))
             case WriteMetadata():
@@ -142,26 +137,43 @@ class HostedPartition:
             case _:
                 assert_never(effect)
 
-    def _time_resolved(self) -> None:
+    def _disconnect(self, peer: Peer, reason: str) -> None:
+        connection = self._connections.get(peer)
+        if connection is not None:
+            log.warning(
+                "partition %d: closing the connection of client %s: %s",
+                self.core.id,
+                connection.peer,
+                reason,
+            )
+            connection.close(reason)
+
+    def _note_arrival(self) -> None:
+        received = self.core.counters.transactions
+        if received != self._received:
+            self._received = received
+            self._arrivals.append((received, self._loop.time()))
+
+    def _note_resolved(self) -> None:
         arrivals, latency = self._arrivals, self.latency
-        resolved = self.core.counters.transactions - self.core.open_appends
+        resolved = self._received - self.core.open_appends
         while arrivals and arrivals[0][0] <= resolved:
             count, begun = arrivals.popleft()
             latency.add(self._loop.time() - begun, max(0, count - latency.count))
 
     def _turn(self) -> None:
-        self._turning = False
+        self._turn_scheduled = False
         self.core.turn()
-        self.settle()
+        self.perform_effects()
 
-    def _wake_later(self, seconds: float, purpose: Purpose) -> None:
-        def wake() -> None:
-            self._timers.discard(timer)
-            self.core.woken(purpose)
-            self.settle()
+    def _start_timer(self, seconds: float, timer: Timer) -> None:
+        def expired() -> None:
+            self._timers.discard(handle)
+            self.core.timer_expired(timer)
+            self.perform_effects()
 
-        timer = self._loop.call_later(seconds, wake)
-        self._timers.add(timer)
+        handle = self._loop.call_later(seconds, expired)
+        self._timers.add(handle)
 
     def _spawn(self, work: Any) -> None:
         task = watched(self._loop.create_task(work))
@@ -173,10 +185,10 @@ class HostedPartition:
             async with asyncio.timeout(_METADATA_SECONDS):
                 found = await self._cluster.partition_metadata(self.core.id)
         except (StoreError, MalformedMetadata, TimeoutError) as error:
-            self.core.metadata_failed(read, _reason(error))
+            self.core.store.metadata_failed(read, _reason(error))
         else:
-            self.core.metadata_read(read, found.value, found.version)
-        self.settle()
+            self.core.store.metadata_read(read, found.value, found.version)
+        self.perform_effects()
 
     async def _write_metadata(self, write: WriteMetadata) -> None:
         try:
@@ -185,10 +197,10 @@ class HostedPartition:
                     self.core.id, write.value, write.version
                 )
         except (StoreError, TimeoutError) as error:
-            self.core.metadata_failed(write, _reason(error))
+            self.core.store.metadata_failed(write, _reason(error))
         else:
-            self.core.metadata_written(write, version)
-        self.settle()
+            self.core.store.metadata_written(write, version)
+        self.perform_effects()
 
 
 def _reason(error: BaseException) -> str:

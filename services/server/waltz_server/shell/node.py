@@ -16,8 +16,8 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
 from waltz.net import FrameConnection, Listener
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
-from waltz_server.core.effects import Peer
 from waltz_server.core.partition import Partition
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.config import ServerConfig
@@ -213,13 +213,13 @@ class ServerNode:
                 self._on_hosted(hosted)
                 hosted.core.set_replicas(self._assignments.storages_of(partition))
             hosted.core.set_generation(generation)
-            hosted.settle()
+            hosted.perform_effects()
 
     def _new_partition(self, partition: int) -> HostedPartition:
         assert self._cluster is not None
         assert self._links is not None
         core = Partition(partition, self._settings, self._data)
-        return HostedPartition(core, self._cluster, self._links, self._send, self._drop)
+        return HostedPartition(core, self._cluster, self._links, self._connections)
 
     async def _follow_assignments(self) -> None:
         assert self._cluster is not None
@@ -227,18 +227,7 @@ class ServerNode:
             self._assignments = assignments
             for partition, hosted in self._hosted.items():
                 hosted.core.set_replicas(assignments.storages_of(partition))
-                hosted.settle()
-
-    def _send(self, peer: Peer, frames: bytes) -> None:
-        connection = self._connections.get(peer)
-        if connection is not None:
-            connection.send(frames)
-
-    def _drop(self, peer: Peer, reason: str) -> None:
-        connection = self._connections.get(peer)
-        if connection is not None:
-            log.warning("closing the connection of %s: %s", connection.peer, reason)
-            connection.close(reason)
+                hosted.perform_effects()
 
     async def _finish_appends(self) -> None:
         """Wait for the appends that were taken: their clients need not look for them then.

@@ -81,7 +81,7 @@ class StorageLink:
         """Whether requests can be sent."""
         return self._link.connection is not None
 
-    def ask(self, user: StorageUser, request: st.Request) -> None:
+    def send_request(self, user: StorageUser, request: st.Request) -> None:
         """Send ``request``; ``user.answered`` follows, without an answer if there is none."""
         rpc = self._link.connection
         if rpc is None or rpc.closed:
@@ -157,8 +157,8 @@ class StorageLinks:
         self._links: dict[str, StorageLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def watch(self, user: StorageUser, storages: frozenset[str]) -> None:
-        """Have ``user`` told about exactly ``storages`` from now on."""
+    def connect(self, user: StorageUser, storages: frozenset[str]) -> dict[str, StorageLink]:
+        """Keep links to exactly ``storages`` for ``user``, and return them."""
         for name, link in list(self._links.items()):
             if user in link.users and name not in storages:
                 link.users.discard(user)
@@ -173,15 +173,7 @@ class StorageLinks:
                 link_or_none.users.add(user)
                 if link_or_none.connected:
                     user.storage_up(name)
-
-    def ask(self, user: StorageUser, storage: str, request: st.Request) -> None:
-        """Send ``request``; ``user.answered`` follows in any case."""
-        link = self._links.get(storage)
-        if link is None:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(user.answered, storage, request, None, 0.0)
-        else:
-            link.ask(user, request)
+        return {name: self._links[name] for name in storages}
 
     async def close(self) -> None:
         """Close all links."""

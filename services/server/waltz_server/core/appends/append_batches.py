@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedOutcome, Fate
-from waltz_server.core.effects import Append, PartitionEffect, Peer, Send
+from waltz_server.core.appends.append import Append
+from waltz_server.core.effects import Ready, SendToClient
+from waltz_server.core.peer import Peer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,10 +33,10 @@ class _Ledger:
 
 
 class AppendBatches:
-    """The batches whose answers are due. Effects go to ``out``, which is the partition's."""
+    """The batches whose answers are due."""
 
-    def __init__(self, out: list[PartitionEffect]) -> None:
-        self._out = out
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
         self._ledgers: dict[Append, tuple[_Ledger, int]] = {}
         """For each open append of a batch, its batch and its number in it."""
 
@@ -76,14 +78,14 @@ class AppendBatches:
         ledger.missing -= 1
         if not ledger.missing:
             outcomes = tuple(each for each in ledger.outcomes if each is not None)
-            self._out.append(batch_answer(ledger.batch.peer, ledger.batch.req_id, outcomes))
+            self._ready.add(batch_answer(ledger.batch.peer, ledger.batch.req_id, outcomes))
 
 
-def absent(peer: Peer, req_id: ReqId, count: int) -> Send:
+def absent(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
     """Return the answer to a batch that is not taken: nothing of it will ever be in the log."""
     return batch_answer(peer, req_id, (BatchedOutcome(Fate.ABSENT),) * count)
 
 
-def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[BatchedOutcome, ...]) -> Send:
+def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[BatchedOutcome, ...]) -> SendToClient:
     """Return the answer to a batch."""
-    return Send(peer, cs.encode(cs.AppendBatchResponse(req_id, outcomes), peer.version))
+    return SendToClient(peer, cs.encode(cs.AppendBatchResponse(req_id, outcomes), peer.version))

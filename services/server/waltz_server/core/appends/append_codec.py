@@ -14,7 +14,7 @@ from waltz.protocol import MalformedMessage, ReqId
 from waltz.protocol.batches import MAX_BATCH_APPENDS, check_locks
 from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.records import wrapped
-from waltz_server.core.effects import Append
+from waltz_server.core.appends.append import Append
 
 # client id, generation, partition, sequence number, client high-water mark
 _HEAD = struct.Struct(">iiiiq")

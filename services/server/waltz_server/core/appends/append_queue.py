@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from itertools import count
 
 from waltz.protocol import client_server as cs
+from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.appends.lock_queues import Waiting, WaitingLines
 from waltz_server.core.appends.lock_table import LockTable, Slots
-from waltz_server.core.effects import Append, Peer
+from waltz_server.core.peer import Peer
 
 Refused = tuple[Peer, Append, int]
 """An append that came too late for a lock, and the transaction that took the lock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz.protocol import client_server as cs
-from waltz_server.core.effects import Peer
+from waltz_server.core.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)

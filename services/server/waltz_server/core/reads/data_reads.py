@@ -13,37 +13,47 @@ from typing import Any
 
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
-from waltz_server.core.effects import Fetched, Peer, Send
+from waltz_server.core.effects import Ready, SendToClient
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
+from waltz_server.core.reads.read_purposes import TransactionData
 from waltz_server.core.reads.recent_records import RecentRecords
-from waltz_server.core.replication.replica_reads import StoreReads
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.store_reports import ReadDone
 
 _READ_AHEAD_BYTES = 256 << 10
 _MAX_READ_AHEAD = 256
 _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 
-_ASKED_AT_ONCE = 16
-"""Of one connection's questions for one transaction so many are kept, the last ones: it asks again
-and again while nobody can answer."""
+_REQUESTS_KEPT = 16
+"""Requests of one connection for one transaction that are kept, the newest ones.
+
+A client repeats its request while the partition has no open session: this bounds the memory."""
 
 _ANSWER_TAIL = struct.Struct(">q?")
 _HEADER_BYTES = 4
 
 
-class Reads:
+class DataReads:
     """What is being read, and who waits for it."""
 
     def __init__(
-        self, partition: int, cache: DataCache, recent: RecentRecords, store: StoreReads
+        self,
+        partition: int,
+        cache: DataCache,
+        recent: RecentRecords,
+        replicas: ReplicaReads,
+        ready: Ready,
     ) -> None:
         self._partition = partition
         self._cache = cache
         self._recent = recent
-        self._store = store
+        self._replicas = replicas
+        self._ready = ready
         self._windows: dict[int, int] = {}
         """Reads under way: first id to count."""
-        self._askers: dict[int, list[tuple[Peer, ReqId]]] = {}
+        self._waiting: dict[int, list[tuple[Peer, ReqId]]] = {}
         self._mean_bytes: float | None = None
         self.data_cache_misses = 0
 
@@ -51,70 +61,67 @@ class Reads:
         """Learn how long records are, to know how many to read at once."""
         self._learn_size(len(records.wire) // records.count)
 
-    def read(
+    def read_data(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
-    ) -> list[Send]:
-        """Answer from the cache, or begin a read; returns what can be sent at once."""
+    ) -> None:
+        """Answer from memory at once, or when a read of a replica is over."""
         wanted = request.transaction_id
         if high_water_mark is None or not 0 <= wanted <= high_water_mark:
             error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
-            return [_failure(peer, request.req_id, wanted, error)]
+            self._ready.add(_failure(peer, request.req_id, wanted, error))
+            return
         tail = self._cache.get(self._partition, wanted) or self._from_recent(wanted)
         if tail is not None:
-            return [_answer(peer, request.req_id, wanted, tail)]
+            self._ready.add(_answer(peer, request.req_id, wanted, tail))
+            return
         self.data_cache_misses += 1
-        askers = self._askers.setdefault(wanted, [])
-        mine = [asker for asker in askers if asker[0] is peer]
-        if len(mine) >= _ASKED_AT_ONCE:
-            askers.remove(mine[0])
-        askers.append((peer, request.req_id))
-        if len(askers) == 1 and not self._under_way(wanted):
+        waiting = self._waiting.setdefault(wanted, [])
+        mine = [each for each in waiting if each[0] is peer]
+        if len(mine) >= _REQUESTS_KEPT:
+            waiting.remove(mine[0])
+        waiting.append((peer, request.req_id))
+        if len(waiting) == 1 and not self._is_being_read(wanted):
             ahead = 1
             if self._mean_bytes is not None:
                 ahead = int(_READ_AHEAD_BYTES // max(self._mean_bytes, 1.0))
             self._fetch(wanted, min(max(ahead, 1), _MAX_READ_AHEAD, high_water_mark - wanted + 1))
-        return []
 
-    def records_fetched(self, fetched: Fetched) -> list[Send]:
-        """Answer those who waited for these records; read again what fell short."""
-        first_id = fetched.token
+    def read_done(self, purpose: TransactionData, done: ReadDone) -> None:
+        """Answer the requests for these records; read again what the replica left out."""
+        first_id = purpose.first_id
         count = self._windows.pop(first_id)
-        out: list[Send] = []
-        if fetched.records is not None:
-            for transaction_id, _, tail in fetched.records.parts():
+        if done.records is not None:
+            for transaction_id, _, tail in done.records.parts():
                 self._cache.put(self._partition, transaction_id, tail)
                 self._learn_size(len(tail))
-                for peer, req_id in self._askers.pop(transaction_id, ()):
-                    out.append(_answer(peer, req_id, transaction_id, tail))
+                for peer, req_id in self._waiting.pop(transaction_id, ()):
+                    self._ready.add(_answer(peer, req_id, transaction_id, tail))
         for missing in range(first_id, first_id + count):
-            if missing not in self._askers:
+            if missing not in self._waiting:
                 continue
-            if fetched.error is None:
-                if not self._under_way(missing):
+            if done.error is None:
+                if not self._is_being_read(missing):
                     self._fetch(missing, 1)
                 continue
-            for peer, req_id in self._askers.pop(missing):
-                error = f"{_STORE_ERROR}: {fetched.error}"
-                out.append(_failure(peer, req_id, missing, error))
-        return out
+            for peer, req_id in self._waiting.pop(missing):
+                error = f"{_STORE_ERROR}: {done.error}"
+                self._ready.add(_failure(peer, req_id, missing, error))
 
     def lost(self, peer: Peer) -> None:
-        """A connection is gone: nobody waits for its answers."""
-        for wanted, askers in list(self._askers.items()):
-            left = [asker for asker in askers if asker[0] is not peer]
+        """Drop the requests of a connection that is gone."""
+        for wanted, waiting in list(self._waiting.items()):
+            left = [each for each in waiting if each[0] is not peer]
             if left:
-                self._askers[wanted] = left
+                self._waiting[wanted] = left
             else:
-                del self._askers[wanted]
+                del self._waiting[wanted]
 
-    def close(self) -> list[Send]:
-        """The partition is no longer here: say so to everybody who waits."""
-        asked, self._askers = self._askers, {}
-        return [
-            _failure(peer, req_id, wanted, "partition not ready")
-            for wanted, askers in asked.items()
-            for peer, req_id in askers
-        ]
+    def close(self) -> None:
+        """Refuse the requests that wait: the partition leaves this server."""
+        closed, self._waiting = self._waiting, {}
+        for wanted, waiting in closed.items():
+            for peer, req_id in waiting:
+                self._ready.add(_failure(peer, req_id, wanted, "partition not ready"))
 
     def _from_recent(self, wanted: int) -> bytes | None:
         batch = self._recent.batch_with(wanted)
@@ -125,19 +132,19 @@ class Reads:
                 found = tail
         return found
 
-    def _under_way(self, wanted: int) -> bool:
+    def _is_being_read(self, wanted: int) -> bool:
         return any(first <= wanted < first + count for first, count in self._windows.items())
 
     def _fetch(self, first_id: int, count: int) -> None:
         self._windows[first_id] = count
-        self._store.records(first_id, count, first_id)
+        self._replicas.records(first_id, count, TransactionData(first_id))
 
     def _learn_size(self, size: int) -> None:
         mean = self._mean_bytes
         self._mean_bytes = float(size) if mean is None else mean + (size - mean) / 8
 
 
-def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> Send:
+def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:
     """Make the answer out of a record's end: its data length, data and checksum fit as they are."""
     body = b"".join(
         (
@@ -147,9 +154,9 @@ def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) 
             memoryview(record_tail)[_HEADER_BYTES:],
         )
     )
-    return Send(peer, cs.frame(body, peer.version))
+    return SendToClient(peer, cs.frame(body, peer.version))
 
 
-def _failure(peer: Peer, req_id: ReqId, transaction_id: int, error: str) -> Send:
+def _failure(peer: Peer, req_id: ReqId, transaction_id: int, error: str) -> SendToClient:
     response: Any = cs.TransactionDataResponse(req_id, transaction_id, None, error=error)
-    return Send(peer, cs.encode(response, peer.version))
+    return SendToClient(peer, cs.encode(response, peer.version))

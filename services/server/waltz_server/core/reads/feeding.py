@@ -7,44 +7,42 @@ replica, one read at a time, and feeds that need them wait without holding up th
 from __future__ import annotations
 
 from waltz_server.core.effects import (
-    Again,
-    FeedsAgain,
-    Fetched,
-    Level,
-    Note,
-    PartitionEffect,
-    Peer,
-    Send,
-    Wake,
+    LogLevel,
+    Ready,
+    RetryFeeds,
+    ScheduleTurn,
+    SendToClient,
+    StartTimer,
+    WriteLog,
 )
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import BLOCK_TRANSACTIONS, FeedCache, frames_of_headers
 from waltz_server.core.reads.feeds import TURN_TRANSACTIONS, Feed, Feeds
-from waltz_server.core.replication.replica_reads import StoreReads
+from waltz_server.core.reads.read_purposes import FeedHeaders
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.store_reports import ReadDone
 
 _RETRY_SECONDS = 1.0
 _HEADER_BLOCKS = 8
 
-HEADERS = "headers"
-"""Token of the one read of headers that may be under way."""
-
 
 class Feeding:
-    """Who is fed, from what. Effects go to ``out``, which is the partition's."""
+    """Delivers to feeds what is due."""
 
     def __init__(
         self,
         partition: int,
         feeds: Feeds,
         cache: FeedCache,
-        store: StoreReads,
-        out: list[PartitionEffect],
+        replicas: ReplicaReads,
+        ready: Ready,
     ) -> None:
         self.feeds = feeds
         self.cache_misses = 0
         self._partition = partition
         self._cache = cache
-        self._store = store
-        self._out = out
+        self._replicas = replicas
+        self._ready = ready
         self._mark = -1
         self._fetching = False
         self._waiting: list[Feed] = []
@@ -88,17 +86,17 @@ class Feeding:
             while feed.remaining and self._serve(feed, known):
                 pass
         if self.feeds.any_far:
-            self._out.append(Again())
+            self._ready.add(ScheduleTurn())
 
-    def fetched(self, fetched: Fetched) -> None:
+    def read_done(self, done: ReadDone) -> None:
         """The headers that were read have come, or could not be read."""
         self._fetching = False
-        if fetched.headers:
-            first_id = fetched.headers[0].transaction_id
-            self._cache.put(first_id, frames_of_headers(fetched.headers))
-        if fetched.error is not None:
-            self._out.append(Note(Level.ERROR, f"partition {self._partition}: {fetched.error}"))
-            self._out.append(Wake(_RETRY_SECONDS, FeedsAgain()))
+        if done.headers:
+            first_id = done.headers[0].transaction_id
+            self._cache.put(first_id, frames_of_headers(done.headers))
+        if done.error is not None:
+            self._ready.add(WriteLog(LogLevel.ERROR, f"partition {self._partition}: {done.error}"))
+            self._ready.add(StartTimer(_RETRY_SECONDS, RetryFeeds()))
         else:
             self.resume()
 
@@ -126,7 +124,7 @@ class Feeding:
                 self._fetch(first_id)
             return False
         known[first_id] = frames
-        self._out.append(Send(feed.peer, self.feeds.serve(feed, frames)))
+        self._ready.add(SendToClient(feed.peer, self.feeds.serve(feed, frames)))
         return True
 
     def _fetch(self, first_id: int) -> None:
@@ -136,4 +134,4 @@ class Feeding:
         self._fetching = True
         start = first_id - first_id % BLOCK_TRANSACTIONS
         count = min(_HEADER_BLOCKS, self._cache.capacity_blocks) * BLOCK_TRANSACTIONS
-        self._store.headers(start, min(count, self._mark + 1 - start), HEADERS)
+        self._replicas.headers(start, min(count, self._mark + 1 - start), FeedHeaders())

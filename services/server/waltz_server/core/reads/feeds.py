@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from waltz.protocol.client_server import FeedSuspended, MountResponse, encode
-from waltz_server.core.effects import Peer
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import FRAME_BYTES, in_version
 
 TURN_TRANSACTIONS = 512

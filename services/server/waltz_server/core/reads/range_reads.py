@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
-from dataclasses import dataclass
 
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, RecordHeader
@@ -16,26 +15,24 @@ from waltz.protocol import client_server as cs
 from waltz.protocol.client_numbers import HEADERS_RESPONSE_TYPE
 from waltz.protocol.records import EMPTY_BATCH
 from waltz_server.core.effects import (
-    Again,
-    Drop,
-    Fetched,
-    PartitionEffect,
-    Peer,
-    ReadsTick,
-    Send,
-    Wake,
+    DisconnectClient,
+    RangeReadTick,
+    Ready,
+    ScheduleTurn,
+    SendToClient,
+    StartTimer,
 )
+from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import HEADER_BYTES, FeedCache, headers_of_frames
-from waltz_server.core.reads.recent_records import Bounds, RecentRecords, within
-from waltz_server.core.replication.replica_reads import StoreReads
+from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES, RangeRead, RangeRequest
+from waltz_server.core.reads.recent_records import RecentRecords, within
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.store_reports import ReadDone
 
 TICK_SECONDS = 0.05
 """A read that waits may get its empty answer about so much later than it asked for."""
-MAX_ANSWER_BYTES = 4 << 20
-MAX_ANSWER_RECORDS = 1 << 16
-MAX_ANSWER_HEADERS = 1 << 12
 READS_PER_CONNECTION = 4
-QUESTIONS_PER_CONNECTION = 1000
+REQUESTS_PER_CONNECTION = 1000
 
 NOT_HERE = "the partition is not on this server: ask again, perhaps elsewhere"
 NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
@@ -44,77 +41,54 @@ NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
 _HEADERS_HEAD = struct.Struct(">b16siqi")
 _NULL = -1
 
-RangeRequest = cs.RecordsRequest | cs.HeadersRequest
-
-
-@dataclass(eq=False, slots=True)
-class Question:
-    """One request that has not been answered; the token of the read that is made for it."""
-
-    peer: Peer
-    request: RangeRequest
-    ticks: int = 0
-    """Ticks until its time is up."""
-
-    @property
-    def bounds(self) -> Bounds:
-        """What its answer may hold."""
-        request = self.request
-        if isinstance(request, cs.HeadersRequest):
-            return Bounds(_clamped(request.max_headers, MAX_ANSWER_HEADERS), MAX_ANSWER_BYTES)
-        return Bounds(
-            _clamped(request.max_records, MAX_ANSWER_RECORDS),
-            _clamped(request.max_bytes, MAX_ANSWER_BYTES),
-        )
-
 
 class RangeReads:
-    """Who asked for what. Effects go to ``out``, which is the partition's."""
+    """The requests of one partition's clients for ranges."""
 
     def __init__(
         self,
         headers: FeedCache,
         recent: RecentRecords,
-        store: StoreReads,
-        out: list[PartitionEffect],
+        replicas: ReplicaReads,
+        ready: Ready,
     ) -> None:
         self._headers = headers
         self._recent = recent
-        self._store = store
-        self._out = out
+        self._replicas = replicas
+        self._ready = ready
         self.answered_bytes = 0
         """Length of all answers so far."""
         self._mark: int | None = None
         self._confirmed = False
         """Whether the log ends at the mark for sure: others may have gone on without us."""
         self._open: Counter[Peer] = Counter()
-        """Number of questions that have not been answered."""
-        self._due: dict[Peer, deque[Question]] = {}
+        """Number of reads that have not been answered."""
+        self._due: dict[Peer, deque[RangeRead]] = {}
         """What can be answered, in order, as soon as the connection takes it."""
-        self._waiting: list[Question] = []
+        self._waiting: list[RangeRead] = []
         """What asks for transactions that are still to come."""
-        self._reading: set[Question] = set()
+        self._reading: set[RangeRead] = set()
         self._ticking = False
 
-    def ask(self, peer: Peer, request: RangeRequest) -> None:
+    def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer ``request``, now or later."""
         mark = self._mark
         if mark is None:
-            self._out.append(refusal(peer, request, NOT_OPEN, UNRESOLVED))
+            self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         elif request.first_id < 0:
             error = f"there is no transaction {request.first_id}: ids begin at 0"
-            self._out.append(refusal(peer, request, error, mark))
-        elif self._open[peer] >= QUESTIONS_PER_CONNECTION:
-            error = f"more than {QUESTIONS_PER_CONNECTION} reads at once: wait for answers"
-            self._out.append(Drop(peer, error))
+            self._ready.add(refusal(peer, request, error, mark))
+        elif self._open[peer] >= REQUESTS_PER_CONNECTION:
+            error = f"more than {REQUESTS_PER_CONNECTION} reads at once: wait for answers"
+            self._ready.add(DisconnectClient(peer, error))
         else:
             self._open[peer] += 1
-            question = Question(peer, request)
+            read = RangeRead(peer, request)
             if request.first_id <= mark:
-                self._due.setdefault(peer, deque()).append(question)
+                self._due.setdefault(peer, deque()).append(read)
                 self._serve(peer)
             else:
-                self._wait(question)
+                self._wait(read)
 
     def unconfirmed(self) -> None:
         """A new generation begins: the log may have grown elsewhere, until a session opens."""
@@ -133,20 +107,20 @@ class RangeReads:
         if self._waiting:
             self._serve_arrived(mark)
 
-    def fetched(self, question: Question, fetched: Fetched) -> None:
-        """What a replica delivered for ``question``."""
-        if question not in self._reading:
+    def read_done(self, read: RangeRead, done: ReadDone) -> None:
+        """What a replica delivered for ``read``."""
+        if read not in self._reading:
             return
-        self._reading.discard(question)
-        question.peer.reads -= 1
-        if fetched.error is not None:
-            self._refuse(question, fetched.error)
-        elif fetched.records is not None:
-            records = within(fetched.records, 0, question.bounds, at_least_one=True)
-            self._answer(question, records=records)
+        self._reading.discard(read)
+        read.peer.reads -= 1
+        if done.error is not None:
+            self._refuse(read, done.error)
+        elif done.records is not None:
+            records = within(done.records, 0, read.bounds, at_least_one=True)
+            self._answer(read, records=records)
         else:
-            self._answer(question, headers=fetched.headers or ())
-        self._serve(question.peer)
+            self._answer(read, headers=done.headers or ())
+        self._serve(read.peer)
 
     def writable(self, peer: Peer) -> None:
         """A congested connection drains again."""
@@ -155,12 +129,12 @@ class RangeReads:
     def tick(self) -> None:
         """`TICK_SECONDS` have passed: some have waited long enough, some may go on."""
         self._ticking = False
-        for question in self._waiting:
-            question.ticks -= 1
-        over = [question for question in self._waiting if question.ticks <= 0]
-        self._waiting = [question for question in self._waiting if question.ticks > 0]
-        for question in over:
-            self._nothing(question)
+        for read in self._waiting:
+            read.ticks -= 1
+        over = [read for read in self._waiting if read.ticks <= 0]
+        self._waiting = [read for read in self._waiting if read.ticks > 0]
+        for read in over:
+            self._nothing(read)
         self.resume()
         if self._waiting:
             self._tick()
@@ -174,46 +148,46 @@ class RangeReads:
         """A connection is gone: nobody waits for its answers."""
         self._due.pop(peer, None)
         self._open.pop(peer, None)
-        self._waiting = [q for q in self._waiting if q.peer is not peer]
-        self._reading = {q for q in self._reading if q.peer is not peer}
+        self._waiting = [read for read in self._waiting if read.peer is not peer]
+        self._reading = {read for read in self._reading if read.peer is not peer}
 
     def close(self) -> None:
         """The partition is no longer here: say so to everybody who waits."""
-        for question in self._reading:
-            question.peer.reads -= 1
-        asked = [question for queue in self._due.values() for question in queue]
+        for read in self._reading:
+            read.peer.reads -= 1
+        asked = [read for queue in self._due.values() for read in queue]
         self._mark = None
-        for question in (*asked, *self._waiting, *self._reading):
-            self._refuse(question, NOT_HERE)
+        for read in (*asked, *self._waiting, *self._reading):
+            self._refuse(read, NOT_HERE)
         self._due.clear()
         self._waiting.clear()
         self._reading.clear()
 
-    def _wait(self, question: Question) -> None:
-        request = question.request
+    def _wait(self, read: RangeRead) -> None:
+        request = read.request
         if isinstance(request, cs.RecordsRequest) and request.wait_ms > 0:
             # One more, because the tick under way is partly over.
-            question.ticks = int(request.wait_ms / 1000 / TICK_SECONDS) + 2
-            self._waiting.append(question)
+            read.ticks = int(request.wait_ms / 1000 / TICK_SECONDS) + 2
+            self._waiting.append(read)
             self._tick()
         else:
-            self._nothing(question)
+            self._nothing(read)
 
-    def _nothing(self, question: Question) -> None:
+    def _nothing(self, read: RangeRead) -> None:
         """Say that there is nothing yet, if that is known."""
         if self._confirmed:
-            self._answer(question)
+            self._answer(read)
         else:
-            self._refuse(question, NOT_OPEN)
+            self._refuse(read, NOT_OPEN)
 
     def _serve_arrived(self, mark: int) -> None:
         """Answer what waited for transactions that are there now."""
-        arrived = [q for q in self._waiting if q.request.first_id <= mark]
+        arrived = [read for read in self._waiting if read.request.first_id <= mark]
         if arrived:
-            self._waiting = [q for q in self._waiting if q.request.first_id > mark]
-        for question in arrived:
-            self._due.setdefault(question.peer, deque()).append(question)
-        for peer in dict.fromkeys(question.peer for question in arrived):
+            self._waiting = [read for read in self._waiting if read.request.first_id > mark]
+        for read in arrived:
+            self._due.setdefault(read.peer, deque()).append(read)
+        for peer in dict.fromkeys(read.peer for read in arrived):
             self._serve(peer)
 
     def _serve(self, peer: Peer) -> None:
@@ -223,7 +197,7 @@ class RangeReads:
         while queue and not peer.congested:
             if self.answered_bytes - begun >= MAX_ANSWER_BYTES:
                 # Whether the connection takes that much shows when it has been sent.
-                self._out.append(Again())
+                self._ready.add(ScheduleTurn())
                 return
             if not self._answer_from_memory(queue[0]):
                 if peer.reads >= READS_PER_CONNECTION:
@@ -235,73 +209,73 @@ class RangeReads:
         if not queue:
             self._due.pop(peer, None)
 
-    def _answer_from_memory(self, question: Question) -> bool:
-        request, bounds, mark = question.request, question.bounds, self._mark
+    def _answer_from_memory(self, read: RangeRead) -> bool:
+        request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
         if isinstance(request, cs.RecordsRequest):
             records = self._recent.get(request.first_id, bounds)
             if records is not None:
-                self._answer(question, records=records)
+                self._answer(read, records=records)
             return records is not None
         count = min(bounds.max_records, mark + 1 - request.first_id)
         frames = self._headers.get(request.first_id, count)
         if frames:
             headers = headers_of_frames(frames)
-            self._done(question, _headers_answer(request, question.peer.version, mark, headers))
+            self._done(read, _headers_answer(request, read.peer.version, mark, headers))
         return bool(frames)
 
-    def _read(self, question: Question) -> None:
-        request, bounds, mark = question.request, question.bounds, self._mark
+    def _read(self, read: RangeRead) -> None:
+        request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
-        self._reading.add(question)
-        question.peer.reads += 1
+        self._reading.add(read)
+        read.peer.reads += 1
         count = min(bounds.max_records, mark + 1 - request.first_id)
         if isinstance(request, cs.RecordsRequest):
-            self._store.bounded_records(request.first_id, count, bounds.max_bytes, question)
+            self._replicas.bounded_records(request.first_id, count, bounds.max_bytes, read)
         else:
-            self._store.headers(request.first_id, count, question)
+            self._replicas.headers(request.first_id, count, read)
 
     def _answer(
         self,
-        question: Question,
+        read: RangeRead,
         records: RecordBatch = EMPTY_BATCH,
         headers: tuple[RecordHeader, ...] = (),
     ) -> None:
-        request, mark = question.request, self._mark
+        request, mark = read.request, self._mark
         assert mark is not None
         response: cs.RecordsResponse | cs.HeadersResponse
         if isinstance(request, cs.RecordsRequest):
             response = cs.RecordsResponse(request.req_id, None, mark, records)
         else:
             response = cs.HeadersResponse(request.req_id, None, mark, headers)
-        self._done(question, cs.encode(response, question.peer.version))
+        self._done(read, cs.encode(response, read.peer.version))
 
-    def _refuse(self, question: Question, error: str) -> None:
+    def _refuse(self, read: RangeRead, error: str) -> None:
         mark = UNRESOLVED if self._mark is None or not self._confirmed else self._mark
-        self._done(question, refusal(question.peer, question.request, error, mark).frames)
+        self._done(read, refusal(read.peer, read.request, error, mark).frames)
 
-    def _done(self, question: Question, frames: bytes) -> None:
-        peer = question.peer
+    def _done(self, read: RangeRead, frames: bytes) -> None:
+        peer = read.peer
         self._open[peer] -= 1
         if not self._open[peer]:
             del self._open[peer]
         self.answered_bytes += len(frames)
-        self._out.append(Send(peer, frames))
+        self._ready.add(SendToClient(peer, frames))
 
     def _tick(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self._out.append(Wake(TICK_SECONDS, ReadsTick()))
+            self._ready.add(StartTimer(TICK_SECONDS, RangeReadTick()))
 
 
-def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> Send:
+def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToClient:
     """Return the answer to a request that cannot be done."""
     response: cs.RecordsResponse | cs.HeadersResponse
     if isinstance(request, cs.RecordsRequest):
         response = cs.RecordsResponse(request.req_id, error, mark, EMPTY_BATCH)
     else:
         response = cs.HeadersResponse(request.req_id, error, mark, ())
-    return Send(peer, cs.encode(response, peer.version))
+    return SendToClient(peer, cs.encode(response, peer.version))
 
 
 def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers: bytes) -> bytes:
@@ -309,8 +283,3 @@ def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers
     req_id = request.req_id.encode()
     head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NULL, mark, count)
     return cs.frame(head + headers, version)
-
-
-def _clamped(number: int, most: int) -> int:
-    """At least one: a bound never keeps a reader from going on."""
-    return max(1, min(number, most))

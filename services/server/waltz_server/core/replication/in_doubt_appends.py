@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from waltz_server.core.effects import Append, Committed, Failed, Unresolved
+from waltz_server.core.appends.append import Append
 from waltz_server.core.replication.log_tail import records_of
+from waltz_server.core.store_reports import (
+    AppendsCommitted,
+    AppendsFailed,
+    AppendsUnresolved,
+    Outcome,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Carried:
     appends: list[Append] = field(default_factory=list)
 
 
-def fates(carried: Carried, queue: deque[Append], mark: int) -> list[Committed | Failed]:
+def fates(carried: Carried, queue: deque[Append], mark: int) -> list[Outcome]:
     """Return what became of the appends, if the same writer's next session opened at ``mark``.
 
     If a batch was cut in two, and what was sent of it failed, the rest of it fails, too, and is
@@ -31,28 +37,30 @@ def fates(carried: Carried, queue: deque[Append], mark: int) -> list[Committed |
     """
     done = max(0, mark + 1 - carried.first_id)
     assert done <= len(carried.appends), "the log grew by what this server never sent"
-    known: list[Committed | Failed] = []
+    known: list[Outcome] = []
     if done:
         appends = carried.appends[:done]
-        known.append(Committed(carried.first_id, appends, records_of(carried.first_id, appends)))
+        known.append(
+            AppendsCommitted(carried.first_id, appends, records_of(carried.first_id, appends))
+        )
     failed = carried.appends[done:]
     if failed:
         batch = failed[-1].batch
         while batch is not None and queue and queue[0].batch == batch:
             failed.append(queue.popleft())
-        known.append(Failed(failed))
+        known.append(AppendsFailed(failed))
     return known
 
 
-def give_up(carried: Carried, queue: deque[Append], generation: int) -> list[Unresolved | Failed]:
+def give_up(carried: Carried, queue: deque[Append], generation: int) -> list[Outcome]:
     """Give up what belongs to generations before ``generation``; takes it out of the queue, too."""
-    known: list[Unresolved | Failed] = []
+    known: list[Outcome] = []
     if carried.appends:
-        known.append(Unresolved(carried.appends))
+        known.append(AppendsUnresolved(carried.appends))
     stale = [append for append in queue if append.generation != generation]
     if stale:
         fresh = [append for append in queue if append.generation == generation]
         queue.clear()
         queue.extend(fresh)
-        known.append(Failed(stale))
+        known.append(AppendsFailed(stale))
     return known

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from waltz.protocol import RecordBatch
-from waltz_server.core.effects import Append
+from waltz_server.core.appends.append import Append
 from waltz_server.core.limits import ReplicationLimits
 
 _ID = struct.Struct(">q")

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Ask, Fetched, Level, Note, StoreEffect
+from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
+from waltz_server.core.reads.read_purposes import ReadPurpose
 from waltz_server.core.replication.store_session import StoreSession
+from waltz_server.core.store_reports import ReadDone, StoreReports
 
 _ReadRequest = st.RecordListRequest | st.BoundedRecordListRequest | st.RecordHeaderListRequest
 
 
 @dataclass(eq=False, slots=True)
 class _Fetch:
-    token: Any
+    purpose: ReadPurpose
     first_id: int
     count: int
     headers: bool = False
@@ -27,11 +29,12 @@ class _Fetch:
     """What was asked; None while no session is open."""
 
 
-class StoreReads:
-    """What is being read, and of whom. Effects go to ``out``, which is the store's."""
+class ReplicaReads:
+    """The reads under way, each with the replica that it was sent to."""
 
-    def __init__(self, partition: int, out: list[StoreEffect]) -> None:
-        self._out = out
+    def __init__(self, partition: int, ready: Ready, reports: StoreReports) -> None:
+        self._ready = ready
+        self._reports = reports
         self._partition = partition
         self._session: StoreSession | None = None
         self._fetches: list[_Fetch] = []
@@ -48,20 +51,22 @@ class StoreReads:
         for fetch in self._fetches:
             fetch.request = None
 
-    def records(self, first_id: int, count: int, token: Any) -> None:
-        """Read up to ``count`` committed records; `Fetched` follows with ``token``."""
-        self._begin(_Fetch(token, first_id, count))
+    def records(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
+        """Read up to ``count`` committed records for ``purpose``; `ReadDone` follows."""
+        self._begin(_Fetch(purpose, first_id, count))
 
-    def bounded_records(self, first_id: int, count: int, max_bytes: int, token: Any) -> None:
+    def bounded_records(
+        self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose
+    ) -> None:
         """Read up to ``count`` committed records of about ``max_bytes``, but at least one.
 
-        `Fetched` follows with ``token``; it may hold more, if the storage cannot be told.
+        `ReadDone` follows with ``purpose``; it may hold more, if the storage cannot be told.
         """
-        self._begin(_Fetch(token, first_id, count, max_bytes=max_bytes))
+        self._begin(_Fetch(purpose, first_id, count, max_bytes=max_bytes))
 
-    def headers(self, first_id: int, count: int, token: Any) -> None:
-        """Read up to ``count`` headers of committed records; `Fetched` follows with ``token``."""
-        self._begin(_Fetch(token, first_id, count, headers=True))
+    def headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
+        """Read up to ``count`` headers of committed records for ``purpose``."""
+        self._begin(_Fetch(purpose, first_id, count, headers=True))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
         """A storage answered, or its connection was lost (None); returns False if not to a read."""
@@ -72,13 +77,15 @@ class StoreReads:
             return False
         match response:
             case st.RecordListResponse(records=records) if records.count:
-                self._end(fetch, Fetched(fetch.token, records=records))
+                self._end(fetch, ReadDone(fetch.purpose, records=records))
             case st.RecordHeaderListResponse(headers=headers) if headers:
-                self._end(fetch, Fetched(fetch.token, headers=headers))
+                self._end(fetch, ReadDone(fetch.purpose, headers=headers))
             case _:
                 if isinstance(response, st.FailureResponse):
                     text = f"{storage} cannot read: {response.failure.message}"
-                    self._out.append(Note(Level.WARNING, f"partition {self._partition}: {text}"))
+                    self._ready.add(
+                        WriteLog(LogLevel.WARNING, f"partition {self._partition}: {text}")
+                    )
                 fetch.tried |= {storage}
                 self._ask(fetch)
                 return True
@@ -100,10 +107,10 @@ class StoreReads:
         if storage is None:
             tried = ", ".join(sorted(fetch.tried)) or "no replica"
             error = f"{tried} could deliver from {fetch.first_id} on"
-            self._end(fetch, Fetched(fetch.token, error=error))
+            self._end(fetch, ReadDone(fetch.purpose, error=error))
             return
         fetch.request = self._request(fetch, session.session_id, last_id - fetch.first_id + 1)
-        self._out.append(Ask(storage, fetch.request))
+        self._ready.add(SendToStorage(storage, fetch.request))
 
     def _request(self, fetch: _Fetch, session_id: int, count: int) -> _ReadRequest:
         what = (session_id, st.NO_SEQ, self._partition, fetch.first_id, count)
@@ -113,6 +120,6 @@ class StoreReads:
             return st.BoundedRecordListRequest(*what, fetch.max_bytes)
         return st.RecordListRequest(*what)
 
-    def _end(self, fetch: _Fetch, fetched: Fetched) -> None:
+    def _end(self, fetch: _Fetch, done: ReadDone) -> None:
         self._fetches.remove(fetch)
-        self._out.append(fetched)
+        self._reports.add(done)

@@ -1,7 +1,7 @@
-"""The storages of one partition: who is in touch, and who rests after a failure. Pure.
+"""The storages of one partition: which are connected, and which back off after a failure. Pure.
 
-A storage that failed in a store session is kept out of sessions for a while, longer each time; one
-that has behaved for a while is forgiven.
+A storage that failed in a store session is kept out of sessions for a while, longer each time. Its
+failure count is reset once it has not failed for a while.
 """
 
 from __future__ import annotations
@@ -9,70 +9,70 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from waltz_server.core.effects import Forgiven, Rested, Wake
+from waltz_server.core.effects import BackoffOver, Ready, ResetFailures, StartTimer
 
-_FORGIVE_SECONDS = 60.0
+_RESET_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class _Storage:
     up: bool = False
-    resting: bool = False
-    strikes: int = 0
+    backing_off: bool = False
+    failures: int = 0
 
 
-class Standby:
-    """What a store remembers of its storages from session to session."""
+class StorageBackoff:
+    """What a store knows of its storages; it outlives sessions."""
 
-    def __init__(self, pause: Callable[[int], float]) -> None:
+    def __init__(self, pause: Callable[[int], float], ready: Ready) -> None:
         self._pause = pause
-        """Seconds of rest after so many failures before this one."""
+        """Return how many seconds to back off after so many earlier failures."""
+        self._ready = ready
         self._storages: dict[str, _Storage] = {}
 
     def watch(self, names: Iterable[str]) -> bool:
-        """Know exactly these storages from now on; returns whether that is a change."""
+        """Track exactly these storages from now on; returns whether that is a change."""
         wanted = dict.fromkeys(names)
         if wanted.keys() == self._storages.keys():
             return False
         self._storages = {name: self._storages.get(name, _Storage()) for name in wanted}
         return True
 
-    def ready(self) -> list[str]:
+    def available(self) -> list[str]:
         """Return the storages that may take part in a session now."""
-        return [name for name in self._storages if self.is_ready(name)]
+        return [name for name in self._storages if self.is_available(name)]
 
-    def is_ready(self, name: str) -> bool:
-        """Whether the storage is known, in touch and rested."""
+    def is_available(self, name: str) -> bool:
+        """Whether the storage is tracked, connected and not backing off."""
         known = self._storages.get(name)
-        return known is not None and known.up and not known.resting
+        return known is not None and known.up and not known.backing_off
 
     def set_up(self, name: str, up: bool) -> None:
-        """The connection to a storage is open, or gone."""
+        """Record whether the connection to a storage is open."""
         known = self._storages.get(name)
         if known is not None:
             known.up = up
 
-    def rest(self, names: Iterable[str]) -> list[Wake]:
-        """Have storages that failed rest, those that do not yet; returns when that ends."""
-        wakes = []
+    def back_off(self, names: Iterable[str]) -> None:
+        """Keep storages that failed out of sessions for a while."""
         for name in names:
             known = self._storages.get(name)
-            if known is not None and not known.resting:
-                known.resting = True
-                pause = self._pause(known.strikes)
-                known.strikes += 1
-                wakes.append(Wake(pause, Rested(name)))
-                wakes.append(Wake(pause + _FORGIVE_SECONDS, Forgiven(name, known.strikes)))
-        return wakes
+            if known is not None and not known.backing_off:
+                known.backing_off = True
+                pause = self._pause(known.failures)
+                known.failures += 1
+                self._ready.add(StartTimer(pause, BackoffOver(name)))
+                reset = ResetFailures(name, known.failures)
+                self._ready.add(StartTimer(pause + _RESET_SECONDS, reset))
 
-    def rested(self, name: str) -> None:
-        """A storage has rested."""
+    def backoff_over(self, name: str) -> None:
+        """Let a storage take part again: its pause is over."""
         known = self._storages.get(name)
         if known is not None:
-            known.resting = False
+            known.backing_off = False
 
-    def forgive(self, name: str, strikes: int) -> None:
-        """Forget a storage's failures, if there were no more than these."""
+    def reset_failures(self, name: str, failures: int) -> None:
+        """Reset a storage's failure count, if it has not failed again since it was ``failures``."""
         known = self._storages.get(name)
-        if known is not None and known.strikes == strikes:
-            known.strikes = 0
+        if known is not None and known.failures == failures:
+            known.failures = 0

@@ -15,28 +15,28 @@ from typing import Any, assert_never
 from waltz.metadata.core.formats import PartitionMetadata
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import storage as st
+from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import (
-    Append,
-    Forgiven,
-    Level,
-    MetadataOrder,
-    NextTry,
-    Note,
-    Opened,
-    PatienceOver,
+    BackoffOver,
+    ConnectStorages,
+    LogLevel,
+    MetadataOperation,
     ReadMetadata,
-    Rested,
-    StoreEffect,
-    StorePurpose,
-    Wake,
-    Watch,
+    Ready,
+    RecoveryOverdue,
+    ResetFailures,
+    RetrySession,
+    StartTimer,
+    StoreTimer,
+    WriteLog,
     WriteMetadata,
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.in_doubt_appends import Carried, fates, give_up
-from waltz_server.core.replication.replica_reads import StoreReads
-from waltz_server.core.replication.storage_backoff import Standby
+from waltz_server.core.replication.replica_reads import ReplicaReads
+from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import Phase, StoreSession
+from waltz_server.core.store_reports import SessionOpened, StoreReports
 
 _METADATA_BACKOFF = Backoff(0.1, 1.0)
 _PATIENCE_SECONDS = 5.0
@@ -54,9 +54,16 @@ class _Stage(Enum):
 
 
 class StorePartition:
-    """The state machine. Every input may add to the effects that `drain_effects` returns."""
+    """The state machine. It adds effects to ``ready`` and reports to ``reports``."""
 
-    def __init__(self, partition: int, limits: ReplicationLimits, retry: Backoff) -> None:
+    def __init__(
+        self,
+        partition: int,
+        limits: ReplicationLimits,
+        retry: Backoff,
+        ready: Ready,
+        reports: StoreReports,
+    ) -> None:
         self.partition = partition
         self.healthy = True
         """Whether the last session opened, and in good time; true before the first."""
@@ -68,17 +75,18 @@ class StorePartition:
         self._session: StoreSession | None = None
         self._opened = False
         self._version = -1
-        self._order: MetadataOrder | None = None
+        self._order: MetadataOperation | None = None
         """The operation on the metadata whose answer counts; that of any earlier one does not."""
         self._begun: tuple[PartitionMetadata, PartitionMetadata] | None = None
         self._failures = 0
         self._attempt = 0
-        self._standby = Standby(retry.delay)
+        self._backoff = StorageBackoff(retry.delay, ready)
         self._queue: deque[Append] = deque()
         self._carried = Carried()
         self._mark: int | None = None
-        self._out: list[StoreEffect] = []
-        self.reads = StoreReads(partition, self._out)
+        self._ready = ready
+        self._reports = reports
+        self.reads = ReplicaReads(partition, ready, reports)
         """Reads from the replicas."""
 
     # ---- questions
@@ -121,12 +129,6 @@ class StorePartition:
             return None
         return session.recovery.waiting_for()
 
-    def drain_effects(self) -> list[StoreEffect]:
-        """Return what is to be done since the last call, in order."""
-        effects = self._out.copy()
-        self._out.clear()
-        return effects
-
     # ---- inputs: who owns what
 
     def set_generation(self, generation: int) -> None:
@@ -157,7 +159,7 @@ class StorePartition:
         self._order = None
         self.reads.ended()
         self._stage = _Stage.CLOSED
-        self._out.append(Watch(frozenset()))
+        self._ready.add(ConnectStorages(frozenset()))
 
     # ---- inputs: appends
 
@@ -172,12 +174,12 @@ class StorePartition:
 
     def storage_up(self, storage: str) -> None:
         """A connection to ``storage`` is open."""
-        self._standby.set_up(storage, True)
+        self._backoff.set_up(storage, True)
         self._offer(storage)
 
     def storage_down(self, storage: str) -> None:
         """The connection to ``storage`` is gone."""
-        self._standby.set_up(storage, False)
+        self._backoff.set_up(storage, False)
         if self._session is not None:
             self._session.storage_down(storage)
             self._follow_session()
@@ -190,18 +192,20 @@ class StorePartition:
         if session is None or request.session_id != session.session_id:
             return
         if not session.answered(storage, request, response):
-            self._note(Level.WARNING, f"{storage} is not ready: {response.failure.message}")
-            self._out += self._standby.rest((storage,))
+            self._note(LogLevel.WARNING, f"{storage} is not ready: {response.failure.message}")
+            self._backoff.back_off((storage,))
         self._follow_session()
 
-    def metadata_read(self, order: MetadataOrder, value: PartitionMetadata, version: int) -> None:
+    def metadata_read(
+        self, order: MetadataOperation, value: PartitionMetadata, version: int
+    ) -> None:
         """The partition's metadata, as ``order`` asked for it."""
         if not self._is_awaited(order):
             return
         if value.generation > self._generation:
             self._stage = _Stage.REFUSED
             self._note(
-                Level.WARNING,
+                LogLevel.WARNING,
                 f"generation {self._generation} is over: {value.generation} has begun elsewhere",
             )
             return
@@ -210,7 +214,7 @@ class StorePartition:
         self._stage = _Stage.BEGINNING
         self._give_order(WriteMetadata(begun, version))
 
-    def metadata_written(self, order: MetadataOrder, version: int) -> None:
+    def metadata_written(self, order: MetadataOperation, version: int) -> None:
         """``order`` was done; the metadata now has ``version``."""
         if not self._is_awaited(order):
             return
@@ -221,7 +225,7 @@ class StorePartition:
             self._session.metadata_written()
         self._follow_session()
 
-    def metadata_failed(self, order: MetadataOrder, reason: str) -> None:
+    def metadata_failed(self, order: MetadataOperation, reason: str) -> None:
         """``order`` failed, or met another's change."""
         if not self._is_awaited(order):
             return
@@ -232,29 +236,29 @@ class StorePartition:
             self._session.close(f"metadata: {reason}")
             self._follow_session()
 
-    def woken(self, purpose: StorePurpose) -> None:
-        """The time of a `Wake` has come."""
-        match purpose:
-            case NextTry(attempt):
+    def timer_expired(self, timer: StoreTimer) -> None:
+        """The time of a `StartTimer` has come."""
+        match timer:
+            case RetrySession(attempt):
                 if self._stage is _Stage.WAITING and attempt == self._attempt:
                     self._begin()
-            case PatienceOver(session_id):
+            case RecoveryOverdue(session_id):
                 self._lose_patience(session_id)
-            case Rested(storage):
-                self._standby.rested(storage)
+            case BackoffOver(storage):
+                self._backoff.backoff_over(storage)
                 self._offer(storage)
-            case Forgiven(storage, strikes):
-                self._standby.forgive(storage, strikes)
+            case ResetFailures(storage, failures):
+                self._backoff.reset_failures(storage, failures)
             case _:
-                assert_never(purpose)
+                assert_never(timer)
 
     # ---- metadata
 
-    def _give_order(self, order: MetadataOrder) -> None:
+    def _give_order(self, order: MetadataOperation) -> None:
         self._order = order
-        self._out.append(order)
+        self._ready.add(order)
 
-    def _is_awaited(self, order: MetadataOrder) -> bool:
+    def _is_awaited(self, order: MetadataOperation) -> bool:
         """Whether ``order`` is the one under way, which is then over."""
         if order is not self._order:
             return False
@@ -268,15 +272,15 @@ class StorePartition:
         if self.waiting_for is None or session_id != self.session_id:
             return
         self.healthy = False
-        self._note(Level.WARNING, f"session {session_id} waits: {self.waiting_for}")
-        self._out.append(Wake(_PATIENCE_SECONDS, PatienceOver(session_id)))
+        self._note(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
+        self._ready.add(StartTimer(_PATIENCE_SECONDS, RecoveryOverdue(session_id)))
 
     def _watch(self) -> None:
         """Keep in touch with the replicas, and with those that the current session still needs."""
         current = self._session.replicas if self._session is not None else ()
         wanted = (*self._replicas, *current)
-        if self._standby.watch(wanted):
-            self._out.append(Watch(frozenset(wanted)))
+        if self._backoff.watch(wanted):
+            self._ready.add(ConnectStorages(frozenset(wanted)))
 
     def _restart(self, reason: str) -> None:
         if self._session is not None and self._session.phase is not Phase.CLOSED:
@@ -296,8 +300,8 @@ class StorePartition:
     def _wait(self, seconds: float, reason: str) -> None:
         self._attempt += 1
         self._stage = _Stage.WAITING
-        self._note(Level.WARNING, f"{reason}; next try in {seconds:g} s")
-        self._out.append(Wake(seconds, NextTry(self._attempt)))
+        self._note(LogLevel.WARNING, f"{reason}; next try in {seconds:g} s")
+        self._ready.add(StartTimer(seconds, RetrySession(self._attempt)))
 
     def _begin_session(self, begun: PartitionMetadata, found: PartitionMetadata) -> None:
         self._begun = None
@@ -307,10 +311,17 @@ class StorePartition:
         self._stage = _Stage.RUNNING
         self._opened = False
         session = self._session = StoreSession(
-            self.partition, begun, self._replicas, found.replicas, self._limits, self._queue
+            self.partition,
+            begun,
+            self._replicas,
+            found.replicas,
+            self._limits,
+            self._queue,
+            self._ready,
+            self._reports,
         )
-        self._out.append(Wake(_PATIENCE_SECONDS, PatienceOver(session.session_id)))
-        for name in self._standby.ready():
+        self._ready.add(StartTimer(_PATIENCE_SECONDS, RecoveryOverdue(session.session_id)))
+        for name in self._backoff.available():
             session.storage_up(name)
 
     def _follow_session(self) -> None:
@@ -320,14 +331,11 @@ class StorePartition:
             return
         if not self._opened and session.phase is Phase.OPEN:
             self._session_opened(session)
-        if session.out:
-            self._out += session.out
-            session.out.clear()
-            if self._opened:
-                self._mark = session.high_water_mark
+        if self._opened:
+            self._mark = session.high_water_mark
         if session.metadata_due is not None and self._order is None:
             self._give_order(WriteMetadata(session.metadata_due, self._version))
-        self._out += self._standby.rest(session.fallen)
+        self._backoff.back_off(session.fallen)
         session.fallen.clear()
         if session.left:
             self._take_back(session)
@@ -341,7 +349,7 @@ class StorePartition:
         """
         if session.phase is not Phase.OPEN and not session.stands_still():
             return
-        if back := next(filter(self._standby.is_ready, session.left), None):
+        if back := next(filter(self._backoff.is_available, session.left), None):
             session.drain(f"to take {back} back in")
 
     def _session_opened(self, session: StoreSession) -> None:
@@ -351,15 +359,17 @@ class StorePartition:
         mark = session.low_water_mark
         carried, self._carried = self._carried, Carried()
         if carried.generation == self._generation:
-            self._out += fates(carried, self._queue, mark)
+            outcomes = fates(carried, self._queue, mark)
         else:
-            self._out += give_up(carried, self._queue, self._generation)
+            outcomes = give_up(carried, self._queue, self._generation)
+        for outcome in outcomes:
+            self._reports.add(outcome)
         self._mark = mark
-        self._out.append(Opened(mark))
+        self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
-        self._note(Level.INFO, f"session {session.session_id} open at {mark} with {active}")
+        self._note(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
         # Appends have a while for themselves before the session makes way to take those back in.
-        self._out += self._standby.rest(session.left)
+        self._backoff.back_off(session.left)
         self.reads.opened(session)
         session.sending = True
         session.pump()
@@ -374,11 +384,11 @@ class StorePartition:
                 session.generation, session.high_water_mark + 1, session.uncertain()
             )
             if number := len(self._carried.appends):
-                self._note(Level.INFO, f"{number} appends carried over into the next session")
+                self._note(LogLevel.INFO, f"{number} appends carried over into the next session")
         else:
             self.healthy = False
         self._note(
-            Level.INFO,
+            LogLevel.INFO,
             f"session {session.session_id} ended: {session.end_reason}"
             f" ({session.recovery.story() or 'no replica came'})",
         )
@@ -393,9 +403,9 @@ class StorePartition:
     def _offer(self, storage: str) -> None:
         """Let a storage that is up and rested take part, through a new session if need be."""
         session = self._session
-        if session is not None and self._standby.is_ready(storage):
+        if session is not None and self._backoff.is_available(storage):
             session.storage_up(storage)
             self._follow_session()
 
-    def _note(self, level: Level, text: str) -> None:
-        self._out.append(Note(level, f"partition {self.partition}: {text}"))
+    def _note(self, level: LogLevel, text: str) -> None:
+        self._ready.add(WriteLog(level, f"partition {self.partition}: {text}"))

@@ -16,12 +16,14 @@ from typing import Any
 from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
 from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
-from waltz_server.core.effects import Append, Ask, Committed, Level, Note, StoreEffect
+from waltz_server.core.appends.append import Append
+from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.log_tail import LogTail, form_batch
 from waltz_server.core.replication.recovery import Copy, Recovery
 from waltz_server.core.replication.recovery_messages import report, request_of
 from waltz_server.core.replication.replica_session import ReplicaSession, ReplicaStage
+from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
 _CATCH_UP_TARGET_BYTES = 1 << 20
 
@@ -36,7 +38,7 @@ class Phase(Enum):
 
 
 class StoreSession:
-    """The state machine of one session. Effects gather in ``out``; the store takes them away.
+    """The state machine of one session.
 
     ``metadata`` is what the store has just written to begin the session, ``last`` the replica
     states that it found, ``queue`` the appends that wait, which outlives the session.
@@ -50,6 +52,8 @@ class StoreSession:
         last: Mapping[str, ReplicaState],
         limits: ReplicationLimits,
         queue: deque[Append],
+        ready: Ready,
+        reports: StoreReports,
     ) -> None:
         self.partition = partition
         self.session_id = metadata.session_id
@@ -60,7 +64,8 @@ class StoreSession:
         """Set by the store once it has dealt with what earlier sessions left behind."""
         self.low_water_mark = -1
         self.high_water_mark = -1
-        self.out: list[StoreEffect] = []
+        self._ready = ready
+        self._reports = reports
         self.metadata_due: PartitionMetadata | None = None
         """The metadata that recovery wants written, None if there is nothing to write."""
         self.gave_way = False
@@ -93,7 +98,7 @@ class StoreSession:
         if self.phase in (Phase.RECOVERING, Phase.OPEN):
             r.introducing = True
             request = st.LastSessionInfoRequest(self.session_id, st.NO_SEQ, self.partition)
-            self.out.append(Ask(storage, request))
+            self._ready.add(SendToStorage(storage, request))
 
     def storage_down(self, storage: str) -> None:
         """The connection to ``storage`` is gone, and with it everything asked on it."""
@@ -247,7 +252,7 @@ class StoreSession:
                 assert isinstance(request, st.RecordListRequest)
                 self._replicas[storage].copying = request
                 storage = step.usher
-            self.out.append(Ask(storage, request))
+            self._ready.add(SendToStorage(storage, request))
         recovered = self.recovery.recovered()
         if len(recovered) >= self._quorum and self.metadata_due is None:
             wanted = self.recovery.metadata()
@@ -293,7 +298,7 @@ class StoreSession:
 
     def _send_records(self, r: ReplicaSession, records: RecordBatch) -> None:
         request = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
-        self.out.append(Ask(r.storage, request))
+        self._ready.add(SendToStorage(r.storage, request))
         r.next_id += records.count
         r.in_flight += 1
 
@@ -310,11 +315,13 @@ class StoreSession:
         r.copying = st.RecordListRequest(
             self.session_id, st.NO_SEQ, self.partition, r.next_id, count
         )
-        self.out.append(Ask(usher, r.copying))
+        self._ready.add(SendToStorage(usher, r.copying))
         if not r.lagged:
             r.lagged = True
             lack = f"{r.storage} lacks {tail_start - r.next_id} transactions"
-            self.out.append(Note(Level.INFO, f"partition {self.partition}: {lack} and catches up"))
+            self._ready.add(
+                WriteLog(LogLevel.INFO, f"partition {self.partition}: {lack} and catches up")
+            )
 
     def _copy_read(self, usher: str, request: st.RecordListRequest, response: Any) -> None:
         r = next((r for r in self._replicas.values() if r.copying is request), None)
@@ -327,7 +334,7 @@ class StoreSession:
             return
         if r.stage is ReplicaStage.RECOVERING:
             copy = st.AppendRequest(self.session_id, st.NO_SEQ, self.partition, records)
-            self.out.append(Ask(r.storage, copy))
+            self._ready.add(SendToStorage(r.storage, copy))
             return
         if len(records.wire) < _CATCH_UP_TARGET_BYTES // 2:
             r.catch_up_records *= 2
@@ -341,7 +348,7 @@ class StoreSession:
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold them"
         what = f"{usher} cannot be read from {first_id} on: {why}"
-        self.out.append(Note(Level.WARNING, f"partition {self.partition}: {what}"))
+        self._ready.add(WriteLog(LogLevel.WARNING, f"partition {self.partition}: {what}"))
         if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, usher)
             self._recover()
@@ -367,7 +374,7 @@ class StoreSession:
         committed = marks[self._quorum - 1]
         for batch in self._tail.commit(committed):
             self.high_water_mark = batch.last_id
-            self.out.append(Committed(batch.first_id, batch.appends, batch.records))
+            self._reports.add(AppendsCommitted(batch.first_id, batch.appends, batch.records))
         active = (x.acknowledged for x in self._replicas.values() if x.stage is ReplicaStage.ACTIVE)
         self._tail.trim(min(active, default=-1))
         self._close_if_drained()
@@ -397,5 +404,5 @@ class StoreSession:
             self.close(reason)
             return
         what = f"partition {self.partition}: goes on without {r.storage}: {reason}"
-        self.out.append(Note(Level.WARNING, what))
+        self._ready.add(WriteLog(LogLevel.WARNING, what))
         self.pump()

@@ -1,0 +1,33 @@
+"""One append on its way from a client to the log. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz_server.core.appends.lock_table import Slots
+
+
+@dataclass(eq=False, slots=True)
+class Append:
+    """An append in the encoding that client, storage and cache share.
+
+    ``record_tail`` is what follows the request id in a record: header, data length, data, checksum.
+    Not frozen, because one is made per transaction and freezing costs more than making.
+    """
+
+    client_id: int
+    generation: int
+    req_id: bytes
+    record_tail: bytes
+    client_mark: int
+    write_locks: tuple[int, ...] = ()
+    read_locks: tuple[int, ...] = ()
+    append_locks: tuple[int, ...] = ()
+    taken: Slots = ()
+    """Slots of write and append locks, held while this is open. Set by the queue, like the next."""
+    checked: Slots = ()
+    """Slots of write and read locks: not to have been taken after ``client_mark``."""
+    batch: bytes | None = None
+    """Request id of the batch that it belongs to, None for a single append.
+
+    If an append of a batch fails, those behind it in the batch fail, too."""

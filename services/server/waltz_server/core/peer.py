@@ -1,0 +1,24 @@
+"""A client's connection as the core sees it. Values only."""
+
+from __future__ import annotations
+
+
+class Peer:
+    """The state of one client's connection, shared by all partitions; peers differ by identity.
+
+    Pure. It holds no socket: the shell reports congestion as an event.
+    """
+
+    __slots__ = ("congested", "reads", "version")
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        """The protocol version that the connection has agreed on."""
+        self.reads = 0
+        """Reads of replicas under way for it, of all partitions: each may bring a large answer."""
+        self.congested = False
+        """Whether the client does not take what it is sent: partitions send it nothing more.
+
+        The shell sets it when the connection's buffer is full. When the buffer has drained, the
+        shell clears it and calls `Partition.writable` on every partition.
+        """

@@ -1,0 +1,84 @@
+"""What a store reports to its partition, and the one hand-over between them. Pure.
+
+A report is no effect: the shell never sees it. The store, its session and its reads add reports to
+the `StoreReports` that they are given at construction. The partition takes them in
+`Partition.take_ready`, when the input that caused them is complete, and acts on them in order.
+
+Reports are not callbacks, because acting on one enters the store again: `AppendsCommitted` frees
+locks, which lets waiting appends go, which has the session send another batch, drain or close. As
+a callback this would happen in the middle of the session's counting of acknowledgements. As values
+they wait until the session is in a consistent state; what the store reports meanwhile is taken
+next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz.protocol import RecordBatch, RecordHeader
+from waltz_server.core.appends.append import Append
+from waltz_server.core.reads.read_purposes import ReadPurpose
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """A store session is open; the log's high-water mark is ``mark``."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsCommitted:
+    """These appends are on a quorum's disks, with consecutive ids from ``first_id`` on."""
+
+    first_id: int
+    appends: list[Append]
+    records: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsFailed:
+    """These appends are not in the log and never will be."""
+
+    appends: list[Append]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendsUnresolved:
+    """Another server wrote since: only the log can tell whether these are in it."""
+
+    appends: list[Append]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDone:
+    """A read of a replica is over: ``purpose`` got records, headers, or the reason why none."""
+
+    purpose: ReadPurpose
+    records: RecordBatch | None = None
+    headers: tuple[RecordHeader, ...] | None = None
+    error: str | None = None
+
+
+Outcome = AppendsCommitted | AppendsFailed | AppendsUnresolved
+StoreReport = SessionOpened | Outcome | ReadDone
+
+
+class StoreReports:
+    """The reports that the partition has not taken, in order."""
+
+    __slots__ = ("_reports",)
+
+    def __init__(self) -> None:
+        self._reports: list[StoreReport] = []
+
+    def add(self, report: StoreReport) -> None:
+        """Report to the partition, after what was reported before."""
+        self._reports.append(report)
+
+    def take(self) -> list[StoreReport]:
+        """Take the reports added since the last call."""
+        reports = self._reports
+        if reports:
+            self._reports = []
+        return reports
