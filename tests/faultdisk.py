@@ -249,6 +249,10 @@ class FaultFile:
         if data:
             self._disk.change(self._node, (offset, bytes(data)))
 
+    def write_durably(self, offset: int, data: bytes) -> None:
+        self.write(offset, data)
+        self.flush()
+
     def allocate(self, start: int, end: int) -> None:
         self.write(start, bytes(end - start))
 

@@ -7,10 +7,11 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from waltz.protocol import storage
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.durability import SegmentDurability
-from waltz_storage.core.engine import AppendJob, Arrival, AskJob, Engine
-from waltz_storage.shell.admin_handler import AdminDesk
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, RequestJob
+from waltz_storage.core.engine.rounds import Answer, AppendJob, RoundPart, RoundWriter
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.admin_handler import AdminHandler
+from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 
 class Inline(Executor):
@@ -26,22 +27,15 @@ class Inline(Executor):
 
 
 class InlineEngine:
-    """An engine and an admin desk. ``failures`` is what would end the process."""
+    """An engine and an admin handler. ``failures`` is what would end the process."""
 
     def __init__(self, directory: StorageDirectory) -> None:
         self.directory = directory
         self.failures: list[BaseException] = []
-        self._news: list[Arrival] = []
-        self.engine = Engine(
-            directory,
-            SegmentDurability(Inline()),
-            Inline(),
-            deliver=self._deliver,
-            arrive=self._news.append,
-            fail=self.failures.append,
-            clock=lambda: 0.0,
-        )
-        self.desk = AdminDesk(directory, self.submit, self._deliver)
+        self.engine = Engine(directory)
+        self.writer: RoundWriter = ParallelFlushes(Inline())
+        self.handler = AdminHandler(directory, self.submit, _deliver)
+        self._arrivals: list[Arrival] = []
 
     def ask(self, request: Any) -> Any:
         """Return the answer to one request."""
@@ -57,24 +51,40 @@ class InlineEngine:
     def administer(self, request: Any, version: int = 0) -> Any:
         """Return the answer to one admin request."""
         answers: list[Any] = []
-        self.desk.handle(request, version, answers.append)
+        self.handler.handle(request, version, answers.append)
         (answer,) = answers
         return answer
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Do what has arrived, and what follows from it."""
-        self._news += arrivals
-        while self._news:
-            taken, self._news[:] = list(self._news), []
-            self.engine.step(taken)
+        self._arrivals += arrivals
+        while self._arrivals:
+            taken, self._arrivals[:] = list(self._arrivals), []
+            ready = self.engine.step(taken)
+            _deliver(ready.answers)
+            for task in ready.tasks:
+                try:
+                    self._finish(self.engine.run_task(task))
+                except Exception as error:
+                    self.failures.append(error)
+            if ready.parts:
+                self.writer.commit(ready.parts, self._settle)
 
-    def _deliver(self, answers: list[tuple[Callable[[Any], None], Any]]) -> None:
-        for reply, answer in answers:
-            reply(answer)
+    def _settle(self, part: RoundPart) -> None:
+        self._finish(self.engine.settle(part, 0.0))
+
+    def _finish(self, done: Done) -> None:
+        _deliver(done.answers)
+        self._arrivals.append(done.freed)
+
+
+def _deliver(answers: list[Answer]) -> None:
+    for reply, answer in answers:
+        reply(answer)
 
 
 def arrival(request: Any, reply: Callable[[Any], None], version: int = 1) -> Arrival:
     """Return the arrival of a request of a server."""
     if isinstance(request, storage.AppendRequest):
         return Arrival(request.partition, AppendJob(request, version, reply, 0.0))
-    return Arrival(request.partition, AskJob(request, version, reply))
+    return Arrival(request.partition, RequestJob(request, version, reply))

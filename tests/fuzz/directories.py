@@ -23,9 +23,9 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold, pack, unpack
 from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
-from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
-from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 _LIVES = 200
 _LINEAGE = 77
@@ -61,14 +61,16 @@ class Directories:
 
     name = "directories"
     modules = (
-        "waltz_storage.core.opening",
-        "waltz_storage.core.log_recovery",
-        "waltz_storage.core.control",
-        "waltz_storage.core.control_format",
-        "waltz_storage.core.segment",
-        "waltz_storage.core.segment_format",
-        "waltz_storage.core.log",
-        "waltz_storage.core.directory",
+        "waltz_storage.core.log.log_opening",
+        "waltz_storage.core.log.log_recovery",
+        "waltz_storage.core.control.control_file",
+        "waltz_storage.core.control.control_format",
+        "waltz_storage.core.log.log_segments",
+        "waltz_storage.core.log.segment_files",
+        "waltz_storage.core.log.segment_format",
+        "waltz_storage.core.log.tail_segment",
+        "waltz_storage.core.log.partition_log",
+        "waltz_storage.core.partitions.storage_directory",
     )
 
     def make(self, random: Random) -> bytes:

@@ -14,8 +14,8 @@ from tests.faultdisk import FaultDisk
 from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
 PARTITIONS = 3

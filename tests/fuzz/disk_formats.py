@@ -12,10 +12,10 @@ from tests.fuzz import values
 from tests.fuzz.mutation import extreme, mutate
 from tests.fuzz.target import hold, pack, unpack
 from waltz.protocol.records import Record, RecordBatch, checksum
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_format import (
     ENTRY_BYTES as CONTROL_ENTRY_BYTES,
 )
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_format import (
     STRUCT_BYTES,
     ControlEntry,
     ControlHeader,
@@ -23,8 +23,8 @@ from waltz_storage.core.control_format import (
     PartitionInfo,
     decode_entry,
 )
-from waltz_storage.core.log_recovery import check_header, recover_segment
-from waltz_storage.core.segment_format import (
+from waltz_storage.core.log.log_recovery import check_header, recover_segment
+from waltz_storage.core.log.segment_format import (
     ENTRY_BYTES,
     HEADER_BYTES,
     Damage,
@@ -58,7 +58,7 @@ class ControlEntries:
     """One partition's entry of the control file: two structs, of which one counts."""
 
     name = "control"
-    modules = ("waltz_storage.core.control_format",)
+    modules = ("waltz_storage.core.control.control_format",)
 
     def make(self, random: Random) -> bytes:
         """Return an entry after some updates."""
@@ -126,7 +126,7 @@ class Segments:
     """A segment's data and index, its first id, and the mark up to which it is known clean."""
 
     name = "segments"
-    modules = ("waltz_storage.core.log_recovery", "waltz_storage.core.segment_format")
+    modules = ("waltz_storage.core.log.log_recovery", "waltz_storage.core.log.segment_format")
 
     def make(self, random: Random) -> bytes:
         """Return a segment with an index that may lag behind."""

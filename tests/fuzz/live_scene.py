@@ -35,8 +35,8 @@ from waltz.metadata.store import ANY_VERSION
 from waltz.net import RpcConnection, TlsConfig
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec, client_server, storage
 from waltz.protocol import admin as admin_messages
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 HOST = "127.0.0.1"

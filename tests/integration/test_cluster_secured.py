@@ -20,8 +20,8 @@ from waltz.admin import ServerUnreachable
 from waltz.admin.server_query import ServerQuery
 from waltz.client.opening import Opening
 from waltz.net import TlsConfig
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 NAME = "waltz"

@@ -1,7 +1,7 @@
 """Whoever operates the cluster in the simulation: carries out orders, and may be killed at it.
 
-The plans, the admin client, the offline copy and the storages' admin desks are the real ones; only
-the connections are not. Coroutines wait for virtual time and for answers of storages, nothing else.
+The plans, the admin client, the offline copy and the storages' admin handlers are the real ones;
+only the connections are not. Coroutines wait only for virtual time and for answers of storages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.sim.clock import Clock
 from tests.sim.network import Channel, Network
 from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
-from tests.sim.storage_node import StorageNode
+from tests.sim.storage_node import StorageNode, deliver
 from tests.sim.story import Story
 from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
 from waltz.admin.core.replicas import PartitionView, ReplicaObservation, StorageReplicas
@@ -41,8 +41,8 @@ from waltz.metadata.core.formats import (
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import ConnectionLost, RemoteFailure, RpcConnection
 from waltz.protocol import admin, storage
-from waltz_storage.core.engine import Arrival
-from waltz_storage.shell.admin_handler import AdminDesk
+from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.shell.admin_handler import AdminHandler
 
 ANSWER_SECONDS = 0.3
 PAUSE_SECONDS = 0.05
@@ -83,8 +83,8 @@ class AdminStorage(StorageNode):
                     self.replicas[partition].reset(-1)
             reply(answer)
 
-        desk = AdminDesk(self._directory, self._submit, self._deliver)
-        self._guarded(self._life, desk.handle, request, 1, answered)
+        handler = AdminHandler(self._directory, self._submit, deliver)
+        self._guarded(self._life, handler.handle, request, 1, answered)
 
     def _submit(self, arrivals: Any) -> None:
         news: list[Arrival] = list(arrivals)

@@ -15,7 +15,7 @@ from waltz.admin.core.replica_recovery import ReplicaRecovery
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.core.steps import Order
 from waltz.protocol.admin import PartitionAvailableRequest
-from waltz_storage.core.segment_format import HEADER_BYTES
+from waltz_storage.core.log.segment_format import HEADER_BYTES
 
 BEGINS_AT = 150
 """How much is committed before the first order is given."""

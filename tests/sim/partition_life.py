@@ -18,7 +18,7 @@ from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
 from waltz.protocol import Record
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.log import PartitionLog
+from waltz_storage.core.log.partition_log import PartitionLog
 
 APPENDERS = 3
 
@@ -133,7 +133,7 @@ def _read(name: str, log: PartitionLog) -> list[Record]:
     records: list[Record] = []
     try:
         while log.max_id >= len(records):
-            records += log.read(len(records), 1000, 1 << 30)
+            records += log.read_batch(len(records), 1000, 1 << 30)
     except PartitionDamaged as damaged:
         raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
     return records

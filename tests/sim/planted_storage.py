@@ -8,15 +8,15 @@ STORAGE_BUGS = (
     Planted(
         "append answered before it is flushed",
         Package.STORAGE,
-        "flushes.append(self._tail.flush_data)\n",
+        "flushes.append(tail.flush_data)\n",
         "pass\n",
         "An acknowledged append is lost with power.",
     ),
     Planted(
         "roll-over without flushing the full segment",
         Package.STORAGE,
-        "sealed = self._tail.seal()\n",
-        "sealed = self._tail.sealed()\n",
+        "sealed = tail.seal()\n",
+        "sealed = tail.sealed()\n",
         "Records that were written just before a roll-over are never flushed.",
     ),
     Planted(
@@ -43,8 +43,8 @@ STORAGE_BUGS = (
     Planted(
         "truncation stops at the beginning of a segment",
         Package.STORAGE,
-        "while self._sealed and last_id + 1 < self._tail.first_id:\n",
-        "while self._sealed and last_id + 1 < self._tail.first_id and False:\n",
+        "while segments.sealed and last_id + 1 < segments.tail.first_id:\n",
+        "while segments.sealed and last_id + 1 < segments.tail.first_id and False:\n",
         "A tail that goes back over a roll-over is not cut.",
     ),
     Planted(
@@ -71,8 +71,7 @@ STORAGE_BUGS = (
     Planted(
         "control file not flushed",
         Package.STORAGE,
-        "self._file.write(struct_offset(partition, entry.slot), entry.encode())\n"
-        "self._file.flush()\n",
+        "self._file.write_durably(struct_offset(partition, entry.slot), entry.encode())\n",
         "self._file.write(struct_offset(partition, entry.slot), entry.encode())\n",
         "A replica forgets with power that it took part in a session.",
     ),

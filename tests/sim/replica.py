@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tests.sim.promises import Promise, Violation
 from waltz.protocol import ReqId
 from waltz.protocol import storage as st
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import PartitionLog
-from waltz_storage.core.partition import StoragePartition
+from waltz_storage.core.log.partition_log import PartitionLog
+from waltz_storage.core.partitions.partition import StoragePartition
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 
 class Replica:
@@ -59,7 +59,7 @@ class Replica:
         """A mark is on its disk: its log up to there is trusted from now on."""
         log = self.log
         if log is not None and (last := min(mark, log.max_id)) >= 0:
-            (record,) = log.read(last, 1, 1 << 30)
+            (record,) = log.read_batch(last, 1, 1 << 30)
             self.vouched[last] = record.req_id
 
     def may_have_held(self, transaction_id: int) -> bool:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 from tests.faultdisk import UNLIMITED, FaultDisk
 from tests.inline_engine import arrival
 from tests.sim.clock import Clock
-from tests.sim.engine_pace import LateFlushes, LateTasks
+from tests.sim.engine_pace import TASK_SECONDS, LateFlushes
 from tests.sim.network import Channel, Network
 from tests.sim.promises import Promise, Violation
 from tests.sim.replica import Replica
 from tests.sim.story import Story
 from waltz.protocol import storage as st
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.engine import Arrival, Engine
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask
+from waltz_storage.core.engine.rounds import Answer, RoundPart
 from waltz_storage.core.errors import DiskFailed, RequestRefused
-from waltz_storage.core.log import OUT_OF_ORDER, LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.partition_log import OUT_OF_ORDER
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID(int=0x5EED)
 WAKE_SECONDS = 0.0001
@@ -239,15 +242,7 @@ class StorageNode:
             self._story.tell(self.name, f"refuses partition {partition}: {reason}")
         self._directory = directory
         self._flushes = LateFlushes(self._later, self._story)
-        self._engine = Engine(
-            directory,
-            self._flushes,
-            LateTasks(self._later),
-            deliver=self._deliver,
-            arrive=self._news.append,
-            fail=_give_up,
-            clock=lambda: self._clock.now,
-        )
+        self._engine = Engine(directory)
         for replica in self.replicas:
             replica.started()
             self._story.tell(self.name, f"started, {replica.partition}: {replica.state()}")
@@ -262,7 +257,24 @@ class StorageNode:
         while self._news and not self._flushes.busy:
             taken = list(self._news)
             self._news.clear()
-            self._engine.step(taken)
+            ready = self._engine.step(taken)
+            deliver(ready.answers)
+            for task in ready.tasks:
+                self._later(TASK_SECONDS, partial(self._run_task, task))
+            if ready.parts:
+                self._flushes.commit(ready.parts, self._settle)
+
+    def _run_task(self, task: LaneTask) -> None:
+        assert self._engine is not None
+        self._finish(self._engine.run_task(task))
+
+    def _settle(self, part: RoundPart) -> None:
+        assert self._engine is not None
+        self._finish(self._engine.settle(part, self._clock.now))
+
+    def _finish(self, done: Done) -> None:
+        deliver(done.answers)
+        self._news.append(done.freed)
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do ``work`` after about ``seconds``, unless the process has ended by then."""
@@ -290,10 +302,8 @@ class StorageNode:
             self._end(power=True)
         self.start_later()
 
-    def _deliver(self, answers: list[tuple[Callable[[Any], None], Any]]) -> None:
-        for reply, answer in answers:
-            reply(answer)
 
-
-def _give_up(error: BaseException) -> None:
-    raise error
+def deliver(answers: list[Answer]) -> None:
+    """Call each reply with its answer."""
+    for reply, answer in answers:
+        reply(answer)

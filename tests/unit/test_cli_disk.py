@@ -24,10 +24,10 @@ from waltz.cli.disk.rows import hex_dump
 from waltz.cli.log.archive import from_json
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.storage import SetLowWaterMarkRequest
-from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
-from waltz_storage.core.pairing import DATA_MARK
+from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES
+from waltz_storage.core.control.directory_pair import DATA_MARK
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.stopped_storage import read_control, try_start
 from waltz_storage.shell.posix_disk import PosixDisk
 

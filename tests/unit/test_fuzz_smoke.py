@@ -21,11 +21,11 @@ from tests.fuzz.target import Target, hold
 from waltz.runtime.configuration import ConfigError
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import Registry
-from waltz_storage.core.control_format import EntryCorrupted, decode_entry, fresh_entry
-from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.control.control_format import EntryCorrupted, decode_entry, fresh_entry
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.metrics import CATALOGUE
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell import config
 
 _ROUNDS = {"directories": 5, "settings": 3}
@@ -127,7 +127,7 @@ def test_a_truncation_does_not_trust_an_index_entry() -> None:
         log.truncate(9)
     log.truncate(12)
     assert log.max_id == 12
-    assert log.read(0, 9, 1 << 20) == batch(0, 9, 0)
+    assert log.read_batch(0, 9, 1 << 20) == batch(0, 9, 0)
 
 
 def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from waltz.admin.core.comparison import Compared, Comparison, RangeSum
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz_storage.core.segment_format import SegmentEncoder
+from waltz_storage.core.log.segment_format import SegmentEncoder
 
 
 def record(transaction_id: int, data: bytes) -> Record:

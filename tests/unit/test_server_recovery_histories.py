@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
 from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
-from waltz_storage.core.control_format import PartitionInfo
-from waltz_storage.core.fencing import begin_session
+from waltz_storage.core.control.control_format import PartitionInfo
+from waltz_storage.core.partitions.fencing import begin_session
 
 _FRESH = PartitionInfo()
 

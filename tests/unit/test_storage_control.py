@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from tests.faultdisk import FaultDisk
-from waltz_storage.core.control import ControlFile, open_control
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_file import ControlFile, open_control
+from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     ControlEntry,
     EntryCorrupted,
@@ -158,7 +158,7 @@ def test_entries_that_are_cut_off_concern_only_their_partitions() -> None:
 _HOLDER = """
 import sys, uuid
 from pathlib import Path
-from waltz_storage.core.control import open_control
+from waltz_storage.core.control.control_file import open_control
 from waltz_storage.shell.posix_disk import PosixDisk
 control = open_control(PosixDisk(Path(sys.argv[1])), uuid.UUID(int=77), 2, 5)
 print("open", flush=True)

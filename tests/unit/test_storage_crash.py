@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.control_format import PartitionInfo
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.fencing import begin_session
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.control.control_format import PartitionInfo
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.fencing import begin_session
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID("12345678-1234-5678-9abc-def012345678")
 FRESH = PartitionInfo()
@@ -107,11 +107,11 @@ class History:
                 shortest = 0
             directory.assign(1)
         log = directory.partition(1).log
-        found = [record.encode() for record in log.read(0, 1 << 30, 1 << 30)]
+        found = [record.encode() for record in log.read_batch(0, 1 << 30, 1 << 30)]
         assert shortest <= len(found) <= len(expected.log)
         assert found == expected.log[: len(found)]
         for n in self.random.sample(range(len(found)), min(len(found), 30)):
-            assert log.read(n, 1, 1 << 30).wire == found[n]
+            assert log.read_batch(n, 1, 1 << 30).wire == found[n]
         log.append(self._batch(len(found), 3, 10))
         log.truncate(len(found))
         log.release()

@@ -14,10 +14,10 @@ from tests.faultdisk import FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.directory import StorageDirectory
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DiskFailed
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=5)
@@ -49,7 +49,7 @@ def outcome(engine: InlineEngine, request: Any) -> tuple[list[Any], list[type[Ba
     answers: list[Any] = []
     try:
         if isinstance(request, admin.PartitionAssignmentRequest):
-            engine.desk.handle(request, 0, answers.append)
+            engine.handler.handle(request, 0, answers.append)
         else:
             engine.submit([arrival(request, answers.append)])
     except DiskFailed as failed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -15,12 +15,13 @@ from tests.faultdisk import UNLIMITED, FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.durability import RoundPart, SegmentDurability
-from waltz_storage.core.engine import GROUP_LIMIT_BYTES, Arrival
-from waltz_storage.core.errors import DiskFailed
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.engine.engine import GROUP_LIMIT_BYTES, Arrival
+from waltz_storage.core.engine.rounds import RoundPart
+from waltz_storage.core.errors import DiskFailed, SessionFenced
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
+from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 KEY = uuid.UUID(int=5)
 PARTITIONS = 4
@@ -106,15 +107,17 @@ def test_a_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: Faul
         for n in range(3)
     ]
     parts: list[int] = []
-    commit = SegmentDurability.commit
+    commit = ParallelFlushes.commit
 
-    class Counting(SegmentDurability):
-        def commit(self, parts_of_round: Any, settled: Callable[[RoundPart[Any]], None]) -> None:
+    class Counting(ParallelFlushes):
+        def commit(
+            self, parts_of_round: Sequence[RoundPart], durable: Callable[[RoundPart], None]
+        ) -> None:
             parts.append(len(parts_of_round[0].staged.ends))
-            commit(self, parts_of_round, settled)
+            commit(self, parts_of_round, durable)
 
     with ThreadPoolExecutor(1) as pool:
-        engine.engine._durability = Counting(pool)
+        engine.writer = Counting(pool)
         assert kinds(engine.ask_together(requests)) == ["SuccessResponse"] * 3
     assert parts == [1, 1, 1]
 
@@ -127,26 +130,28 @@ def test_an_older_session_is_fenced_off_on_arrival_of_a_newer_one(engine: Inline
 
 
 class _Overtaken(int):
-    """A session id during whose comparison another thread shows a newer one, if it can."""
+    """A session id during whose first comparison a request of a newer one arrives."""
 
-    show: Callable[[], None]
+    arrive: Callable[[], None] | None
 
     def __gt__(self, other: int) -> bool:
-        newer = threading.Thread(target=self.show)
-        newer.start()
-        # Nobody is let in: only a fence without its lock makes this end before the deadline.
-        newer.join(0.2)
-        self.newer = newer
+        if self.arrive is not None:
+            newer = threading.Thread(target=self.arrive)
+            self.arrive = None
+            newer.start()
+            newer.join()
         return int(self) > other
 
 
-def test_a_fence_is_never_lowered_by_another_thread() -> None:
+def test_fence_when_newer_session_arrives_during_admission_stays_raised() -> None:
     partition = directory_on(FaultDisk()).partition(0)
     older = _Overtaken(5)
-    older.show = lambda: partition.see(max_id(0, session=6))
-    partition.see(max_id(0, session=older))
-    older.newer.join()
-    assert partition._highest_session == 6
+    older.arrive = lambda: partition.raise_fence(max_id(0, session=6))
+    with pytest.raises(SessionFenced, match="session id has changed to 6"):
+        partition.admit(max_id(0, session=older), 1)
+    with pytest.raises(SessionFenced, match="session id has changed to 6"):
+        partition.admit(max_id(0, session=5), 1)
+    partition.admit(max_id(0, session=6), 1)
 
 
 @pytest.mark.parametrize("partition", [3, 4, -1, 1 << 30])

@@ -11,8 +11,8 @@ import uuid
 from pathlib import Path
 
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 GOLDEN = Path(__file__).parent / "golden" / "storage"

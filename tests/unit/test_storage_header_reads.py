@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.log import LogOptions, PartitionLog
-from waltz_storage.core.opening import open_log
-from waltz_storage.core.segment import LogIdentity
-from waltz_storage.core.segment_format import HEADER_BYTES, SegmentEncoder
-from waltz_storage.core.segment_reads import (
+from waltz_storage.core.log.log_opening import open_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.partition_log import PartitionLog
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.log.segment_format import HEADER_BYTES, SegmentEncoder
+from waltz_storage.core.log.segment_reads import (
     HEADER_READ_BYTES,
     HEADER_READS,
     Extent,
@@ -79,7 +80,7 @@ def test_any_headers_are_those_of_the_records(
 ) -> None:
     log = log_with(FaultDisk(), sizes, threshold)
     expected = headers_of(batch(sizes))[first : first + max(most, 0)] if first >= 0 else []
-    assert list(log.headers(first, most)) == expected
+    assert list(log.read_headers(first, most)) == expected
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -113,10 +114,10 @@ def test_a_list_ends_early_but_is_long_enough_for_a_block(sizes: list[int]) -> N
 def test_what_a_log_returns_early_goes_on_where_it_ended() -> None:
     log = log_with(FaultDisk(), [LARGE] * 300, threshold=2_000_000)
     found: list[RecordHeader] = []
-    while more := log.headers(len(found), 300):
+    while more := log.read_headers(len(found), 300):
         found += more
     assert found == headers_of(batch([LARGE] * 300))
-    assert len(log.headers(0, 300)) == HEADER_READS
+    assert len(log.read_headers(0, 300)) == HEADER_READS
 
 
 # ---- damage
@@ -135,9 +136,9 @@ def test_a_beginning_that_is_another_is_noticed(
     offset = HEADER_BYTES + 2 * (size + 40)
     raw = struct.pack(">q", what) if position == 0 else struct.pack(">i", what)
     disk.damage(SEGMENT, offset + position, raw)
-    assert len(log.headers(0, 2)) == 2
+    assert len(log.read_headers(0, 2)) == 2
     with pytest.raises(PartitionDamaged, match=text) as caught:
-        log.headers(0, 5)
+        log.read_headers(0, 5)
     assert (caught.value.file, caught.value.offset) == (SEGMENT, offset)
 
 
@@ -146,7 +147,7 @@ def test_rot_in_a_small_record_is_noticed() -> None:
     log = log_with(disk, [60] * 5)
     disk.damage(SEGMENT, HEADER_BYTES + 2 * 100 + 24, b"rot!")
     with pytest.raises(PartitionDamaged, match="record 2 fails its checksum"):
-        log.headers(0, 5)
+        log.read_headers(0, 5)
 
 
 @pytest.mark.parametrize("size", [60, LARGE])
@@ -157,9 +158,9 @@ def test_a_wrong_index_entry_is_noticed(size: int, wrong: int) -> None:
     log.flush_all()
     disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 3 * 8, struct.pack(">q", wrong))
     with pytest.raises(PartitionDamaged, match=r"index|id mismatch"):
-        log.headers(0, 5)
+        log.read_headers(0, 5)
     with pytest.raises(PartitionDamaged):
-        log.headers(3, 1)
+        log.read_headers(3, 1)
 
 
 @pytest.mark.parametrize("size", [60, LARGE])
@@ -168,4 +169,4 @@ def test_a_segment_that_was_cut_off_is_noticed(size: int) -> None:
     log = log_with(disk, [size] * 5)
     disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)
     with pytest.raises(PartitionDamaged, match="cut off"):
-        log.headers(0, 5)
+        log.read_headers(0, 5)

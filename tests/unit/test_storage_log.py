@@ -15,9 +15,10 @@ from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.protocol.stored import NOTHING_STORED, StoredBatch
 from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
-from waltz_storage.core.log import OUT_OF_ORDER, LogOptions, PartitionLog
-from waltz_storage.core.opening import open_log
-from waltz_storage.core.segment import LogIdentity
+from waltz_storage.core.log.log_opening import open_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.partition_log import OUT_OF_ORDER, PartitionLog
+from waltz_storage.core.log.segment_files import LogIdentity
 
 IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
@@ -48,7 +49,7 @@ def test_segments_roll_over_as_soon_as_the_threshold_is_exceeded() -> None:
     assert segments(disk) == ["0000000000000000000.seg"], "428 > 328, but nothing follows yet"
     log.append(batch(3, 7))
     assert segments(disk) == [f"{first:019d}.seg" for first in (0, 3, 6, 9)]
-    assert log.read(0, 100, EVERYTHING).wire == batch(0, 10).wire
+    assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 10).wire
 
 
 def test_a_segment_takes_a_record_however_low_the_threshold() -> None:
@@ -66,7 +67,7 @@ def test_a_record_out_of_order_ends_its_batch_and_no_other() -> None:
     log.flush(staged)
     outcomes = [str(outcome) if outcome else None for outcome in log.complete(staged)]
     assert outcomes == [None, OUT_OF_ORDER, None, OUT_OF_ORDER]
-    assert log.read(0, 100, EVERYTHING).wire == batch(0, 4).wire
+    assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 4).wire
 
 
 def test_nothing_is_readable_before_it_is_complete() -> None:
@@ -74,7 +75,7 @@ def test_nothing_is_readable_before_it_is_complete() -> None:
     staged = log.stage([batch(0, 2)])
     log.write(staged)
     assert log.max_id == -1
-    assert log.read(0, 1, EVERYTHING).count == 0
+    assert log.read_batch(0, 1, EVERYTHING).count == 0
     log.flush(staged)
     log.complete(staged)
     assert log.max_id == 1
@@ -85,7 +86,7 @@ def test_nothing_is_readable_before_it_is_complete() -> None:
 def test_any_range_is_read_up_to_its_bounds(first: int, most: int, size: int) -> None:
     log = open_on(FaultDisk(), threshold=700)
     log.append(batch(0, 40))
-    found = log.read(first, most, size)
+    found = log.read_batch(first, most, size)
     if not 0 <= first < 40 or most <= 0:
         assert found.count == 0
         return
@@ -98,22 +99,22 @@ def test_records_are_given_as_they_are_on_disk_and_unchecked() -> None:
     log = open_on(disk, threshold=328)
     log.append(batch(0, 5))
     first, second = (bytearray(disk.open(f"3/{name}").read(0, 1 << 20)) for name in segments(disk))
-    assert log.read_stored(1, 9, EVERYTHING) == StoredBatch(2, bytes(first[228:428]))
-    assert log.read_stored(3, 1, EVERYTHING) == StoredBatch(1, bytes(second[128:228]))
-    assert log.read_stored(3, 9, 1) == StoredBatch(1, bytes(second[128:228])), "one at least"
+    assert log.read_stored_batch(1, 9, EVERYTHING) == StoredBatch(2, bytes(first[228:428]))
+    assert log.read_stored_batch(3, 1, EVERYTHING) == StoredBatch(1, bytes(second[128:228]))
+    assert log.read_stored_batch(3, 9, 1) == StoredBatch(1, bytes(second[128:228])), "one at least"
     for absent in (-1, 5):
-        assert log.read_stored(absent, 9, EVERYTHING) == NOTHING_STORED
+        assert log.read_stored_batch(absent, 9, EVERYTHING) == NOTHING_STORED
     first[300] ^= 1
     disk.open(f"3/{segments(disk)[0]}").write(300, bytes(first[300:301]))
-    assert log.read_stored(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))
+    assert log.read_stored_batch(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))
 
 
 def test_only_a_few_older_segments_are_kept_open() -> None:
     log = open_on(FaultDisk(), threshold=200)
     log.append(batch(0, 20))
     for first in range(20):
-        assert log.read(first, 1, EVERYTHING).wire == batch(first, 1).wire
-        assert len(log._open) <= 2
+        assert log.read_batch(first, 1, EVERYTHING).wire == batch(first, 1).wire
+        assert len(log._segments._open) <= 2
 
 
 def test_the_checksum_is_that_of_all_records_of_all_segments_as_a_signed_number() -> None:
@@ -175,12 +176,12 @@ def test_a_full_disk_refuses_appends_and_loses_nothing(allocate: int) -> None:
     with pytest.raises(NoSpace, match="no space"):
         log.append(batch(3, 20))
     assert len(disk.content("3/0000000000000000000.seg")) == 128 + 300
-    assert log.read(0, 9, EVERYTHING).wire == batch(0, 3).wire
+    assert log.read_batch(0, 9, EVERYTHING).wire == batch(0, 3).wire
     log.append(batch(3, 1))
     assert open_on(disk.crashed(Random(1))).max_id == 3
     disk.space = UNLIMITED
     log.append(batch(4, 20))
-    assert log.read(0, 99, EVERYTHING).wire == batch(0, 24).wire
+    assert log.read_batch(0, 99, EVERYTHING).wire == batch(0, 24).wire
 
 
 def test_a_disk_that_is_full_at_a_roll_over_keeps_what_fitted() -> None:
@@ -196,7 +197,7 @@ def test_a_disk_that_is_full_at_a_roll_over_keeps_what_fitted() -> None:
     assert open_on(disk.crashed(Random(2)), threshold=300).max_id == 1
     disk.space = UNLIMITED
     log.append(batch(2, 5))
-    assert log.read(0, 99, EVERYTHING).wire == batch(0, 7).wire
+    assert log.read_batch(0, 99, EVERYTHING).wire == batch(0, 7).wire
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -221,9 +222,9 @@ def test_a_rotten_record_is_refused_with_its_place() -> None:
     log = open_on(disk)
     log.append(batch(0, 5))
     disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 50, b"rot")
-    assert log.read(0, 2, EVERYTHING).count == 2
+    assert log.read_batch(0, 2, EVERYTHING).count == 2
     with pytest.raises(PartitionDamaged, match="checksum") as caught:
-        log.read(0, 5, EVERYTHING)
+        log.read_batch(0, 5, EVERYTHING)
     assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 328)
 
 
@@ -244,7 +245,7 @@ def test_an_index_with_entries_but_without_its_segment_is_a_loss() -> None:
     log.append(batch(0, 4))
     log.close()
     disk.remove("3/0000000000000000002.seg")
-    with pytest.raises(PartitionDamaged, match="no segment"):
+    with pytest.raises(PartitionDamaged, match="there is no data file"):
         open_on(disk, threshold=300)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.faultdisk import FaultDisk, FaultFile
-from waltz_storage.core.control_format import CONTROL_FILE
-from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused, PartitionUnopened
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 
@@ -59,7 +59,7 @@ def test_a_partition_out_of_reach_is_not_called_damaged(
     refused = directory.refused[0]
     assert isinstance(refused, PartitionUnopened)
     assert advice in str(refused)
-    with pytest.raises(PartitionUnopened, match="its files are as they were"):
+    with pytest.raises(PartitionUnopened, match="its files are unchanged"):
         directory.assign(0)
 
     disk.refused = None
@@ -89,5 +89,5 @@ def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
 
 
 def test_a_storage_directory_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryRefused, match="cannot be looked at: File name too long"):
+    with pytest.raises(DirectoryRefused, match="cannot be opened: File name too long"):
         PosixDisk(tmp_path / ("n" * 300))

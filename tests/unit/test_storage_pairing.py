@@ -14,12 +14,12 @@ import pytest
 
 from tests.faultdisk import FaultDisk
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
-from waltz_storage.core.control_format import CONTROL_FILE
-from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
-from waltz_storage.core.log import LogOptions
-from waltz_storage.core.pairing import DATA_MARK, META_MARK
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=55)
@@ -217,7 +217,7 @@ def test_a_storage_that_held_nothing_begins_anew() -> None:
 _HOLDER = """
 import sys, uuid
 from pathlib import Path
-from waltz_storage.core.control import open_control
+from waltz_storage.core.control.control_file import open_control
 from waltz_storage.shell.posix_disk import PosixDisk
 data, meta = (PosixDisk(Path(each)) for each in sys.argv[1:])
 control = open_control(data, uuid.UUID(int=55), 2, 5, meta)

@@ -17,14 +17,14 @@ from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import storage
 from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_format import (
     ControlEntry,
     PartitionInfo,
     decode_entry,
     fresh_entry,
 )
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID(int=5)
 PARTITION = 1
@@ -280,7 +280,9 @@ def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last
     stored = storage.StoredRecordListRequest(*context, first, last, most, size)
     ids = stored_ids(engine, stored)
     assert ids == [n for n in wanted if n <= last][: len(ids)]
-    following = engine.directory.partitions[PARTITION].log.read_stored(first + len(ids), 9, 900)
+    following = engine.directory.partitions[PARTITION].log.read_stored_batch(
+        first + len(ids), 9, 900
+    )
     assert ids == [n for n in wanted if n <= last] or following.count, "it ends with its segment"
     assert bool(ids) == any(n <= last for n in wanted)
 

@@ -19,8 +19,8 @@ from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.http import start_http
 from waltz_server.shell.node import ServerNode
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.measurements import StorageRegistry, health
 
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
-from waltz_storage.core.directory import StorageDirectory
+from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, RequestRefused
-from waltz_storage.core.log import LogOptions
-from waltz_storage.core.segment_format import FileHeader, decode_entries
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import FileHeader, decode_entries
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 Case = dict[str, Any]
@@ -172,7 +172,9 @@ def test_undamaged_directory_goes_on(undamaged: tuple[str, Path], vectors: Path)
     for key, (first, next_id, checksum) in written.items():
         partition = reopened.partition(key)
         assert partition.log.next_id == next_id
-        assert partition.log.read(first, _ALL, _ALL).wire == _more(first, next_id - first).wire
+        assert (
+            partition.log.read_batch(first, _ALL, _ALL).wire == _more(first, next_id - first).wire
+        )
         assert partition.log.checksum() == checksum
     reopened.close()
     _check_layout(path, opening)

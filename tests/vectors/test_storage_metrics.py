@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from tests.faultdisk import FaultDisk
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.measurements import StorageRegistry
 
 _GROUP = "waltz-storage"

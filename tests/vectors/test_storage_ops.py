@@ -16,9 +16,9 @@ import pytest
 from tests.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core.control_format import CONTROL_FILE, struct_offset
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.control.control_format import CONTROL_FILE, struct_offset
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 Step = dict[str, Any]

@@ -18,7 +18,7 @@ from waltz.cli.output import say
 from waltz.cli.running import Failed
 from waltz.client import Transaction
 from waltz.client.core.ranges import format_partitions
-from waltz_storage.core.segment_format import INDEX_SUFFIX
+from waltz_storage.core.log.segment_format import INDEX_SUFFIX
 from waltz_storage.inspect.dry_disk import ReadOnlyFile
 from waltz_storage.inspect.segment_check import Flaw, Stored, Windowed, content
 from waltz_storage.inspect.stopped_storage import Place, read_header, segment_path, segments

@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from waltz.cli.rows import Rows, Shown, or_dash, pairs, word
-from waltz_storage.core.control_format import ControlEntry
-from waltz_storage.core.segment_format import DATA_SUFFIX, FileHeader
+from waltz_storage.core.control.control_format import ControlEntry
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, FileHeader
 from waltz_storage.inspect.dry_disk import Change
 from waltz_storage.inspect.segment_check import SegmentReport, Stored
 from waltz_storage.inspect.stopped_storage import Control, StartOutcome

@@ -1,8 +1,8 @@
-"""The interface between the storage's core and the disk. Pure: protocols and one error rule.
+"""Pure. The interface between the storage's core and the disk, and one rule for errors.
 
-`Disk` and `DiskFile` are all that the core knows of a disk; `shell.posix_disk` implements them with
-the operating system. Paths are relative to the storage directory. Tests and simulations supply
-disks that fail.
+The core uses a disk only through `Disk` and `DiskFile`; `shell.posix_disk` implements them with the
+operating system. Paths are relative to the storage directory. Tests and simulations supply disks
+that fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ class DiskFile(Protocol):
         """
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write all of ``data`` in one go; raises NoSpace (some of it may be there), DiskFailed."""
+        """Write all of ``data`` at ``offset``; raises NoSpace (part may be written), DiskFailed."""
+
+    def write_durably(self, offset: int, data: bytes) -> None:
+        """Write and flush; calls of several threads are done one after the other.
+
+        The operating system reports a write that was lost to only one of several flushes at the
+        same time. The other one would report success for data that are not on disk.
+        Raises NoSpace, DiskFailed.
+        """
 
     def allocate(self, start: int, end: int) -> None:
         """Write zeros from ``start`` to ``end``; raises NoSpace, DiskFailed."""
@@ -36,7 +44,7 @@ class DiskFile(Protocol):
         """Cut the file to ``size`` bytes; raises DiskFailed."""
 
     def flush(self) -> None:
-        """Make content and length durable; raises DiskFailed, after which nothing is known."""
+        """Make content and length durable; raises DiskFailed: what is on disk is then unknown."""
 
     def lock(self, length: int) -> bool:
         """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
@@ -45,7 +53,7 @@ class DiskFile(Protocol):
         """
 
     def close(self) -> None:
-        """Give the file back; any use after that is an error."""
+        """Close the file; any use after that is an error."""
 
 
 class Disk(Protocol):
@@ -63,14 +71,15 @@ class Disk(Protocol):
     def open(self, path: str) -> DiskFile:
         """Open an existing file for reading and writing.
 
-        Raises OSError: only the caller knows whether it wanted to read or is about to `change`.
+        Raises OSError: only the caller knows whether it is about to read, or to change files (see
+        `changing`).
         """
 
     def create(self, path: str) -> DiskFile:
         """Create a file, or open an existing one as it is; raises NoSpace, DiskFailed."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name in the same directory, at once; raises NoSpace, DiskFailed."""
+        """Rename a file in its directory, atomically; raises NoSpace, DiskFailed."""
 
     def remove(self, path: str) -> None:
         """Remove a file; raises DiskFailed."""
@@ -81,9 +90,10 @@ class Disk(Protocol):
 
 @contextmanager
 def changing(what: str) -> Iterator[None]:
-    """Make every error of the disk fatal: half of a change cannot be taken back.
+    """Turn an OSError into DiskFailed, which ends the process; ``what`` is the change under way.
 
-    Raises DiskFailed for an OSError; ``what`` says what was being done.
+    A change that is done in part cannot be undone. After a restart, recovery finds out what is on
+    disk.
     """
     try:
         yield

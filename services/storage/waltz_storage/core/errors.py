@@ -1,8 +1,9 @@
-"""Why the storage node says no. Pure.
+"""Pure. Why a storage node refuses requests, partitions or directories.
 
-`RequestRefused` and its kinds become failure answers; their texts begin with the class names that
-peers of Waltz 0.13.2 show (spec/wire.md section 6). `DiskFailed` is fatal to the process, and
-`DirectoryRefused` and `PartitionDamaged` are found when a directory is opened.
+`RequestRefused` and its subclasses become failure answers; their texts begin with the class names
+that peers of Waltz 0.13.2 show (spec/wire.md section 6). `DiskFailed` ends the process.
+`DirectoryRefused` keeps it from starting. `PartitionDamaged` and `PartitionUnopened` keep one
+partition from being served.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import ClassVar
 
 
 class RequestRefused(Exception):
-    """A request cannot be done; nothing was changed unless the text says so."""
+    """A request is refused; nothing was changed unless the text says so."""
 
     peer_class: ClassVar[str] = "com.wepay.waltz.storage.exception.StorageException"
 
@@ -22,13 +23,13 @@ class RequestRefused(Exception):
 
 
 class SessionFenced(RequestRefused):
-    """The request belongs to an older store session than one already seen."""
+    """The request belongs to an older store session than an earlier request."""
 
     peer_class = "com.wepay.waltz.storage.exception.ConcurrentUpdateException"
 
 
 class NotAssigned(RequestRefused):
-    """The partition is not on this node."""
+    """The partition is not assigned to this node."""
 
     peer_class = "java.lang.Exception"
 
@@ -43,20 +44,21 @@ class UnknownRequest(RequestRefused):
 
 
 class NoSpace(RequestRefused):
-    """The disk is full: nothing of the refused records stays, and nothing older is lost."""
+    """The disk is full: none of the refused records is kept, and no older record is lost."""
 
 
 class PartitionDamaged(RequestRefused):
-    """The files of a partition contradict what must be on them; only this partition is refused.
+    """The files of a partition are damaged; only this partition is refused.
 
     ``file`` is relative to the storage directory, ``offset`` a byte position in it.
     """
 
     def __init__(self, partition: int, file: str, offset: int, what: str) -> None:
         super().__init__(
-            f"partition {partition} is damaged: {what} ({file} at offset {offset}); restore it "
-            f"from another replica: waltz storage unassign HOST:PORT {partition} --only storage "
-            f"--delete-files, then waltz storage recover HOST:PORT {partition}, of this storage"
+            f"partition {partition} is damaged: {what} ({file} at offset {offset}); it is not "
+            f"served; restore it from another replica: waltz storage unassign HOST:PORT "
+            f"{partition} --only storage --delete-files, then waltz storage recover HOST:PORT "
+            f"{partition}, of this storage"
         )
         self.partition = partition
         self.file = file
@@ -65,15 +67,15 @@ class PartitionDamaged(RequestRefused):
 
 
 class PartitionUnopened(RequestRefused):
-    """This process may not open the files of a partition, or not now; nothing is wrong with them.
+    """This process cannot open the files of a partition, but they are not damaged.
 
     ``file`` is relative to the storage directory.
     """
 
     def __init__(self, partition: int, file: str, why: str, advice: str) -> None:
         super().__init__(
-            f"partition {partition} cannot be opened: {why} ({file}); its files are as they were: "
-            f"{advice}, then assign it again or restart this storage node"
+            f"partition {partition} cannot be opened: {why} ({file}); it is not served and its "
+            f"files are unchanged: {advice}, then assign it again or restart this storage node"
         )
 
 
@@ -82,8 +84,12 @@ class UnknownPartition(Exception):
 
 
 class DirectoryRefused(Exception):
-    """The storage directory cannot be used by this process; the text says what to do."""
+    """This process cannot use the storage directory; the text says what to do."""
 
 
 class DiskFailed(Exception):
-    """A change of the disk failed: what is there is no longer known. Never retried."""
+    """A change of the disk failed: what is on disk is unknown. Never retried: the process ends.
+
+    A second flush after a failed one may report success although the data are lost, because the
+    operating system marks the pages clean after the first failure.
+    """

@@ -13,7 +13,7 @@ from waltz.runtime.exposition import (
     gauge,
     histogram,
 )
-from waltz_storage.core.partition import COUNTER_NAMES
+from waltz_storage.core.partitions.partition import COUNTER_NAMES
 
 CATALOGUE = Catalogue(
     group="waltz-storage",

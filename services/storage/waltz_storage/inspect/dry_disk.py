@@ -187,6 +187,9 @@ class _DryFile:
     def write(self, offset: int, data: bytes) -> None:
         self._content.write(offset, data)
 
+    def write_durably(self, offset: int, data: bytes) -> None:
+        self._content.write(offset, data)
+
     def allocate(self, start: int, end: int) -> None:
         self._content.write(start, bytes(end - start))
 

@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import islice
 
 from waltz.protocol import Record, RecordBatch, checksum
-from waltz_storage.core.segment_format import (
+from waltz_storage.core.log.segment_format import (
     HEADER_BYTES,
     RECORD_OVERHEAD_BYTES,
     ByteSource,

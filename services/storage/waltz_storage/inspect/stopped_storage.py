@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -20,12 +20,12 @@ from waltz_storage.core.control_format import (
     decode_entry,
     entry_offset,
 )
+from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
 from waltz_storage.core.errors import DiskFailed, PartitionDamaged
-from waltz_storage.core.log import LogOptions
-from waltz_storage.core.opening import open_log
-from waltz_storage.core.pairing import DATA_MARK, META_MARK
-from waltz_storage.core.segment import LogIdentity
-from waltz_storage.core.segment_format import (
+from waltz_storage.core.log.log_opening import open_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.log.segment_format import (
     DATA_SUFFIX,
     INDEX_SUFFIX,
     Damage,

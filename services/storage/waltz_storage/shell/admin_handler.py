@@ -1,8 +1,9 @@
-"""What the admin port asks for: assignments, switches, status, records (spec/wire.md section 7).
+"""Handles requests of the admin port: assignments, switches, status, records (spec/wire.md section 7).
 
-Each request becomes tasks in the lanes of its partitions, behind what waits there; its answer is
-given when all of them are done. A request that cannot be done at all, as one for a partition that
-no cluster of this size has, is answered since version 1. Touches disk through the directory.
+Each request becomes tasks in the lanes of its partitions, behind the jobs that wait there; it is
+answered when all of them are done. A request that cannot be done at all, such as one for a
+partition that does not exist, is answered since version 1 of the protocol. Touches the disk through
+the storage directory, and a lock.
 """
 
 from __future__ import annotations
@@ -14,126 +15,128 @@ from functools import partial
 
 from waltz.protocol import admin
 from waltz.protocol.failures import RpcFailure
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.engine import Arrival, Deliver, Reply
+from waltz_storage.core.engine.engine import Arrival
+from waltz_storage.core.engine.rounds import Answer, Reply
 from waltz_storage.core.errors import RequestRefused, UnknownPartition
-from waltz_storage.core.range_checksum import RangeChecksum
+from waltz_storage.core.partitions.range_checksum import RangeChecksum
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
-_ALL_ANSWERED = 1
-"""Since this version every request is answered."""
+_ALL_ANSWERED_SINCE = 1
+"""The first version in which every request is answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which request it is, the version that it came in, and where its answer goes."""
+class _Origin:
+    """Where a request came from: its number, its protocol version, and its reply."""
 
     seq: int
     version: int
     reply: Reply
 
     def refusal(self, reason: str) -> admin.Response | None:
-        """Return the answer to what cannot be done at all: version 0 has none."""
-        if self.version < _ALL_ANSWERED:
+        """Return the answer to a request that cannot be done at all; version 0 has none."""
+        if self.version < _ALL_ANSWERED_SINCE:
             return None
         return admin.AdminFailureResponse(self.seq, RpcFailure(reason))
 
 
-class AdminDesk:
-    """Does admin requests. An answer of None means: close the connection without a word."""
+class AdminHandler:
+    """Handles admin requests. An answer of None closes the connection, as Waltz 0.13.2 does."""
 
     def __init__(
         self,
         directory: StorageDirectory,
         submit: Callable[[Sequence[Arrival]], None],
-        deliver: Deliver,
+        deliver: Callable[[list[Answer]], None],
     ) -> None:
         self._directory = directory
         self._submit = submit
         self._deliver = deliver
 
     def handle(self, request: admin.Request, version: int, reply: Reply) -> None:
-        """Begin a request that came in ``version``; ``reply`` gets its answer later."""
-        asked = _Asked(request.seq_num, version, reply)
+        """Begin a request of protocol ``version``; ``reply`` gets its answer, now or later."""
+        origin = _Origin(request.seq_num, version, reply)
         try:
-            self._begin(request, asked)
+            self._begin(request, origin)
         except UnknownPartition as unknown:
-            self._deliver([(reply, asked.refusal(str(unknown)))])
+            self._deliver([(reply, origin.refusal(str(unknown)))])
 
-    def _begin(self, request: admin.Request, asked: _Asked) -> None:
-        directory, reply = self._directory, asked.reply
+    def _begin(self, request: admin.Request, origin: _Origin) -> None:
+        directory, reply = self._directory, origin.reply
         match request:
             case admin.PartitionAvailableRequest(_, partitions, available):
                 switch = partial(directory.set_available, available=available)
-                self._change(partitions, switch, asked)
+                self._change(partitions, switch, origin)
             case admin.PartitionSwitchRequest(_, partitions, which, on):
-                self._change(partitions, partial(directory.set_switch, switch=which, on=on), asked)
+                self._change(partitions, partial(directory.set_switch, switch=which, on=on), origin)
             case admin.PartitionAssignmentRequest(_, partitions, True, _):
-                self._change(partitions, directory.assign, asked)
+                self._change(partitions, directory.assign, origin)
             case admin.PartitionAssignmentRequest(_, partitions, False, delete):
-                self._change(partitions, partial(directory.unassign, delete_files=delete), asked)
+                self._change(partitions, partial(directory.unassign, delete_files=delete), origin)
             case admin.RecordListRequest():
-                self._each((request.partition,), lambda _: self._records(request), asked)
+                self._each((request.partition,), lambda _: self._records(request), origin)
             case admin.LastSessionInfoRequest():
-                self._each((request.partition,), lambda _: self._session(request), asked)
+                self._each((request.partition,), lambda _: self._session(request), origin)
             case admin.RangeChecksumRequest():
-                self._checksum(request, RangeChecksum(request), asked)
+                self._checksum(request, RangeChecksum(request), origin)
             case admin.AssignedPartitionStatusRequest():
-                status = admin.AssignedPartitionStatusResponse(asked.seq, directory.status())
+                status = admin.AssignedPartitionStatusResponse(origin.seq, directory.status())
                 self._deliver([(reply, status)])
             case admin.PartitionStatesRequest():
-                states = admin.PartitionStatesResponse(asked.seq, directory.states())
+                states = admin.PartitionStatesResponse(origin.seq, directory.states())
                 self._deliver([(reply, states)])
             case _:
-                refusal = asked.refusal(f"{type(request).__name__} is no request")
+                refusal = origin.refusal(f"{type(request).__name__} is not a request")
                 self._deliver([(reply, refusal)])
 
     def _change(
-        self, partitions: Sequence[int], change: Callable[[int], None], asked: _Asked
+        self, partitions: Sequence[int], change: Callable[[int], None], origin: _Origin
     ) -> None:
-        """Do ``change`` for each partition; nothing is changed if one of them cannot be."""
+        """Do ``change`` for each partition; change nothing if one of them does not exist."""
         self._directory.check_known(partitions)
-        done = admin.AdminSuccessResponse(asked.seq)
+        done = admin.AdminSuccessResponse(origin.seq)
         if not partitions:
-            self._deliver([(asked.reply, done)])
+            self._deliver([(origin.reply, done)])
             return
 
         def work(partition: int) -> admin.Response:
             change(partition)
             return done
 
-        self._each(partitions, work, asked)
+        self._each(partitions, work, origin)
 
     def _each(
-        self, partitions: Sequence[int], work: Callable[[int], admin.Response], asked: _Asked
+        self, partitions: Sequence[int], work: Callable[[int], admin.Response], origin: _Origin
     ) -> None:
-        """Do ``work`` for each partition in its lane; answer with the worst that it returns."""
-        answer = _Answer(len(partitions), lambda found: self._deliver([(asked.reply, found)]))
+        """Do ``work`` for each partition in its lane; answer with the worst result."""
+        results = _Results(len(partitions), origin.reply)
 
-        def task(partition: int) -> None:
+        def task(partition: int) -> list[Answer]:
             try:
-                answer.add(work(partition))
+                return results.add(work(partition))
             except RequestRefused as refused:
-                answer.add(admin.AdminFailureResponse(asked.seq, RpcFailure(refused.message)))
+                failure = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
+                return results.add(failure)
             except UnknownPartition as unknown:
-                answer.add(asked.refusal(str(unknown)))
+                return results.add(origin.refusal(str(unknown)))
 
         self._submit([Arrival(p, partial(task, p)) for p in partitions])
 
     def _checksum(
-        self, request: admin.RangeChecksumRequest, work: RangeChecksum, asked: _Asked
+        self, request: admin.RangeChecksumRequest, work: RangeChecksum, origin: _Origin
     ) -> None:
-        """Do a slice; the next one goes to the end of the lane, behind what has arrived."""
+        """Do a slice; queue the next one at the end of the lane, behind the jobs that wait."""
 
-        def task() -> None:
+        def task() -> list[Answer]:
             answer: admin.Response | None
             try:
                 answer = work.advance(self._directory.partition(request.partition))
             except RequestRefused as refused:
-                answer = admin.AdminFailureResponse(asked.seq, RpcFailure(refused.message))
-            if answer is None:
-                self._submit([Arrival(request.partition, task)])
-            else:
-                self._deliver([(asked.reply, answer)])
+                answer = admin.AdminFailureResponse(origin.seq, RpcFailure(refused.message))
+            if answer is not None:
+                return [(origin.reply, answer)]
+            self._submit([Arrival(request.partition, task)])
+            return []
 
         self._submit([Arrival(request.partition, task)])
 
@@ -153,23 +156,22 @@ class AdminDesk:
         )
 
 
-class _Answer:
-    """Gathers the outcomes of ``count`` tasks; the worst of them is the answer."""
+class _Results:
+    """Collects the results of ``count`` tasks; the worst of them is the answer."""
 
-    def __init__(self, count: int, give: Callable[[admin.Response | None], None]) -> None:
+    def __init__(self, count: int, reply: Reply) -> None:
         self._left = count
-        self._give = give
+        self._reply = reply
         self._found: list[admin.Response | None] = []
         self._lock = threading.Lock()
 
-    def add(self, outcome: admin.Response | None) -> None:
-        """Add one outcome; the last one gives the answer."""
+    def add(self, result: admin.Response | None) -> list[Answer]:
+        """Add one result; return the answer with the last one, nothing before."""
         with self._lock:
-            self._found.append(outcome)
+            self._found.append(result)
             complete = len(self._found) == self._left
-        if complete:
-            self._give(max(self._found, key=_badness))
+        return [(self._reply, max(self._found, key=_severity))] if complete else []
 
 
-def _badness(outcome: admin.Response | None) -> int:
-    return 2 if outcome is None else int(isinstance(outcome, admin.AdminFailureResponse))
+def _severity(result: admin.Response | None) -> int:
+    return 2 if result is None else int(isinstance(result, admin.AdminFailureResponse))

@@ -1,6 +1,7 @@
 """The connections of servers and administrators: messages in, answers out. Touches the network.
 
-A connection is not read from while too much of it is under way, or it does not drain its answers.
+Reading from a connection pauses while too many of its requests are under way, and while its peer
+does not read the answers.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Generic, TypeVar, cast
 from waltz.net import FrameConnection, FrameHandler
 from waltz.protocol import admin, storage
 from waltz.protocol.failures import RpcFailure
-from waltz_storage.core.engine import AppendJob, Arrival, AskJob
+from waltz_storage.core.engine.engine import Arrival, RequestJob
+from waltz_storage.core.engine.rounds import AppendJob
 from waltz_storage.core.errors import RequestRefused
-from waltz_storage.shell.admin_handler import AdminDesk
+from waltz_storage.shell.admin_handler import AdminHandler
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ _WEIGHTS: dict[type, int] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster's node this is."""
+    """The cluster that this node belongs to."""
 
     key: uuid.UUID
     num_partitions: int
@@ -60,10 +62,10 @@ class ClusterIdentity:
 
 
 class _Intake(Generic[T]):
-    """Begins a connection's requests in their order, and only so many at a time.
+    """Begins a connection's requests in their order, a bounded number at a time.
 
-    Each weighs about what it, or its answer, takes in memory. While some have to wait, or the peer
-    does not drain its answers, nothing is read from the connection.
+    The weight of a request is about the memory that it or its answer takes. While requests wait, or
+    the peer does not read its answers, nothing is read from the connection.
     """
 
     def __init__(self, begin: Callable[[list[T]], None]) -> None:
@@ -72,32 +74,32 @@ class _Intake(Generic[T]):
         self._waiting: deque[tuple[int, T]] = deque()
         self._weight = 0
         self._paused = False
-        self._going_on = False
+        self._beginning = False
 
     def add(self, requests: list[tuple[int, T]]) -> None:
         """Take the requests of one chunk, with their weights."""
         self._waiting.extend(requests)
-        self.go_on()
+        self.proceed()
 
     def done(self, weight: int) -> None:
-        """Count a request that was answered."""
+        """Subtract the weight of an answered request."""
         self._weight -= weight
         if self._waiting:
-            self.go_on()
+            self.proceed()
 
-    def go_on(self) -> None:
-        """Begin what may begin; then pause reading, or read on."""
+    def proceed(self) -> None:
+        """Begin the requests that may begin; then pause or resume reading."""
         connection = self.connection
         if connection is None or connection.closed:
             self._waiting.clear()
             return
-        if self._going_on:
-            # A request that was answered at once; the loop below sees what it made room for.
+        if self._beginning:
+            # Called by a request that was answered at once: the loop below continues.
             return
-        self._going_on = True
+        self._beginning = True
         while begun := self._take(connection):
             self._begin(begun)
-        self._going_on = False
+        self._beginning = False
         pause = bool(self._waiting) or connection.congested
         if pause and not self._paused:
             connection.pause_reading()
@@ -124,11 +126,11 @@ class ServerConnection(FrameHandler):
         self._intake: _Intake[Arrival] = _Intake(submit)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Handshake done."""
+        """Keep the connection: the handshake is done."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
-        """Hand the requests of one chunk to the engine, together."""
+        """Pass the requests of one chunk to the engine, together."""
         version = _ready(self._intake.connection).version
         arrivals: list[tuple[int, Arrival]] = []
         now = time.monotonic()
@@ -140,20 +142,20 @@ class ServerConnection(FrameHandler):
             weight = _WEIGHTS.get(type(request), len(body))
             reply = partial(self._answer, weight)
             if isinstance(request, storage.AppendRequest):
-                job: AppendJob | AskJob = AppendJob(request, version, reply, now)
+                job: AppendJob | RequestJob = AppendJob(request, version, reply, now)
             else:
-                # An answer sent as a request becomes a failure in the engine.
-                job = AskJob(cast(storage.Request, request), version, reply)
+                # An answer that was sent as a request is refused by the engine.
+                job = RequestJob(cast(storage.Request, request), version, reply)
             arrivals.append((weight, Arrival(request.partition, job)))
         self._intake.add(arrivals)
 
     def lost(self, reason: str) -> None:
-        """What is under way goes on; its answers go nowhere."""
-        self._intake.go_on()
+        """Drop waiting requests; those under way are done, and their answers dropped."""
+        self._intake.proceed()
 
     def writable(self) -> None:
-        """The peer drains its answers again."""
-        self._intake.go_on()
+        """Proceed: the peer reads its answers again."""
+        self._intake.proceed()
 
     def _open(self, request: storage.OpenRequest) -> None:
         refusal = self._cluster.refusal(request.key, request.num_partitions)
@@ -176,29 +178,29 @@ class AdminConnection(FrameHandler):
     """A connection on the admin port."""
 
     def __init__(
-        self, cluster: ClusterIdentity, desk: AdminDesk, metrics: Callable[[], str]
+        self, cluster: ClusterIdentity, handler: AdminHandler, metrics: Callable[[], str]
     ) -> None:
         self._cluster = cluster
-        self._desk = desk
+        self._handler = handler
         self._metrics = metrics
         self._intake: _Intake[admin.Message] = _Intake(self._begin)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Handshake done."""
+        """Keep the connection: the handshake is done."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
-        """Answer the requests of one chunk, sooner or later."""
+        """Begin the requests of one chunk."""
         version = _ready(self._intake.connection).version
         self._intake.add([(_LIST_WEIGHT, admin.decode(body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
-        """What is under way goes on; its answers go nowhere."""
-        self._intake.go_on()
+        """Drop waiting requests; those under way are done, and their answers dropped."""
+        self._intake.proceed()
 
     def writable(self) -> None:
-        """The peer drains its answers again."""
-        self._intake.go_on()
+        """Proceed: the peer reads its answers again."""
+        self._intake.proceed()
 
     def _begin(self, requests: list[admin.Message]) -> None:
         version = _ready(self._intake.connection).version
@@ -213,15 +215,15 @@ class AdminConnection(FrameHandler):
                 case admin.MetricsRequest(seq):
                     self._answer(admin.MetricsResponse(seq, self._metrics()))
                 case _:
-                    # An answer sent as a request is nothing the desk can do.
-                    self._desk.handle(cast(admin.Request, request), version, self._answer)
+                    # An answer that was sent as a request is refused by the handler.
+                    self._handler.handle(cast(admin.Request, request), version, self._answer)
 
     def _answer(self, answer: admin.Response | None) -> None:
         connection = _ready(self._intake.connection)
         if answer is None:
             if not connection.closed:
-                reason = "a request that cannot be answered"
-                log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
+                reason = "a request that version 0 of the protocol cannot answer"
+                log.warning("admin connection of %s: closing: %s", connection.peer, reason)
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))

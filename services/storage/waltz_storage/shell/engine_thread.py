@@ -1,7 +1,7 @@
-"""Runs the engine in a process: its threads, its inbox, and the way back to the event loop.
+"""Runs the engine: its threads, its queue of arrivals, and the way back to the event loop.
 
-One thread writes; a few flush, a few do tasks (reads, truncations, sessions, assignments). Touches
-threads, and the disk through the engine.
+One thread steps the engine and writes; a few flush, a few do tasks (reads, truncations, sessions,
+assignments). Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.durability import SegmentDurability
-from waltz_storage.core.engine import Arrival, Engine, Reply
+from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask, Ready
+from waltz_storage.core.engine.rounds import Answer, RoundPart
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.parallel_flushes import ParallelFlushes
 
 _FLUSH_THREADS = 4
 _TASK_THREADS = 4
 
 
 class Mailbox:
-    """Brings answers from any thread to the event loop, with one wake-up for many.
+    """Passes answers from any thread to the event loop, with one wake-up for many.
 
     ``wake`` is ``loop.call_soon_threadsafe``, or something like it.
     """
@@ -29,10 +29,10 @@ class Mailbox:
     def __init__(self, wake: Callable[[Callable[[], None]], object]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Reply, Any]] = []
+        self._waiting: list[Answer] = []
 
-    def post(self, answers: list[tuple[Reply, Any]]) -> None:
-        """Have each reply called with its answer on the event loop."""
+    def post(self, answers: list[Answer]) -> None:
+        """Call each reply with its answer, later, on the event loop."""
         with self._lock:
             asleep = not self._waiting
             self._waiting += answers
@@ -47,10 +47,10 @@ class Mailbox:
 
 
 class EngineThread:
-    """An engine that runs.
+    """A running engine.
 
-    ``fail`` is called once, from any thread, when the process must end: a flush has failed, or
-    there is a mistake in this program. From then on nothing is written or answered.
+    ``fail`` is called once, from any thread, when the process must end: a flush has failed, or this
+    program has a bug. From then on nothing is written or answered.
     """
 
     def __init__(
@@ -60,39 +60,33 @@ class EngineThread:
         fail: Callable[[BaseException], None],
         clock: Callable[[], float],
     ) -> None:
-        self._inbox: queue.SimpleQueue[Sequence[Arrival] | None] = queue.SimpleQueue()
+        self.engine = Engine(directory)
+        self._arrivals: queue.SimpleQueue[Sequence[Arrival] | None] = queue.SimpleQueue()
         self._flushers = ThreadPoolExecutor(_FLUSH_THREADS, "flush")
         self._tasks = ThreadPoolExecutor(_TASK_THREADS, "task")
         self._fail = fail
         self._failed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._durability = SegmentDurability(self._flushers)
-        self.engine = Engine(
-            directory,
-            self._durability,
-            self._tasks,
-            deliver=mailbox.post,
-            arrive=lambda arrival: self._inbox.put((arrival,)),
-            fail=self._give_up,
-            clock=clock,
-        )
+        self._flushes = ParallelFlushes(self._flushers)
+        self._mailbox = mailbox
+        self._clock = clock
 
     @property
     def flushes(self) -> int:
         """How many flushes appends have taken so far."""
-        return self._durability.flushes
+        return self._flushes.flushes
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Hand over jobs; in one call, they go into the same round if they can."""
-        self._inbox.put(arrivals)
+        """Queue arrivals; those of one call are in the same step."""
+        self._arrivals.put(arrivals)
 
     def stop(self) -> None:
-        """Do what was submitted, close the directory cleanly, and end. Blocks."""
-        self._inbox.put(None)
+        """Do all submitted jobs, close the directory cleanly, and end the threads. Blocks."""
+        self._arrivals.put(None)
         self._thread.join()
         for pool in (self._tasks, self._flushers):
             pool.shutdown()
@@ -102,25 +96,46 @@ class EngineThread:
         try:
             while not self._failed.is_set():
                 arrivals: list[Arrival] = []
-                arrived = self._inbox.get()
+                arrived = self._arrivals.get()
                 while True:
                     if arrived is None:
                         stopping = True
                     else:
                         arrivals += arrived
-                    if self._inbox.empty():
+                    if self._arrivals.empty():
                         break
-                    arrived = self._inbox.get_nowait()
-                self.engine.step(arrivals)
-                if stopping and self.engine.idle and self._inbox.empty():
+                    arrived = self._arrivals.get_nowait()
+                self._perform(self.engine.step(arrivals))
+                if stopping and self.engine.idle and self._arrivals.empty():
                     self.engine.directory.close()
                     return
         except Exception as error:
             self._give_up(error)
 
+    def _perform(self, ready: Ready) -> None:
+        if ready.answers:
+            self._mailbox.post(ready.answers)
+        for task in ready.tasks:
+            self._tasks.submit(self._run_task, task)
+        if ready.parts:
+            self._flushes.commit(ready.parts, self._settle)
+
+    def _settle(self, part: RoundPart) -> None:
+        self._finish(self.engine.settle(part, self._clock()))
+
+    def _run_task(self, task: LaneTask) -> None:
+        try:
+            self._finish(self.engine.run_task(task))
+        except Exception as error:
+            self._give_up(error)
+
+    def _finish(self, done: Done) -> None:
+        self._mailbox.post(done.answers)
+        self._arrivals.put((done.freed,))
+
     def _give_up(self, error: BaseException) -> None:
         if not self._failed.is_set():
             self._failed.set()
             self._fail(error)
-            # The writer may be waiting for news.
-            self._inbox.put(())
+            # Wake the engine's thread, which may wait for arrivals, so that it ends.
+            self._arrivals.put(())

@@ -8,9 +8,9 @@ from typing import Any
 
 from waltz.runtime.metrics import Reading, Registry
 from waltz.runtime.version import build_version
-from waltz_storage.core.directory import StorageDirectory
 from waltz_storage.core.errors import PartitionDamaged
-from waltz_storage.core.partition import COUNTER_NAMES, StoragePartition
+from waltz_storage.core.partitions.partition import COUNTER_NAMES, StoragePartition
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 _GROUP = "waltz-storage"
 

@@ -1,6 +1,6 @@
-"""A storage process: its directory, its engine, its ports. The outermost shell.
+"""A storage process: its directory, its engine, its ports.
 
-Touches the disk, threads and the network, and ZooKeeper once, to learn which cluster this is.
+Touches the disk, threads and the network, and ZooKeeper once, to read the cluster's key.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import Listener
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
-from waltz_storage.core.directory import StorageDirectory
 from waltz_storage.core.errors import DirectoryRefused
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.metrics import CATALOGUE
-from waltz_storage.shell.admin_handler import AdminDesk
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
@@ -35,14 +35,14 @@ from waltz_storage.shell.posix_disk import PosixDisk
 log = logging.getLogger(__name__)
 
 EXIT_DISK_FAILED = 70
-"""How the process ends when the disk has failed: at once, with nothing written any more."""
+"""The exit status after a disk failure: the process ends at once, without further writes."""
 
 
 class StorageNode:
     """One running storage node. `start`, then `stop`.
 
-    ``servers`` and ``administrators`` are what it offers on its ports: all versions, or fewer to
-    act out an older node.
+    ``servers`` and ``administrators`` are the protocol versions it offers on its ports; fewer than
+    all make it behave like an older node.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class StorageNode:
         disk_usage = partial(shutil.disk_usage, config.directory)
         registry.gauge("waltz-storage", "disk-free-bytes", lambda: disk_usage().free)
         registry.gauge("waltz-storage", "disk-size-bytes", lambda: disk_usage().total)
-        desk = AdminDesk(directory, engine.submit, mailbox.post)
+        handler = AdminHandler(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(
             self._servers, lambda: ServerConnection(cluster, engine.submit), config.tls
         )
         self.admin_listener = Listener(
             self._administrators,
-            lambda: AdminConnection(cluster, desk, lambda: _bean_json(registry)),
+            lambda: AdminConnection(cluster, handler, lambda: _bean_json(registry)),
             config.tls,
         )
         self.listener.start(config.bind_host, config.port)
@@ -118,7 +118,7 @@ class StorageNode:
             yield port
 
     async def stop(self) -> None:
-        """Close the ports, finish what was asked, leave the files as a clean stop does."""
+        """Close the ports, finish all requests, leave the files as a clean stop does."""
         for listener in (self.listener, self.admin_listener):
             if listener is not None:
                 await listener.close()
@@ -127,7 +127,7 @@ class StorageNode:
 
 
 async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
-    """Ask ZooKeeper which cluster this is; raises what the metadata raises without one."""
+    """Read the cluster's identity from ZooKeeper; raises the errors of `ClusterMetadata`."""
     store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
     try:
         params = await ClusterMetadata(store, config.cluster_root).store_params()
@@ -146,8 +146,8 @@ def _meta_disk(path: Path, config: StorageConfig) -> PosixDisk:
     disk = PosixDisk(path)
     if path.samefile(config.directory):
         raise DirectoryRefused(
-            f"storage.metaDirectory is storage.directory ({path}): name another directory, or "
-            "remove the setting to have everything in one"
+            f"storage.metaDirectory is storage.directory ({path}): set it to another directory, or "
+            "remove the setting to keep everything in one"
         )
     return disk
 
@@ -157,7 +157,7 @@ def _bean_json(registry: StorageRegistry) -> str:
 
 
 def _die(error: BaseException) -> None:
-    """End the process at once: what is on the disk is unknown until it is opened again."""
-    log.critical("the storage node must stop: %s", error, exc_info=error)
+    """End the process at once: what is on disk is unknown until recovery has opened the files."""
+    log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_DISK_FAILED)

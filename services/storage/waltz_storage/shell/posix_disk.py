@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 from waltz_storage.core.disk import DiskFile, changing
@@ -24,7 +25,7 @@ class PosixDisk:
             found = root.is_dir()
         except OSError as error:
             raise DirectoryRefused(
-                f"the storage directory {root} cannot be looked at: {error.strerror}; check its "
+                f"the storage directory {root} cannot be opened: {error.strerror}; check its "
                 "volume, and that this process may use it"
             ) from error
         if not found:
@@ -92,11 +93,12 @@ class PosixDisk:
 class PosixFile:
     """A file descriptor, open until `close`."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_fd", "_flushing", "_path")
 
     def __init__(self, path: str, fd: int) -> None:
         self._path = path
         self._fd = fd
+        self._flushing = threading.Lock()
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -124,6 +126,12 @@ class PosixFile:
         except OSError as error:
             raise _write_error(error, "write to", self._path) from error
 
+    def write_durably(self, offset: int, data: bytes) -> None:
+        """Write and flush as one step: see `DiskFile` for the error that two at once would hide."""
+        with self._flushing:
+            self.write(offset, data)
+            self.flush()
+
     def allocate(self, start: int, end: int) -> None:
         """Write zeros."""
         for position in range(start, end, len(_ZEROS)):
@@ -150,7 +158,7 @@ class PosixFile:
         return True
 
     def close(self) -> None:
-        """Close the descriptor, and forget it: its number may soon be another file's."""
+        """Close the descriptor and drop its number, which the next opened file may get."""
         fd, self._fd = self._fd, _CLOSED
         os.close(fd)
 

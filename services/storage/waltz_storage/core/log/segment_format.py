@@ -1,7 +1,7 @@
-"""The bytes of segment and index files (spec/disk.md sections 3 and 4). Pure.
+"""Pure. The bytes of segment and index files (spec/disk.md sections 3 and 4).
 
-Records come in wire form and are read back in wire form; on disk the data checksum stands before
-the data, and a checksum of the whole record follows it.
+Records come in wire form and are returned in wire form. On disk the data checksum precedes the
+data, and a checksum of the whole record follows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class Damage(Exception):
-    """Bytes of a file are not what they must be: ``what`` is wrong at byte ``offset``."""
+    """Bytes of a file are wrong: ``what`` is wrong at byte ``offset``."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -90,7 +90,7 @@ def segment_name(first_id: int) -> str:
 class SegmentEncoder:
     """Turns records in wire form into the bytes to write at the end of one segment.
 
-    ``full`` tells that the segment has outgrown its threshold: later records go to the next one.
+    Once ``full``, the segment has outgrown its threshold: later records go to the next one.
     """
 
     __slots__ = ("first_id", "next_id", "offset", "offsets", "parts", "start", "threshold")
@@ -110,7 +110,7 @@ class SegmentEncoder:
     def add(self, wire: bytes, position: int, count: int) -> tuple[int, int]:
         """Add up to ``count`` records at ``position``; return how many, and the position after.
 
-        Stops early when the segment is full, or at a record that has not the next id.
+        Stops early when the segment is full, or at a record that does not have the next id.
         """
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
         unpack, pack = ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
@@ -137,8 +137,8 @@ class SegmentEncoder:
 def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
     """Return ``count`` records of disk form, from ``raw``, in wire form.
 
-    Checks ids, lengths and record checksums; raises Damage with positions counted from ``offset``,
-    the place of ``raw`` in its file.
+    Checks ids, lengths and record checksums; raises Damage. ``offset`` is the position of ``raw``
+    in its file.
     """
     view, total = memoryview(raw), len(raw)
     parts: list[bytes] = []
@@ -165,8 +165,8 @@ def decode_header(
 ) -> RecordHeader:
     """Return the header of the record at ``position``, which takes ``size`` bytes on disk.
 
-    Checks its id and length, and nothing of its data, which need not be there. ``offset`` is the
-    place of ``raw`` in its file. Raises Damage.
+    Checks its id and length. Its data are not checked and need not be in ``raw``. ``offset`` is the
+    position of ``raw`` in its file. Raises Damage.
     """
     if position + RECORD_PREFIX_BYTES > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
@@ -183,7 +183,7 @@ def decode_header(
 
 
 def check_record(raw: bytes, offset: int, position: int, transaction_id: int, size: int) -> None:
-    """Check the checksum of a record as `decode_header` has it; raises Damage."""
+    """Check the checksum of the record at ``position`` (as in `decode_header`); raises Damage."""
     end = position + size - 4
     if end + 4 > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
@@ -192,7 +192,7 @@ def check_record(raw: bytes, offset: int, position: int, transaction_id: int, si
 
 
 def encode_entries(offsets: Sequence[int]) -> bytes:
-    """Return index entries."""
+    """Return the bytes of index entries."""
     entries = array("q", offsets)
     if byteorder == "little":
         entries.byteswap()
@@ -200,7 +200,7 @@ def encode_entries(offsets: Sequence[int]) -> bytes:
 
 
 def decode_entries(raw: bytes) -> array[int]:
-    """Read index entries; a cut off one at the end is left out."""
+    """Read index entries; an incomplete one at the end is left out."""
     entries = array("q")
     entries.frombytes(raw[: len(raw) - len(raw) % ENTRY_BYTES])
     if byteorder == "little":
@@ -214,5 +214,5 @@ def entry_position(number: int) -> int:
 
 
 def _id_mismatch(offset: int, wanted: int, found: int) -> Damage:
-    what = f"transaction id mismatch: record {wanted} is wanted, but {found} is there"
+    what = f"transaction id mismatch: record {wanted} is expected, but {found} is stored"
     return Damage(offset, what)

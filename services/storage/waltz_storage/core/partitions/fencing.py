@@ -1,22 +1,24 @@
-"""Who may use a partition, and which marks may be set (spec/disk.md section 9). Pure.
+"""Pure. Which requests a partition refuses, and which marks a session may set (spec/disk.md section 9).
 
-Two session ids count: the persisted one of the control file, and the highest one that any request
-has shown since the start, which fences older servers off.
+Two session ids count: the persisted one of the control file, and the highest one of all requests
+since the start. Requests of a lower session are refused (fenced): two servers that both believe
+they own the partition must not both write to it. Shown by `test_storage_engine` and
+`tests/vectors/test_storage_ops`.
 
-Two switches count as well. Reading needs the one; the other is needed by everything else, the first
-question of a session included: a replica that could vote but not be cut would end every recovery
-that it takes part in, while one that stays away leaves the others alone. A server of version 0
-knows no half: for it, both must be on.
+Two switches count as well. Reads need the read switch. All other requests need the write switch,
+the first request of a session included: a replica that could vote but not be truncated would make
+every recovery fail that it takes part in, while an absent replica leaves the others alone. Version
+0 of the protocol has one switch for both: its servers need both to be on (`test_storage_switches`).
 """
 
 from __future__ import annotations
 
 from waltz.protocol import storage
 from waltz.protocol.admin import Switch
-from waltz_storage.core.control_format import PartitionInfo
+from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import NotAssigned, RequestRefused, SessionFenced
 
-_FIRST_WITH_HALVES = 1
+_SEPARATE_SWITCHES_SINCE = 1
 _READS = (
     storage.RecordHeaderRequest,
     storage.RecordRequest,
@@ -29,17 +31,22 @@ _READS = (
 
 
 def raises_fence(request: storage.Request) -> bool:
-    """Return whether the request shows a session that fences older ones off."""
+    """Whether the request raises the fence to its session.
+
+    Reads of committed records do not: their readers are no servers and only repeat a session id.
+    """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
 
-def admit(
+def check_request(
     request: storage.Request, version: int, info: PartitionInfo, highest_session: int
 ) -> None:
     """Check that a request, made in ``version``, may be done; raises RequestRefused.
 
-    ``highest_session`` is the highest one seen. Requests of an offline recovery want the partition
-    switched off; readers that are no servers must name the persisted session.
+    ``highest_session`` is that of all requests since the start. Requests of an offline recovery
+    need both switches off, so that no server uses the partition meanwhile. Readers that are no
+    servers must name the persisted session: in another one, the mark that they read up to may be
+    above a truncation.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
@@ -64,7 +71,7 @@ def _check_switches(request: storage.Request, version: int, info: PartitionInfo)
     if info.available:
         return
     partition = request.partition
-    if version < _FIRST_WITH_HALVES or not (info.readable or info.writable):
+    if version < _SEPARATE_SWITCHES_SINCE or not (info.readable or info.writable):
         raise RequestRefused(
             f"read and write for partition={partition} have been disabled on storage node"
         )
@@ -88,8 +95,15 @@ def begin_session(
 ) -> PartitionInfo:
     """Return the info of a session that begins at ``low_water_mark``; raises RequestRefused.
 
-    ``max_id`` is the last id of the log here: it becomes the local mark, and may be below the mark
-    while this replica lags behind.
+    ``max_id`` is the last id of this log. It becomes the local mark, and is below the low-water
+    mark while this replica lags. Each rule below prevents a failure:
+
+    * a log beyond the mark was not truncated: its last records were never committed, and would be
+      known clean from now on
+    * session ids only grow: a server that was replaced would end the session of its successor
+    * marks never go down: committed records would be counted as not committed
+    * the log ends below its local mark: records that were durable are lost, for example because an
+      old snapshot of the disk was restored, and this replica must not vote as if it had them
     """
     if max_id > low_water_mark:
         raise RequestRefused("low-water mark is lower than the max transaction id")

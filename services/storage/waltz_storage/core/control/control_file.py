@@ -1,17 +1,18 @@
-"""The control file of a storage: whose it is, and every partition's info. Touches disk.
+"""Pure. The control file of a storage: its cluster, and every partition's info.
 
-It is beside the partitions, or in a directory of its own (`pairing` sees to it that it is theirs).
-The codec and the rules are in `control_format`. Every update is durable before it returns.
+Works on the `Disk` that it is given. The file is beside the partitions, or in a directory of its
+own, which `directory_pair` binds to them. The bytes are in `control_format`. Every update is
+durable before it returns: a replica that forgot its session or marks after a loss of power would
+accept records of a server that was fenced off (planted bug "control file not flushed").
 """
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from waltz_storage.core.control_format import (
+from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -25,15 +26,24 @@ from waltz_storage.core.control_format import (
     reset_steps,
     struct_offset,
 )
+from waltz_storage.core.control.directory_pair import (
+    IN_USE,
+    Pair,
+    check_alone,
+    check_pair,
+    lock_pair,
+)
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
-from waltz_storage.core.pairing import IN_USE, Pair, check_alone, check_pair, hold_pair
 
 _NEW_FILE = f"{CONTROL_FILE}.new"
 
 
 class ControlFile:
-    """An open, locked control file. Its methods may be called from any thread."""
+    """An open, locked control file.
+
+    Its methods may be called from any thread, for one partition by one thread at a time.
+    """
 
     def __init__(
         self,
@@ -46,7 +56,6 @@ class ControlFile:
         self._pair = pair
         self._entries = entries
         self._damage = damage
-        self._lock = threading.Lock()
 
     @property
     def num_partitions(self) -> int:
@@ -55,8 +64,8 @@ class ControlFile:
 
     @property
     def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """Partitions whose entries cannot be trusted."""
-        return {partition: self._damaged(partition) for partition in self._damage}
+        """The partitions whose entries are damaged, at this moment."""
+        return {partition: self._damaged(partition) for partition in tuple(self._damage)}
 
     def info(self, partition: int) -> PartitionInfo:
         """Return a partition's info; raises PartitionDamaged."""
@@ -67,22 +76,26 @@ class ControlFile:
         return self._entry(partition).sequence
 
     def update(self, partition: int, info: PartitionInfo) -> None:
-        """Make ``info`` the partition's info; raises PartitionDamaged, DiskFailed."""
-        with self._lock:
-            entry = self._entry(partition).updated(info)
-            self._write(partition, entry)
-            self._entries[partition] = entry
+        """Make ``info`` the partition's info, durably; raises PartitionDamaged, DiskFailed."""
+        before = self._entry(partition)
+        assert info.session_id >= before.info.session_id, "session ids never go down"
+        assert info.low_water_mark >= before.info.low_water_mark, "marks never go down"
+        assert info.local_low_water_mark <= info.low_water_mark, (
+            "a local mark is not above the mark"
+        )
+        entry = before.updated(info)
+        self._write(partition, entry)
+        self._entries[partition] = entry
 
     def reset(self, partition: int) -> None:
-        """Forget a partition's session, marks and flags, and whatever was wrong with its entry."""
-        with self._lock:
-            for step in reset_steps(self._entries[partition]):
-                self._write(partition, step)
-            self._entries[partition] = step
-            self._damage.pop(partition, None)
+        """Reset a partition's session, marks and flags durably; its entry is then undamaged."""
+        for step in reset_steps(self._entries[partition]):
+            self._write(partition, step)
+        self._entries[partition] = step
+        self._damage.pop(partition, None)
 
     def close(self) -> None:
-        """Release the directory, or the two."""
+        """Close the file, and release the directory or the pair."""
         self._file.close()
         if self._pair is not None:
             self._pair.close()
@@ -98,25 +111,26 @@ class ControlFile:
         return PartitionDamaged(partition, CONTROL_FILE, offset, self._damage[partition])
 
     def _write(self, partition: int, entry: ControlEntry) -> None:
-        self._file.write(struct_offset(partition, entry.slot), entry.encode())
-        self._file.flush()
+        self._file.write_durably(struct_offset(partition, entry.slot), entry.encode())
 
 
 def open_control(
     disk: Disk, key: uuid.UUID, num_partitions: int, now_ms: int, meta: Disk | None = None
 ) -> ControlFile:
-    """Open the control file of this cluster, or make one for an empty directory.
+    """Open the control file of this cluster; create one in an empty directory.
 
-    ``disk`` has the partitions; the file is in ``meta``, if given. Raises DirectoryRefused: in use,
-    another cluster's, not of these partitions, cut off or missing while there are partitions (Waltz
-    0.13.2 would forget all assignments then), or out of reach. Raises DiskFailed.
+    ``disk`` has the partitions; the file is in ``meta``, if given. Raises DirectoryRefused if the
+    directory is in use, belongs to another cluster or another number of partitions, or cannot be
+    read, and if the file is cut off or missing although there are partitions: a new file would say
+    that none is assigned, as it does in Waltz 0.13.2. Raises DiskFailed.
     """
     try:
         return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
     except OSError as error:
         raise DirectoryRefused(
-            f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; check the disk, "
-            "and that this process may read and write the storage directory"
+            f"the control file {CONTROL_FILE} cannot be used: {error.strerror}; this storage does "
+            "not start. Check the disk, and that this process may read and write the storage "
+            "directory"
         ) from error
 
 
@@ -131,7 +145,7 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
             check_alone(data)
             home, pair = data, None
         else:
-            home, pair = meta, _hold_pair(data, meta)
+            home, pair = meta, _lock_pair(data, meta)
             held.callback(pair.close)
         file = _open_file(data, home) or _create(home, expected)
         held.callback(file.close)
@@ -143,12 +157,12 @@ def _open(data: Disk, meta: Disk | None, expected: ControlHeader) -> ControlFile
         return ControlFile(file, entries, damage, pair)
 
 
-def _hold_pair(data: Disk, meta: Disk) -> Pair:
-    """Hold the two directories; if the control file is lost, nothing is changed."""
+def _lock_pair(data: Disk, meta: Disk) -> Pair:
+    """Lock the two directories; change nothing if the control file is lost."""
     check_pair(data, meta)
     if not meta.exists(CONTROL_FILE):
         _check_empty(data, "is missing in storage.metaDirectory")
-    return hold_pair(data, meta)
+    return lock_pair(data, meta)
 
 
 def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
@@ -167,7 +181,7 @@ def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
 
 
 def _open_file(data: Disk, home: Disk) -> DiskFile | None:
-    """Return the existing control file, None if a new one may be made."""
+    """Return the existing control file, None if a new one may be created."""
     if not home.exists(CONTROL_FILE):
         _check_empty(data, "is missing")
         return None
@@ -186,16 +200,21 @@ def _check_empty(data: Disk, problem: str) -> None:
     if partitions:
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} {problem}, but there are directories of partitions "
-            f"({partitions[0]} …): which of them are assigned is unknown. Restore the file from a "
-            "copy, or move the directories away to begin with an empty node"
+            f"({partitions[0]} …): which of them are assigned is unknown, and this storage does "
+            "not start. Restore the file from a copy, or move the directories away to begin with "
+            "an empty node"
         )
 
 
 def _create(disk: Disk, header: ControlHeader) -> DiskFile:
-    """Make the file complete and durable under another name first: it is there wholly or not."""
+    """Create the file. It is complete and durable under another name first, then renamed.
+
+    A crash leaves no control file or a complete one. One that was cut off, beside partitions, would
+    be refused at the next start.
+    """
     file = disk.create(_NEW_FILE)
     try:
-        # Another process may be at it: it holds the lock, or has just given the file its name.
+        # Another process may create it too: it has the lock, or has just renamed its file.
         if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
             raise DirectoryRefused(IN_USE)
         file.truncate(0)
@@ -211,7 +230,7 @@ def _create(disk: Disk, header: ControlHeader) -> DiskFile:
 
 
 def _read(file: DiskFile, num_partitions: int) -> tuple[list[ControlEntry | None], dict[int, str]]:
-    """Return the entries, and what is wrong with those that cannot be trusted."""
+    """Return the entries, and for each damaged one why it is."""
     entries: list[ControlEntry | None] = []
     damage: dict[int, str] = {}
     for partition in range(num_partitions):

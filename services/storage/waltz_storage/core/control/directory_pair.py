@@ -1,9 +1,10 @@
-"""Which data directory and which meta directory belong together. Touches disk.
+"""Pure. Bind a meta directory to a data directory, so that neither is used without the other.
 
-A storage whose control file is in a directory of its own could be started with the segments of
-another storage, or without its segments, and would then vouch for what it does not have. So both
-directories bear the same mark, made before there is a control file, and a storage starts only if
-the marks agree. Waltz 0.13.2 has one directory, and no mark.
+Works on the `Disk` objects that it is given. A storage whose control file is in a directory of its
+own could be started with the segments of another storage, or without segments. The marks in its
+control file would then count records that it does not have. So both directories contain the same
+mark, created before the control file, and a storage starts only if the marks agree
+(`test_storage_pairing`). Waltz 0.13.2 has one directory, and no mark.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from waltz_storage.core.control_format import CONTROL_FILE
+from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused
 
@@ -47,7 +48,7 @@ def check_alone(data: Disk) -> None:
 
 
 def check_pair(data: Disk, meta: Disk) -> None:
-    """Check, by what files there are, that the two may belong together; raises DirectoryRefused."""
+    """Check by the files present that the two may belong together; raises DirectoryRefused."""
     if data.exists(META_MARK) or meta.exists(DATA_MARK):
         raise DirectoryRefused(
             "storage.directory and storage.metaDirectory are exchanged: storage.directory is the "
@@ -73,19 +74,19 @@ def check_pair(data: Disk, meta: Disk) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The marks of two directories, locked: nobody else may use one of them with a third."""
+    """The locked marks of two directories: no other process can use either of them."""
 
     data: DiskFile
     meta: DiskFile
 
     def close(self) -> None:
-        """Give both directories back."""
+        """Release both directories."""
         self.data.close()
         self.meta.close()
 
 
-def hold_pair(data: Disk, meta: Disk) -> Pair:
-    """Hold two directories that belong together, or make a pair of two that are empty.
+def lock_pair(data: Disk, meta: Disk) -> Pair:
+    """Lock two directories that belong together, or make a pair of two that are empty.
 
     Raises DirectoryRefused: in use, or not a pair. Raises OSError, NoSpace, DiskFailed.
     """
@@ -109,8 +110,8 @@ def hold_pair(data: Disk, meta: Disk) -> Pair:
 
 
 def _compare(pair: Pair) -> None:
-    own, its = (mark.read(0, _MARK_BYTES) for mark in (pair.data, pair.meta))
-    if own != its or len(own) < _MARK_BYTES:
+    data_mark, meta_mark = (mark.read(0, _MARK_BYTES) for mark in (pair.data, pair.meta))
+    if data_mark != meta_mark or len(data_mark) < _MARK_BYTES:
         raise DirectoryRefused(f"{_OTHERS}: {DATA_MARK} and {META_MARK} differ. {_MOUNT}")
 
 

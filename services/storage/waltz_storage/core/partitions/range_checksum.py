@@ -1,24 +1,24 @@
-"""The checksum of a range of records, to compare replicas (spec/wire.md section 11).
+"""Pure. The checksum of a range of records, to compare replicas (spec/wire.md section 11).
 
-Made in slices, so that what waits for the partition comes in between. Touches disk.
+Computed in slices, so that other requests for the partition are done in between.
 """
 
 from __future__ import annotations
 
 from waltz.protocol.admin import RangeChecksumRequest, RangeChecksumResponse
 from waltz_storage.core.errors import RequestRefused
-from waltz_storage.core.partition import StoragePartition
+from waltz_storage.core.partitions.partition import StoragePartition
 
 RANGE_LIMIT_BYTES = 256 << 20
-"""A request ends before it would read more than this; it always has the first record."""
+"""A request ends before it would read more than this; it reads the first record at least."""
 
 _SLICE_BYTES = 1 << 20
 
 
 class RangeChecksum:
-    """One request under way: `advance` until it returns the answer.
+    """One request under way: call `advance` until it returns the answer.
 
-    The records may change between two slices if those above the high-water mark are cut.
+    Records above the high-water mark may be truncated between two slices.
     """
 
     def __init__(self, request: RangeChecksumRequest) -> None:

@@ -1,11 +1,13 @@
-"""The bytes of the control file, and which of a partition's two structs counts. Pure.
+"""Pure. The bytes of the control file, and which of a partition's two structs is current.
 
-Source: spec/disk.md section 2. An update never overwrites the struct that counts, so that a torn
-write leaves the state before it.
+Source: spec/disk.md section 2. An update never overwrites the current struct, so that a torn write
+leaves the state before it (planted bug "control file overwritten in place").
 
-Waltz 0.13.2 knows one switch for reading and writing, and carries flags over that it does not know.
-A partition of which one switch is on is off for it; which one it is counts only with a stamp that
-its next update makes invalid.
+Waltz 0.13.2 has one switch for reading and writing, and copies flags that it does not interpret.
+If only one of the two switches is on, Waltz 0.13.2 finds the partition switched off. Its next
+update would copy our flag for that switch although its administrator has since switched both. So
+the flag is valid only with a stamp of the update's number, which an update by 0.13.2 makes invalid
+(`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _AVAILABLE = 1
 _ASSIGNED = 4
 _READABLE = 8
 _WRITABLE = 16
-_HALVES = _READABLE | _WRITABLE
+_SINGLE_SWITCHES = _READABLE | _WRITABLE
 _STAMP_SHIFT = 16
 _STAMP_MASK = 0xFFFF
 _LAST_SEQUENCE = (1 << 31) - 1
@@ -38,12 +40,12 @@ _PARTITION = struct.Struct(">i")
 
 
 class EntryCorrupted(Exception):
-    """Neither struct of a partition's entry can be trusted; the text says why."""
+    """Both structs of a partition's entry are damaged; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlHeader:
-    """Whose directory this is. The time is in ms since 1970; the version is never checked."""
+    """The directory's cluster. The time is in ms since 1970; the version is never checked."""
 
     created_ms: int
     key: uuid.UUID
@@ -64,7 +66,7 @@ class ControlHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What the node remembers of a partition besides its log (spec/disk.md section 9).
+    """The persisted state of a partition besides its log (spec/disk.md section 9).
 
     ``flags`` are those of the file without the stamp: bit 1 is both switches, 8 or 16 is one alone.
     """
@@ -91,7 +93,7 @@ class PartitionInfo:
 
     @property
     def assigned(self) -> bool:
-        """Whether it is on this node."""
+        """Whether it is assigned to this node."""
         return bool(self.flags & _ASSIGNED)
 
     def is_on(self, switch: Switch) -> bool:
@@ -113,7 +115,7 @@ class PartitionInfo:
         return replace(self, flags=self.flags | _ASSIGNED)
 
     def _switched(self, readable: bool, writable: bool) -> PartitionInfo:
-        flags = self.flags & ~(_AVAILABLE | _HALVES)
+        flags = self.flags & ~(_AVAILABLE | _SINGLE_SWITCHES)
         if readable and writable:
             flags |= _AVAILABLE
         elif readable:
@@ -125,7 +127,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition's current info, the number of its update, and which struct (0 or 1) holds it."""
+    """A partition's current info, the number of its update, and the struct (0 or 1) it is in."""
 
     info: PartitionInfo
     sequence: int
@@ -133,6 +135,7 @@ class ControlEntry:
 
     def updated(self, info: PartitionInfo) -> ControlEntry:
         """Return the entry after the next update, which goes to the other struct."""
+        assert self.sequence < _LAST_SEQUENCE, "the sequence number would wrap: the other is newer"
         return ControlEntry(info, self.sequence + 1, 1 - self.slot)
 
     def encode(self) -> bytes:
@@ -159,7 +162,7 @@ def struct_offset(partition: int, slot: int) -> int:
 
 
 def fresh_entry(partition: int) -> bytes:
-    """Return the 76 bytes of an entry that was never used."""
+    """Return the 76 bytes of the entry of a partition that was never assigned."""
     older = ControlEntry(PartitionInfo(), -1, 0)
     return _PARTITION.pack(partition) + older.encode() + older.updated(PartitionInfo()).encode()
 
@@ -182,15 +185,16 @@ def decode_entry(raw: bytes) -> ControlEntry:
         raise EntryCorrupted("both copies of the partition info have the same sequence number")
     current = max(found, key=lambda entry: entry.sequence)
     if current.sequence == _LAST_SEQUENCE:
-        raise EntryCorrupted("the partition info has the last sequence number that there is")
+        raise EntryCorrupted("the partition info has the highest possible sequence number")
     return current
 
 
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
-    """Return the structs to write one after the other, each flushed, to make an entry fresh.
+    """Return the structs to write one after the other, each flushed, to reset an entry.
 
-    The end is what Waltz 0.13.2 leaves: number -1 in the struct that was current, 0 in the other.
-    A crash between two steps leaves the old info, or a fresh one, never an older one.
+    The result is that of Waltz 0.13.2: number -1 in the struct that was current, 0 in the other.
+    A crash between two steps leaves the old info or a fresh one, never an older one with marks
+    that no longer hold (`test_storage_control`).
     """
     current = entry or ControlEntry(PartitionInfo(), 0, 0)
     fresh = current.updated(PartitionInfo())
@@ -203,15 +207,18 @@ def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry,
 
 def _stamped(flags: int, sequence: int) -> int:
     """Return the flags as they are written in update ``sequence``."""
-    if flags & _HALVES:
+    if flags & _SINGLE_SWITCHES:
         return flags | (sequence & _STAMP_MASK) << _STAMP_SHIFT
     return flags
 
 
 def _unstamped(raw: int, sequence: int) -> int:
-    """Return the flags that ``raw`` means in update ``sequence``: a half counts only if it fits."""
+    """Return the flags of ``raw``, written in update ``sequence``.
+
+    A single switch counts only if the stamp is that of the update.
+    """
     flags = raw & _STAMP_MASK
     stamp_fits = raw >> _STAMP_SHIFT == sequence & _STAMP_MASK
-    if flags & _AVAILABLE or not stamp_fits or flags & _HALVES == _HALVES:
-        return flags & ~_HALVES
+    if flags & _AVAILABLE or not stamp_fits or flags & _SINGLE_SWITCHES == _SINGLE_SWITCHES:
+        return flags & ~_SINGLE_SWITCHES
     return flags

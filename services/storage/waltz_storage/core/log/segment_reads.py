@@ -1,9 +1,9 @@
-"""Reads of consecutive records of one segment, or of their headers alone. Pure over a byte source.
+"""Pure. Read consecutive records of one segment, or only their headers.
 
-A read of records checks their checksums, unless whoever asks does: then they stay as they are.
-Headers are read with the records if those are small, and then checked as they are; of a large one
-only its first bytes are read, and its id and length must agree with the index. What its checksum
-would tell besides is not known then: that takes its data.
+A read in wire form verifies the record checksums. A read in disk form does not: the reader does.
+Headers of small records are read together with their data, and the checksums are verified. Of a
+large record only the first bytes are read; its id and length must agree with the index, and its
+checksum is not verified, because that would take reading its data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from waltz.protocol.records import RecordHeader
 from waltz.protocol.stored import StoredBatch
-from waltz_storage.core.segment_format import (
+from waltz_storage.core.log.segment_format import (
     HEADER_BYTES,
     RECORD_OVERHEAD_BYTES,
     RECORD_PREFIX_BYTES,
@@ -29,9 +29,9 @@ from waltz_storage.core.segment_format import (
 
 HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
-"""A list of headers ends after so many reads, or bytes read, that no disk is long busy with it.
+"""A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-Both let it have `HEADER_READS` headers at least: servers ask for blocks of 64.
+Both bounds allow at least `HEADER_READS` headers: servers request blocks of 64.
 """
 
 _SMALL_RECORD_BYTES = 8 << 10
@@ -51,7 +51,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class HeaderBudget:
-    """What a list of headers may still take."""
+    """How many reads and bytes a list of headers may still use."""
 
     reads: int = HEADER_READS
     size: int = HEADER_READ_BYTES
@@ -89,7 +89,7 @@ def read_records(data: ByteSource, extent: Extent, max_bytes: int, at_least: int
 
 
 def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
-    """Read the same without looking at the records; raises Damage if they cannot be there."""
+    """Read the same, unverified; raises Damage if the index contradicts the segment's bounds."""
     offsets = extent.offsets
     start = offsets[0]
     count = max(bisect_right(offsets, start + max(max_bytes, 0)) - 1, at_least)
@@ -130,7 +130,7 @@ def _check(extent: Extent) -> None:
 
 
 def _windows(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield which records to read at once, as numbers: small ones together, large ones alone."""
+    """Yield ranges of records to read at once: small ones together, large ones alone."""
     count, first = len(offsets) - 1, 0
     while first < count:
         stop = first + 1

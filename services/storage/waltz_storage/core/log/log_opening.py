@@ -1,6 +1,7 @@
-"""Opens and removes the files of a log (spec/disk.md section 8). Touches disk.
+"""Pure. Open and remove the files of a log (spec/disk.md section 8).
 
-`recovery` decides what a segment holds; here the files are found, checked as a whole, and made so.
+Works on the `Disk` that it is given. `log_recovery` decides what each segment holds. Here the files
+are found and checked together, and only then changed: a partition that is refused keeps its files.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ import errno
 
 from waltz_storage.core.disk import Disk, changing
 from waltz_storage.core.errors import PartitionDamaged, PartitionUnopened
-from waltz_storage.core.log import LogOptions, PartitionLog
-from waltz_storage.core.log_recovery import SegmentPlan, check_header, find_hole, recover_segment
-from waltz_storage.core.segment import (
+from waltz_storage.core.log.log_recovery import (
+    SegmentPlan,
+    check_header,
+    find_hole,
+    recover_segment,
+)
+from waltz_storage.core.log.log_segments import LogOptions, LogSegments
+from waltz_storage.core.log.partition_log import PartitionLog
+from waltz_storage.core.log.segment_files import (
     NEW_SUFFIX,
     LogIdentity,
     SealedSegment,
     SegmentFiles,
-    TailSegment,
-    apply_plan,
     create_files,
     open_files,
 )
-from waltz_storage.core.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, HEADER_BYTES, INDEX_SUFFIX, Damage
+from waltz_storage.core.log.tail_segment import TailSegment, apply_plan
 
 _RIGHTS = "give this process the right to read and write them"
 _NOT_DAMAGE = {
@@ -32,13 +38,13 @@ _NOT_DAMAGE = {
     errno.EPERM: _RIGHTS,
     errno.EROFS: "mount the volume for writing",
 }
-"""Why files may not open although they are whole, and what to do: to restore them helps nobody."""
+"""Errors that say nothing about the files, and the remedy: restoring the files would not help."""
 
 
 def open_log(
     disk: Disk, identity: LogIdentity, options: LogOptions, local_low_water_mark: int
 ) -> PartitionLog:
-    """Open the log in ``identity.directory``, recovering its end; make an empty one if it has none.
+    """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
     Raises PartitionDamaged or PartitionUnopened, with all files as they were, NoSpace, DiskFailed.
     """
@@ -59,11 +65,11 @@ def open_log(
             sealed.append(segment)
         files, segment = _applied(disk, identity, plans[-1], last=True)
     tail = TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
-    return PartitionLog(disk, identity, options, sealed, tail)
+    return PartitionLog(LogSegments(disk, identity, options, sealed, tail))
 
 
 def remove_log(disk: Disk, identity: LogIdentity) -> None:
-    """Remove whatever files a log has, however damaged; the directory stays. Raises DiskFailed."""
+    """Remove all files of a log, damaged or not; the directory stays. Raises DiskFailed."""
     with changing(f"removal of the log in {identity.directory}"):
         if disk.exists(identity.directory):
             for name in sorted(disk.names(identity.directory), reverse=True):
@@ -73,7 +79,11 @@ def remove_log(disk: Disk, identity: LogIdentity) -> None:
 
 
 def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
-    """Return the first ids of the segments, having cleared what an interrupted creation left."""
+    """Return the first ids of the segments; remove the remains of an interrupted creation.
+
+    An index that has entries but no data file is not such a remain: records were lost. It is
+    damage, because an empty log in its place would vote for a log without those records.
+    """
     names = set(disk.names(identity.directory))
     firsts = []
     for name in sorted(names):
@@ -89,7 +99,10 @@ def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
             index.close()
             if size > HEADER_BYTES:
                 raise PartitionDamaged(
-                    identity.partition, path, HEADER_BYTES, "the index has entries but no segment"
+                    identity.partition,
+                    path,
+                    HEADER_BYTES,
+                    "the index has entries but there is no data file",
                 )
             disk.remove(path)
     return firsts
@@ -137,6 +150,11 @@ def _applied(
 
 
 def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
+    """Check that no segment is missing; raises PartitionDamaged.
+
+    Waltz 0.13.2 opens a log with a hole. A replica with a hole could vote for records that it does
+    not have (`test_storage_disk_errors`).
+    """
     if plans[0].first_id != 0:
         path = identity.path(0, DATA_SUFFIX)
         raise PartitionDamaged(identity.partition, path, 0, "the first segment is missing")

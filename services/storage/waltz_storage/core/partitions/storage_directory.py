@@ -1,6 +1,7 @@
-"""`StorageDirectory`: the control file and the partitions of one storage node. Touches disk.
+"""Pure. The control file and the partitions of one storage node.
 
-Each partition may be used by one thread at a time, different ones at the same time.
+Works on the `Disk` that it is given. One thread at a time may use a partition; several threads may
+use different ones.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from collections.abc import Mapping, Sequence
 
 from waltz.protocol.admin import PartitionState, Switch
 from waltz.protocol.records import NO_TRANSACTION
-from waltz_storage.core.control import ControlFile, open_control
-from waltz_storage.core.control_format import PartitionInfo
+from waltz_storage.core.control.control_file import ControlFile, open_control
+from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import NotAssigned, RequestRefused, UnknownPartition
-from waltz_storage.core.log import LogOptions
-from waltz_storage.core.opening import open_log, remove_log
-from waltz_storage.core.partition import StoragePartition
-from waltz_storage.core.segment import LogIdentity
+from waltz_storage.core.log.log_opening import open_log, remove_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.partitions.partition import StoragePartition
 
 
 class StorageDirectory:
     """An open storage directory.
 
-    A partition whose files are damaged is refused, and reported by `refused`; the others go on.
+    A partition whose files are damaged is not served and is in `refused`; the others are served.
     """
 
     def __init__(
@@ -34,9 +35,9 @@ class StorageDirectory:
         options: LogOptions,
         meta: Disk | None = None,
     ) -> None:
-        """Open it, or begin one in an empty directory; raises DirectoryRefused, DiskFailed.
+        """Open it, or create one in an empty directory; raises DirectoryRefused, DiskFailed.
 
-        The control file is in ``meta``, if given: the directory that belongs to this one.
+        The control file is in ``meta``, if given (see `directory_pair`).
         """
         self.key = key
         self.num_partitions = num_partitions
@@ -88,8 +89,7 @@ class StorageDirectory:
 
     def status(self) -> dict[int, bool]:
         """Return the assigned partitions, and whether each is available."""
-        known = [p for p in range(self.num_partitions) if p not in self._control.damaged]
-        infos = {partition: self._control.info(partition) for partition in known}
+        infos = {partition: self._control.info(partition) for partition in self._undamaged()}
         return {
             partition: info.available and partition not in self._refused
             for partition, info in infos.items()
@@ -97,12 +97,11 @@ class StorageDirectory:
         }
 
     def states(self) -> tuple[PartitionState, ...]:
-        """Return the state of each assigned partition at this moment; any thread may ask.
+        """Return the state of each assigned partition at this moment, on any thread.
 
-        One that is refused is switched off, whatever its switches say, and its log is unknown.
+        A refused partition counts as switched off, whatever its switches are; its log is unknown.
         """
-        known = (p for p in range(self.num_partitions) if p not in self._control.damaged)
-        return tuple(self._state(p) for p in known if self._control.info(p).assigned)
+        return tuple(self._state(p) for p in self._undamaged() if self._control.info(p).assigned)
 
     def _state(self, partition: int) -> PartitionState:
         info = self._control.info(partition)
@@ -119,7 +118,7 @@ class StorageDirectory:
         )
 
     def assign(self, partition: int) -> None:
-        """Create a partition, or adopt the files it left here; raises RequestRefused."""
+        """Create a partition, or open the files that it left here; raises RequestRefused."""
         self._check(partition)
         info = self._control.info(partition)
         if partition not in self._partitions:
@@ -128,16 +127,17 @@ class StorageDirectory:
         self._control.update(partition, info.as_assigned())
 
     def unassign(self, partition: int, *, delete_files: bool) -> None:
-        """Drop a partition, and what the control file knows of it; raises UnknownPartition.
+        """Close a partition and reset its entry in the control file; raises UnknownPartition.
 
-        The control entry goes first: files without an entry are unknown, an entry whose files are
-        gone would vouch for an empty log. Waltz 0.13.2 resets the entry even if it then fails
-        because the partition is not here.
+        The control entry is reset before the files are removed. After a crash in between, the files
+        have no entry and are ignored. In the other order, an entry without files would open as an
+        empty log with the marks of a full one. Waltz 0.13.2 resets the entry even if it then fails
+        because the partition is not assigned.
         """
         self._check(partition)
-        here = partition in self._partitions or partition in self._refused
+        assigned = partition in self._partitions or partition in self._refused
         self._control.reset(partition)
-        if not here:
+        if not assigned:
             raise UnknownPartition(f"partition {partition} is not assigned")
         opened = self._partitions.pop(partition, None)
         self._refused.pop(partition, None)
@@ -167,6 +167,11 @@ class StorageDirectory:
             partition.log.close()
         self._partitions.clear()
         self._control.close()
+
+    def _undamaged(self) -> list[int]:
+        """Return the partitions whose control entries are not damaged."""
+        damaged = self._control.damaged
+        return [partition for partition in range(self.num_partitions) if partition not in damaged]
 
     def _open(self, partition: int) -> None:
         info = self._control.info(partition)

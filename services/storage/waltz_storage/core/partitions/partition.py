@@ -1,12 +1,11 @@
-"""`StoragePartition`: one partition's log, session and marks, and what each request does to them.
+"""Pure. One partition: its log, session and marks, and what each request does to them.
 
-Touches disk through the log and the control file. One thread at a time may use a partition; only
-`see` may be called by another one.
+Changes files through the log and the control file that it is given. One thread at a time may use a
+partition; only `raise_fence` may be called by another one.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,17 +14,17 @@ from waltz.protocol import storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.runtime.metrics import Timer
-from waltz_storage.core.control import ControlFile
-from waltz_storage.core.control_format import PartitionInfo
+from waltz_storage.core.control.control_file import ControlFile
+from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest
-from waltz_storage.core.fencing import admit, begin_session, raises_fence
-from waltz_storage.core.log import PartitionLog, Scan
+from waltz_storage.core.log.partition_log import PartitionLog, Scan
+from waltz_storage.core.partitions.fencing import begin_session, check_request, raises_fence
 
 READ_LIMIT_BYTES = 64 << 20
-"""A list of records ends before it would grow beyond this; it always has the first one."""
+"""A list of records ends before it would exceed this size; it has the first record at least."""
 
 BULK_LIMIT_BYTES = 16 << 20
-"""The same for lists that are bounded in bytes, whatever their bound: they come again and again."""
+"""The same for lists bounded in bytes, whatever their bound: a copy requests many of them."""
 
 _MAX_HEADERS = 1 << 14
 _NOT_COUNTED = "other"
@@ -57,25 +56,34 @@ class StoragePartition:
         self.appends = 0
         self.append_latency = Timer()
         self._control = control
-        self._highest_session = self.info.session_id
-        self._fence = threading.Lock()
+        # The fence is the higher of two values, each written by one thread at a time, so that no
+        # update is lost without a lock: the engine's thread writes the first one on arrival of a
+        # request, the thread that uses the partition the second one when it admits a request.
+        self._highest_arrived = self.info.session_id
+        self._highest_admitted = self.info.session_id
 
     @property
     def info(self) -> PartitionInfo:
         """The persisted session, marks and flags."""
         return self._control.info(self.partition)
 
-    def see(self, request: storage.Request) -> None:
-        """Raise the fence: requests of sessions older than this one's will be refused."""
-        session_id = request.session_id
+    def raise_fence(self, request: storage.Request) -> None:
+        """Refuse, from now on, requests of sessions older than that of an arrived request.
+
+        Only the thread that takes in all arrivals may call this.
+        """
         if raises_fence(request):
-            with self._fence:
-                self._highest_session = max(self._highest_session, session_id)
+            self._highest_arrived = max(self._highest_arrived, request.session_id)
 
     def admit(self, request: storage.Request, version: int) -> None:
-        """Check that the request, made in ``version``, may be done; raises RequestRefused."""
-        self.see(request)
-        admit(request, version, self.info, self._highest_session)
+        """Check that the request, made in ``version``, may be done; raises RequestRefused.
+
+        Raises the fence again: the partition may have been assigned after the request arrived.
+        """
+        if raises_fence(request):
+            self._highest_admitted = max(self._highest_admitted, request.session_id)
+        highest = max(self._highest_arrived, self._highest_admitted)
+        check_request(request, version, self.info, highest)
 
     def handle(self, request: storage.Request, version: int) -> storage.Response:
         """Do any request but an append; raises RequestRefused, DiskFailed."""
@@ -117,7 +125,7 @@ class StoragePartition:
             case _:
                 raise UnknownRequest(f"unknown message type: {type(request).__name__}")
 
-    def appended(self, records: int, seconds: float) -> None:
+    def count_append(self, records: int, seconds: float) -> None:
         """Count an answered append of ``records`` that took ``seconds`` since it arrived."""
         self.appends += records
         self.append_latency.add(seconds)
@@ -127,17 +135,17 @@ class StoragePartition:
     ) -> RecordBatch:
         """Return consecutive records; raises PartitionDamaged, RequestRefused."""
         with _reading():
-            return self.log.read(first_id, max_records, max_bytes)
+            return self.log.read_batch(first_id, max_records, max_bytes)
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
-        """Go on with a checksum over records; raises PartitionDamaged, RequestRefused."""
+        """Continue a checksum over records; raises PartitionDamaged, RequestRefused."""
         with _reading():
             return self.log.scan(first_id, max_records, max_bytes, value)
 
     def headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return headers of consecutive records; raises PartitionDamaged, RequestRefused."""
         with _reading():
-            return self.log.headers(first_id, min(max_records, _MAX_HEADERS))
+            return self.log.read_headers(first_id, min(max_records, _MAX_HEADERS))
 
     def _committed(self, request: storage.CommittedRecordListRequest) -> storage.Response:
         context = (request.session_id, request.seq_num, request.partition)
@@ -145,13 +153,16 @@ class StoragePartition:
         size = min(request.max_bytes, BULK_LIMIT_BYTES)
         if isinstance(request, storage.StoredRecordListRequest):
             with _reading():
-                stored = self.log.read_stored(request.first_id, most, size)
+                stored = self.log.read_stored_batch(request.first_id, most, size)
             return storage.StoredRecordListResponse(*context, stored)
         return storage.RecordListResponse(*context, self.records(request.first_id, most, size))
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)
-        # What lies below the local mark counts as known clean: it must be durable first.
+        # Records up to the local mark count as known clean: recovery takes an invalid one for
+        # damage, not for a torn tail. So they and their index entries must be durable before the
+        # mark is. Otherwise a loss of power would make this replica refuse the partition (planted
+        # bug "marks vouch for what is not flushed").
         self.log.flush_all()
         self._control.update(self.partition, info)
 
@@ -161,7 +172,8 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # A read changes nothing; the same error while something is changed ends the process.
+        # A failed read changes nothing, so only the request fails. The same error during a change
+        # of files ends the process.
         raise RequestRefused(f"the storage disk cannot be read: {error.strerror}") from error
 
 

@@ -16,9 +16,9 @@ from tests.faultdisk import FaultDisk
 from tests.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz_storage.core import range_checksum
-from waltz_storage.core.directory import StorageDirectory
-from waltz_storage.core.log import LogOptions
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions import range_checksum
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID(int=5)
 PARTITIONS = 4
@@ -157,7 +157,7 @@ def test_appends_go_on_between_two_slices(
         order.append("slice")
         if len(slices) == 1:
             # It arrives while the first slice is being read.
-            engine._news.append(arrival(append(0, 30, 1), lambda _: order.append("append")))
+            engine._arrivals.append(arrival(append(0, 30, 1), lambda _: order.append("append")))
         return read(*args)
 
     monkeypatch.setattr(engine.directory.partition(0).log, "scan", scan)
@@ -203,7 +203,7 @@ IMPOSSIBLE: list[tuple[Callable[[], Any], str]] = [
     (lambda: admin.PartitionSwitchRequest(4, (-1,), admin.Switch.READ, False), "partition -1"),
     (lambda: admin.PartitionAssignmentRequest(4, (9,), True, False), "partition 9 is outside"),
     (lambda: admin.PartitionAssignmentRequest(4, (3,), False, False), "partition 3 is not assig"),
-    (lambda: admin.AdminSuccessResponse(4), "AdminSuccessResponse is no request"),
+    (lambda: admin.AdminSuccessResponse(4), "AdminSuccessResponse is not a request"),
 ]
 
 

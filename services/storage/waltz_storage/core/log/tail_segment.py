@@ -1,149 +1,44 @@
-"""The files of one segment: made, written at the end, sealed, read. Touches disk.
+"""Pure. The last segment of a log, the only one that is written.
 
-Only the last segment of a log is written; it may be allocated ahead with zeros, so its logical end
-counts and not its size. Its newest index entries are kept in memory until a checkpoint, so that the
-index file never claims a record that may not be durable.
+Works on the `DiskFile` objects that it is given. The data file may be allocated ahead with zeros,
+so its size says nothing: the logical end counts. The newest index entries stay in memory until a
+checkpoint, so that the index file never claims a record that may not be durable.
 """
 
 from __future__ import annotations
 
-import uuid
 from array import array
-from dataclasses import dataclass
 
-from waltz_storage.core.disk import Disk, DiskFile, changing
+from waltz_storage.core.disk import DiskFile
 from waltz_storage.core.errors import NoSpace
-from waltz_storage.core.log_recovery import SegmentPlan
-from waltz_storage.core.segment_format import (
+from waltz_storage.core.log.log_recovery import SegmentPlan
+from waltz_storage.core.log.segment_files import SealedSegment, SegmentFiles, read_entries
+from waltz_storage.core.log.segment_format import (
     CHECKPOINT_INTERVAL,
-    DATA_SUFFIX,
     ENTRY_BYTES,
     HEADER_BYTES,
-    INDEX_SUFFIX,
-    Damage,
-    FileHeader,
     SegmentEncoder,
-    decode_entries,
     encode_entries,
     entry_position,
-    segment_name,
 )
 
-NEW_SUFFIX = f"{DATA_SUFFIX}.new"
 _SMALLEST_STEP_BYTES = 1 << 20
 _ALLOCATE_FOR_BYTES = 32 << 10
 """Larger writes let the file grow: writing as many zeros first would cost more than it saves."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
-    """Which log the files belong to: they all carry it. ``directory`` holds them."""
-
-    key: uuid.UUID
-    partition: int
-    directory: str
-
-    def path(self, first_id: int, suffix: str) -> str:
-        """Return the path of one of the files of the segment that begins at ``first_id``."""
-        return f"{self.directory}/{segment_name(first_id)}{suffix}"
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFiles:
-    """Both files of a segment, open."""
-
-    data: DiskFile
-    index: DiskFile
-
-    def close(self) -> None:
-        """Close both."""
-        self.data.close()
-        self.index.close()
-
-
-@dataclass(frozen=True, slots=True)
-class SealedSegment:
-    """A segment that is complete: it is only read, or removed."""
-
-    first_id: int
-    next_id: int
-    end: int
-
-
-def open_files(disk: Disk, identity: LogIdentity, first_id: int) -> SegmentFiles:
-    """Open both files of an existing segment."""
-    data = disk.open(identity.path(first_id, DATA_SUFFIX))
-    try:
-        return SegmentFiles(data, disk.open(identity.path(first_id, INDEX_SUFFIX)))
-    except BaseException:
-        data.close()
-        raise
-
-
-def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) -> SegmentFiles:
-    """Make an empty segment, durable with its names; raises NoSpace, and then leaves nothing.
-
-    The data file gets its name last and with its header on the disk: a crash leaves at most an
-    index file without entries, or a file of another suffix.
-    """
-    data_path, index_path = (identity.path(first_id, s) for s in (DATA_SUFFIX, INDEX_SUFFIX))
-    new_path = identity.path(first_id, NEW_SUFFIX)
-    assert not disk.exists(data_path), f"{data_path} exists"
-    header = FileHeader(now_ms, identity.key, identity.partition, first_id).encode()
-    opened: list[DiskFile] = []
-    try:
-        for path in (index_path, new_path):
-            opened.append(file := disk.create(path))
-            file.truncate(0)
-            file.write(0, header)
-            file.flush()
-            disk.flush_directory(identity.directory)
-        disk.rename(new_path, data_path)
-    except NoSpace:
-        for file, path in zip(opened, (index_path, new_path), strict=False):
-            file.close()
-            disk.remove(path)
-        raise
-    disk.flush_directory(identity.directory)
-    return SegmentFiles(opened[1], opened[0])
-
-
-def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
-    """Remove a segment for good. A crash leaves it whole, or nothing but an empty index.
-
-    The index is emptied first: an index with entries but without data is a sign of loss. Raises
-    DiskFailed.
-    """
-    index_path = identity.path(first_id, INDEX_SUFFIX)
-    with changing(f"removal of segment {identity.path(first_id, '')}"):
-        index = disk.open(index_path)
-    index.truncate(HEADER_BYTES)
-    index.flush()
-    index.close()
-    for path in (identity.path(first_id, DATA_SUFFIX), index_path):
-        disk.remove(path)
-        disk.flush_directory(identity.directory)
-
-
-def read_entries(index: DiskFile, number: int, count: int) -> array[int]:
-    """Return ``count`` entries from the index file; raises Damage if they are not there."""
-    position = entry_position(number)
-    entries = decode_entries(index.read(position, count * ENTRY_BYTES))
-    if len(entries) < count:
-        raise Damage(position + len(entries) * ENTRY_BYTES, "index corrupted: an entry is missing")
-    return entries
-
-
 class TailSegment:
     """The last segment of a log: the one that is written.
 
-    ``next_id`` and ``end`` are where the readable, durable part ends. What is written beyond them
-    becomes part of it with `complete`.
+    ``next_id`` and ``end`` are where the readable, durable part ends. Records written beyond them
+    become part of it with `complete`.
     """
 
     def __init__(
         self, files: SegmentFiles, sealed: SealedSegment, threshold: int, allocate_bytes: int
     ) -> None:
+        assert sealed.first_id <= sealed.next_id, "a segment ends before it begins"
+        assert sealed.end >= HEADER_BYTES, "a segment ends inside its header"
         self.files = files
         self.first_id = sealed.first_id
         self.next_id = sealed.next_id
@@ -152,12 +47,13 @@ class TailSegment:
         self._allocate_bytes = allocate_bytes
         self._allocate_limit = threshold + 1
         self._indexed = sealed.next_id - sealed.first_id
+        """How many entries the index file has; those of later records are pending."""
         self._pending: array[int] = array("q")
         self._index_dirty = False
 
     @property
     def allocated(self) -> int:
-        """Up to where the data file has space."""
+        """The byte up to which the data file has space."""
         return self._allocated
 
     def sealed(self) -> SealedSegment:
@@ -166,8 +62,9 @@ class TailSegment:
 
     def write(self, encoder: SegmentEncoder) -> None:
         """Write the encoder's records at the end; raises NoSpace with the file cut back."""
-        assert encoder.start == self.end
-        assert encoder.first_id == self.next_id
+        # A gap or an overlap would corrupt the log: recovery would take it for a torn tail.
+        assert encoder.start == self.end, "records must be written where the last one ends"
+        assert encoder.first_id == self.next_id, "transaction ids must be dense"
         size = encoder.offset - encoder.start
         if encoder.offset > self._allocated and size <= _ALLOCATE_FOR_BYTES:
             self._allocate_beyond(encoder.offset)
@@ -180,14 +77,17 @@ class TailSegment:
 
     def complete(self, encoder: SegmentEncoder) -> None:
         """Make the encoder's records part of the log; they must be durable, or become so first."""
+        assert encoder.first_id == self.next_id, "records must be completed in order"
+        assert encoder.offset <= self._allocated, "records must be written before they are complete"
         self.next_id, self.end = encoder.next_id, encoder.offset
         self._pending.extend(encoder.offsets)
 
     def write_checkpoint(self) -> None:
-        """Bring the index file up to the last checkpoint that is due; flush with `flush_index`.
+        """Write index entries up to the last checkpoint that is due; `flush_index` flushes them.
 
-        Each interval but the newest is flushed here before the next is written: a crash tears at
-        most the newest, and recovery looks at that one's records again. A full disk puts it off.
+        Each interval but the newest is flushed before the next one is written. A crash then tears
+        at most the newest interval, and recovery reads the records of that one again; two torn
+        intervals would leave wrong entries that recovery trusts. A full disk delays the checkpoint.
         """
         due = self.next_id // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - self.first_id
         if due > self._indexed:
@@ -230,8 +130,16 @@ class TailSegment:
         return self.sealed()
 
     def cut(self, next_id: int, end: int) -> None:
-        """Remove the records from ``next_id`` on, which begin at ``end``, before returning."""
-        assert self.first_id <= next_id < self.next_id
+        """Remove the records from ``next_id`` on, which begin at ``end``, durably.
+
+        The index is cut and flushed before the data: after a crash in between, recovery finds
+        records without entries, which it can index again. The other order would leave entries of
+        records that do not exist. The data file is cut and flushed before this returns: records
+        that came back with a restart would contradict those that the server appends next (planted
+        bugs "truncation leaves the bytes there" and "truncation is not flushed").
+        """
+        assert self.first_id <= next_id < self.next_id, "a cut must keep the segment's first id"
+        assert HEADER_BYTES <= end <= self.end, "a cut must not go beyond the segment's end"
         kept = next_id - self.first_id
         if kept < self._indexed:
             self._indexed = kept
@@ -244,7 +152,7 @@ class TailSegment:
         self.flush_data()
 
     def offsets(self, transaction_id: int, count: int) -> array[int]:
-        """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
+        """Return where ``count`` records begin and where the last one ends. Raises Damage."""
         number = transaction_id - self.first_id
         wanted = number + count + 1
         entries = array("q")
@@ -269,7 +177,7 @@ class TailSegment:
             self._index_dirty = True
 
     def _allocate_beyond(self, end: int) -> None:
-        """Let the file grow in steps: a flush is cheaper if the size stays the same."""
+        """Allocate space ahead in steps: a flush is cheaper if the file's size stays the same."""
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
         if target <= end:
@@ -288,11 +196,14 @@ class TailSegment:
 
 
 def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegment:
-    """Make a segment's files what recovery found them to be, and durable.
+    """Change a segment's files as ``plan`` says, durably.
 
-    What was looked at in the ``last`` segment is written again: after a failed flush the kernel may
-    hold in memory, as clean, what never reached the disk, and a flush alone would not tell.
+    The scanned records of the ``last`` segment are written again. After a failed flush the kernel
+    may keep pages in memory, marked clean, that never reached the disk: a flush alone would report
+    success for them (planted bug "clean but forgotten pages are believed").
     """
+    assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
+    assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"
     if last:
         _rewrite(files.data, plan.scan_offset, plan.end)
     if last or files.data.size() != plan.end:
@@ -311,7 +222,7 @@ def _rewrite(file: DiskFile, start: int, end: int) -> None:
 
 
 def _rewrite_entries(index: DiskFile, plan: SegmentPlan) -> None:
-    """Replace the entries of the records looked at, an interval at a time (`write_checkpoint`)."""
+    """Replace the entries of scanned records, one interval at a time (see `write_checkpoint`)."""
     first = plan.scanned_from - plan.first_id
     stop = first + len(plan.offsets)
     index.truncate(entry_position(first))

@@ -1,0 +1,198 @@
+"""Pure. The engine: orders the requests of all partitions, and appends in rounds.
+
+Each partition has a lane: a queue of jobs in arrival order, done one after the other. A round takes
+the appends at the heads of all lanes, one group per lane, and makes them durable together. Every
+other job is a task of its lane alone.
+
+The engine starts nothing and calls nothing back. Each method returns what the shell must do:
+
+* `step` returns `Ready`: answers to deliver, tasks to run, a round to write and flush
+* `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
+
+`step` runs on one thread. `run_task` and `settle` may run on others, at the same time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from waltz.protocol import storage
+from waltz_storage.core.engine.rounds import Answer, AppendJob, Reply, RoundPart
+from waltz_storage.core.errors import RequestRefused
+from waltz_storage.core.partitions.partition import append_answers, failure
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+
+GROUP_LIMIT_BYTES = 8 << 20
+"""A group of appends ends before it would exceed this size; it has one append at least."""
+
+_UNKNOWN_PARTITION = -1
+"""The lane of requests for ids outside the cluster's partitions: they are only refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestJob:
+    """Any other request of a server, and its reply. ``version`` is that of its connection."""
+
+    request: storage.Request
+    version: int
+    reply: Reply
+
+
+Task = Callable[[], list[Answer]]
+"""Work for one partition, such as a change by an administrator; returns answers to deliver."""
+
+Job = AppendJob | RequestJob | Task
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Input of a lane: a job, or None when its task or its part of a round is done."""
+
+    partition: int
+    job: Job | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTask:
+    """A job for `Engine.run_task`, on any thread."""
+
+    partition: int
+    job: RequestJob | Task
+
+
+@dataclass(slots=True)
+class Ready:
+    """What the shell must do after a step, in this order.
+
+    Deliver ``answers``, begin ``tasks``, and commit ``parts`` as one round: `settle` each one.
+    """
+
+    answers: list[Answer] = field(default_factory=list)
+    tasks: list[LaneTask] = field(default_factory=list)
+    parts: list[RoundPart] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What the shell must do after a task or a part: deliver ``answers``, then step ``freed``."""
+
+    answers: list[Answer]
+    freed: Arrival
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One partition's jobs. ``taken``: a round or a task uses the partition at present."""
+
+    partition: int
+    jobs: deque[Job] = field(default_factory=deque)
+    taken: bool = False
+
+
+class Engine:
+    """Decides what is done next."""
+
+    def __init__(self, directory: StorageDirectory) -> None:
+        self.directory = directory
+        self._lanes: dict[int, _Lane] = {}
+
+    def queued(self, partition: int) -> int:
+        """Return how many jobs of a partition wait."""
+        lane = self._lanes.get(partition)
+        return len(lane.jobs) if lane is not None else 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job waits or is being done."""
+        return not any(lane.taken or lane.jobs for lane in self._lanes.values())
+
+    def step(self, arrivals: Sequence[Arrival]) -> Ready:
+        """Add arrivals to their lanes and take from these lanes what can begin now."""
+        touched = [self._add(arrival) for arrival in arrivals]
+        ready = Ready()
+        for lane in touched:
+            while lane.jobs and not lane.taken:
+                job = lane.jobs[0]
+                if isinstance(job, AppendJob):
+                    self._take_group(lane, ready)
+                else:
+                    lane.jobs.popleft()
+                    lane.taken = True
+                    ready.tasks.append(LaneTask(lane.partition, job))
+        return ready
+
+    def settle(self, part: RoundPart, now: float) -> Done:
+        """Complete a part that is durable; ``now`` is the time of the clock that set `arrived`.
+
+        An append is answered only here, after its flush: the server counts the answer as a vote
+        that the records survive a loss of power (planted bug "append answered before it is
+        flushed").
+        """
+        opened, appends = part.partition, part.appends
+        outcomes = part.log.complete(part.staged)
+        answers = append_answers([append.request for append in appends], outcomes)
+        for append in appends:
+            opened.count_append(append.request.records.count, now - append.arrived)
+        replies = [append.reply for append in appends]
+        return Done(list(zip(replies, answers, strict=True)), Arrival(opened.partition, None))
+
+    def run_task(self, task: LaneTask) -> Done:
+        """Do a task; raises DiskFailed."""
+        job = task.job
+        freed = Arrival(task.partition, None)
+        if isinstance(job, RequestJob):
+            return Done([(job.reply, self._response(job))], freed)
+        return Done(job(), freed)
+
+    def _add(self, arrival: Arrival) -> _Lane:
+        partition, job = arrival.partition, arrival.job
+        if not 0 <= partition < self.directory.num_partitions:
+            partition = _UNKNOWN_PARTITION
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = _Lane(partition)
+        if job is None:
+            assert lane.taken, f"partition {partition}: freed a lane that was free"
+            lane.taken = False
+            return lane
+        lane.jobs.append(job)
+        if isinstance(job, AppendJob | RequestJob):
+            # The fence rises on arrival, before the jobs that wait are done: appends of an older
+            # session that are still queued are refused. Otherwise they could be written after the
+            # new session has read this log's end (`test_storage_engine`).
+            opened = self.directory.partitions.get(partition)
+            if opened is not None:
+                opened.raise_fence(job.request)
+        return lane
+
+    def _take_group(self, lane: _Lane, ready: Ready) -> None:
+        """Take the appends at the head of a lane; appends that are refused are answered."""
+        appends: list[AppendJob] = []
+        size = 0
+        while lane.jobs:
+            job = lane.jobs[0]
+            if not isinstance(job, AppendJob):
+                break
+            size += len(job.request.records.wire)
+            if appends and size > GROUP_LIMIT_BYTES:
+                break
+            lane.jobs.popleft()
+            try:
+                opened = self.directory.partition(job.request.partition)
+                opened.admit(job.request, job.version)
+                appends.append(job)
+            except RequestRefused as refused:
+                ready.answers.append((job.reply, failure(job.request, refused)))
+        if appends:
+            lane.taken = True
+            staged = opened.log.stage([append.request.records for append in appends])
+            ready.parts.append(RoundPart(opened, appends, staged))
+
+    def _response(self, job: RequestJob) -> storage.Response:
+        try:
+            opened = self.directory.partition(job.request.partition)
+            return opened.handle(job.request, job.version)
+        except RequestRefused as refused:
+            return failure(job.request, refused)

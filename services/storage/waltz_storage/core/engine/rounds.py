@@ -1,0 +1,60 @@
+"""Pure. A round: appends of several partitions that become durable together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from waltz.protocol import storage
+from waltz_storage.core.log.partition_log import PartitionLog, StagedAppend
+from waltz_storage.core.partitions.partition import StoragePartition
+
+Reply = Callable[[Any], None]
+"""Takes the answer to one request; the shell calls it on the thread of the connection."""
+
+Answer = tuple[Reply, Any]
+"""An answer and the reply that takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendJob:
+    """An append, its reply, and when it arrived (in seconds of the shell's clock).
+
+    ``version`` is the protocol version of its connection.
+    """
+
+    request: storage.AppendRequest
+    version: int
+    reply: Reply
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPart:
+    """The appends of one partition in a round, staged."""
+
+    partition: StoragePartition
+    appends: list[AppendJob]
+    staged: StagedAppend
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log that gets the records."""
+        return self.partition.log
+
+
+class RoundWriter(Protocol):
+    """Writes the parts of a round and makes them durable.
+
+    `shell.parallel_flushes` does it as Waltz 0.13.2: each partition has its own segment files. One
+    write-ahead log for all partitions would be another implementation.
+    """
+
+    def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
+        """Write and flush all parts; raises DiskFailed.
+
+        Calls ``durable`` once for each part as soon as that part is durable, from any thread, and
+        returns when all are. After DiskFailed no append may be answered any more: which records are
+        on disk is unknown.
+        """

@@ -1,0 +1,13 @@
+"""Pure. The log of one partition: segment files with records, each with an index file.
+
+Read in this order:
+
+* `segment_format`: the bytes of both files, as Waltz 0.13.2 writes them
+* `segment_files`: creating, opening and removing the two files of a segment
+* `tail_segment`: the last segment, the only one that is written
+* `segment_reads`: reading consecutive records of one segment, or only their headers
+* `log_segments`: all segments of a log, and which one holds a transaction
+* `partition_log`: the log: append, read, truncate
+* `log_recovery`: where a log ends when its files are opened after a crash
+* `log_opening`: finding the files of a log, recovering them, removing them
+"""

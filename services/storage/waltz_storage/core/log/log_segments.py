@@ -1,0 +1,180 @@
+"""Pure. The segments of a log as one sequence of records, and their open files.
+
+Works on the `Disk` that it is given. The tail segment's files are always open; of the sealed
+segments, only the files of those that were read last are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from waltz_storage.core.disk import Disk, changing
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log.segment_files import (
+    LogIdentity,
+    SealedSegment,
+    SegmentFiles,
+    create_files,
+    open_files,
+    read_entries,
+    remove_files,
+)
+from waltz_storage.core.log.segment_format import (
+    DATA_SUFFIX,
+    HEADER_BYTES,
+    INDEX_SUFFIX,
+    Damage,
+)
+from waltz_storage.core.log.segment_reads import Extent, Stretch, read_records
+from waltz_storage.core.log.tail_segment import TailSegment
+
+_READ_STEP_RECORDS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Sizes in bytes; ``open_segments`` is a count. ``now_ms`` is the time for file headers."""
+
+    now_ms: Callable[[], int]
+    segment_threshold: int = 1_000_000_000
+    open_segments: int = 5
+    allocate_bytes: int = 2 << 20
+
+
+class LogSegments:
+    """The sealed segments of a log, oldest first, and its tail segment.
+
+    They are dense: each segment begins with the id after the last one of the segment before.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        identity: LogIdentity,
+        options: LogOptions,
+        sealed: list[SealedSegment],
+        tail: TailSegment,
+    ) -> None:
+        self.identity = identity
+        self.options = options
+        self.sealed = sealed
+        self.tail = tail
+        self._disk = disk
+        self._open: OrderedDict[int, SegmentFiles] = OrderedDict()
+
+    def steps(
+        self, first_id: int, max_records: int, most: int = _READ_STEP_RECORDS
+    ) -> Iterator[tuple[SealedSegment, int, int]]:
+        """Yield the parts of a range that one read can cover: segment, first id, count."""
+        end = min(first_id + max_records, self.tail.next_id)
+        while 0 <= first_id < end:
+            segment = self.segment_of(first_id)
+            step = min(end, segment.next_id, first_id + most) - first_id
+            yield segment, first_id, step
+            first_id += step
+
+    def segment_of(self, transaction_id: int) -> SealedSegment:
+        """Return the segment that holds a transaction, or would hold it."""
+        if transaction_id >= self.tail.first_id:
+            return self.tail.sealed()
+        number = bisect_right(self.sealed, transaction_id, key=lambda s: s.first_id)
+        return self.sealed[number - 1]
+
+    def extent(self, segment: SealedSegment, first_id: int, count: int) -> Extent:
+        """Return where ``count`` records are, by the index. Raises PartitionDamaged, OSError."""
+        index = self.files(segment.first_id).index
+        with self.damage_in(segment, INDEX_SUFFIX):
+            offsets: array[int]
+            if segment.first_id == self.tail.first_id:
+                offsets = self.tail.offsets(first_id, count)
+            else:
+                last = first_id + count == segment.next_id
+                number = first_id - segment.first_id
+                offsets = read_entries(index, number, count + (not last))
+                if last:
+                    offsets.append(segment.end)
+            return Extent(first_id, offsets, segment.end)
+
+    def read_step(
+        self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
+    ) -> Stretch:
+        """Read records of one segment, verified. Raises PartitionDamaged, OSError."""
+        extent = self.extent(segment, first_id, step)
+        with self.damage_in(segment, DATA_SUFFIX):
+            data = self.files(segment.first_id).data
+            return read_records(data, extent, max_bytes, at_least)
+
+    def files(self, first_id: int) -> SegmentFiles:
+        """Return the open files of a segment, opening them if needed. Raises OSError."""
+        if first_id == self.tail.first_id:
+            return self.tail.files
+        files = self._open.get(first_id)
+        if files is None:
+            files = open_files(self._disk, self.identity, first_id)
+        self._keep_open(first_id, files)
+        return files
+
+    @contextmanager
+    def damage_in(self, segment: SealedSegment, suffix: str) -> Iterator[None]:
+        """Turn Damage into PartitionDamaged, which names the file."""
+        try:
+            yield
+        except Damage as damage:
+            partition, file = self.identity.partition, self.identity.path(segment.first_id, suffix)
+            raise PartitionDamaged(partition, file, damage.offset, damage.what) from damage
+
+    def roll_over(self) -> None:
+        """Seal the tail, durably, and begin a new segment; raises NoSpace, DiskFailed.
+
+        The full segment is flushed before the new one exists. Otherwise a crash could leave records
+        in the new segment and none before them: a hole (planted bug "roll-over without flushing the
+        full segment").
+        """
+        tail = self.tail
+        sealed = tail.seal()
+        assert sealed.next_id > sealed.first_id, "a sealed segment must hold a record"
+        files = create_files(self._disk, self.identity, sealed.next_id, self.options.now_ms())
+        self.sealed.append(sealed)
+        self._keep_open(sealed.first_id, tail.files)
+        self.tail = self._new_tail(
+            files, SealedSegment(sealed.next_id, sealed.next_id, HEADER_BYTES)
+        )
+
+    def drop_tail(self) -> None:
+        """Remove the tail segment durably; the newest sealed segment becomes the tail."""
+        assert self.sealed, "the first segment of a log is never dropped"
+        self.tail.files.close()
+        remove_files(self._disk, self.identity, self.tail.first_id)
+        segment = self.sealed.pop()
+        with changing(f"opening of segment {self.identity.path(segment.first_id, '')}"):
+            files = self.files(segment.first_id)
+        self.tail = self._new_tail(files, segment)
+        del self._open[segment.first_id]
+
+    def release(self) -> None:
+        """Close the files as they are."""
+        self.tail.files.close()
+        for files in self._open.values():
+            files.close()
+        self._open.clear()
+
+    def remove(self) -> None:
+        """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
+        self.release()
+        for segment in (self.tail.sealed(), *reversed(self.sealed)):
+            remove_files(self._disk, self.identity, segment.first_id)
+
+    def _new_tail(self, files: SegmentFiles, segment: SealedSegment) -> TailSegment:
+        options = self.options
+        return TailSegment(files, segment, options.segment_threshold, options.allocate_bytes)
+
+    def _keep_open(self, first_id: int, files: SegmentFiles) -> None:
+        self._open[first_id] = files
+        self._open.move_to_end(first_id)
+        while len(self._open) > max(1, self.options.open_segments):
+            self._open.popitem(last=False)[1].close()

@@ -1,0 +1,309 @@
+"""Pure. `PartitionLog`: append to the log of one partition, read it, truncate it.
+
+Works on the `Disk` that it is given. An append has four steps, so that the engine can group the
+steps of many partitions: `stage` checks and encodes, `write` writes, `flush` makes durable,
+`complete` makes readable. One thread at a time may use a log; it may be another one at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from waltz.protocol.records import (
+    EMPTY_BATCH,
+    NO_TRANSACTION,
+    WIRE_OVERHEAD_BYTES,
+    RecordBatch,
+    RecordHeader,
+)
+from waltz.protocol.stored import NOTHING_STORED, StoredBatch
+from waltz_storage.core.disk import changing
+from waltz_storage.core.errors import NoSpace, RequestRefused
+from waltz_storage.core.log.log_segments import LogSegments
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.log.segment_format import (
+    DATA_SUFFIX,
+    HEADER_BYTES,
+    INDEX_SUFFIX,
+    RECORD_OVERHEAD_BYTES,
+    Damage,
+    SegmentEncoder,
+    entry_position,
+)
+from waltz_storage.core.log.segment_reads import HeaderBudget, Stretch, read_headers, read_stored
+from waltz_storage.core.log.tail_segment import TailSegment
+
+OUT_OF_ORDER = "transaction out of order"
+STORED_LIST_RECORDS = 1 << 14
+"""Most records in a list of records as they are on disk: one read returns the whole list."""
+
+_CHECKSUM_STEP_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class StagedAppend:
+    """A group of batches on their way to the disk.
+
+    ``outcomes`` has an entry per batch: None, or why it is refused. Records of a refused batch that
+    come before the cause of the refusal stay in the log (spec/disk.md section 5). ``ends`` has the id
+    after the last accepted record of each batch.
+    """
+
+    chunks: list[SegmentEncoder]
+    ends: list[int]
+    outcomes: list[RequestRefused | None]
+    written: SegmentEncoder | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """How many records were read, their size on disk, and the CRC-32 up to them, unsigned."""
+
+    count: int
+    size: int
+    value: int
+
+
+class PartitionLog:
+    """An open log."""
+
+    def __init__(self, segments: LogSegments) -> None:
+        self.identity: LogIdentity = segments.identity
+        self._segments = segments
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next record must have."""
+        return self._tail.next_id
+
+    @property
+    def max_id(self) -> int:
+        """The id of the last record, -1 if there is none."""
+        return self._tail.next_id - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of all segments, with the space allocated ahead; any thread may read it."""
+        segments = self._segments
+        return sum(segment.end for segment in tuple(segments.sealed)) + segments.tail.allocated
+
+    @property
+    def _tail(self) -> TailSegment:
+        return self._segments.tail
+
+    def stage(self, batches: Sequence[RecordBatch]) -> StagedAppend:
+        """Encode the records that may be appended, in order, without touching the disk.
+
+        A record is accepted only with the id after the last one: a gap would make every later id
+        belong to another transaction than on the other replicas.
+        """
+        tail = self._tail
+        # A segment takes one record at least, however low the threshold.
+        threshold = max(self._segments.options.segment_threshold, HEADER_BYTES)
+        encoder = SegmentEncoder(tail.next_id, tail.end, threshold)
+        staged = StagedAppend([encoder], [], [])
+        for batch in batches:
+            remaining, position = batch.count, 0
+            while remaining:
+                if encoder.full:
+                    encoder = SegmentEncoder(encoder.next_id, HEADER_BYTES, threshold)
+                    staged.chunks.append(encoder)
+                taken, position = encoder.add(batch.wire, position, remaining)
+                remaining -= taken
+                if remaining and not encoder.full:
+                    break
+            staged.ends.append(encoder.next_id)
+            staged.outcomes.append(RequestRefused(OUT_OF_ORDER) if remaining else None)
+            staged.size += len(batch.wire)
+        staged.chunks = [chunk for chunk in staged.chunks if chunk.parts]
+        return staged
+
+    def write(self, staged: StagedAppend) -> None:
+        """Write the staged records, and begin a new segment where one is full.
+
+        Records in segments that are sealed here are durable afterwards; `flush` flushes the rest.
+        On a full disk the batches concerned are refused and the files are as before.
+        """
+        self._tail.write_checkpoint()
+        try:
+            for chunk in staged.chunks:
+                self._settle(staged)
+                if chunk.start != self._tail.end:
+                    self._segments.roll_over()
+                self._tail.write(chunk)
+                staged.written = chunk
+        except NoSpace as error:
+            limit = staged.written.next_id if staged.written else self._tail.next_id
+            for number, end in enumerate(staged.ends):
+                if end > limit and staged.outcomes[number] is None:
+                    staged.outcomes[number] = error
+
+    def flush(self, staged: StagedAppend) -> None:
+        """Make the written records durable, and the index entries of a checkpoint; DiskFailed."""
+        for flush_file in self.unflushed(staged):
+            flush_file()
+
+    def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
+        """Return the flushes that `flush` would do; they may run at the same time."""
+        flushes = []
+        tail = self._tail
+        if staged.written is not None:
+            flushes.append(tail.flush_data)
+        if tail.index_dirty:
+            flushes.append(tail.flush_index)
+        return flushes
+
+    def complete(self, staged: StagedAppend) -> list[RequestRefused | None]:
+        """Make the flushed records readable; return the outcome of each batch."""
+        self._settle(staged)
+        return staged.outcomes
+
+    def append(self, batch: RecordBatch) -> None:
+        """Do all steps for one batch; raises RequestRefused, DiskFailed."""
+        staged = self.stage([batch])
+        self.write(staged)
+        self.flush(staged)
+        (outcome,) = self.complete(staged)
+        if outcome is not None:
+            raise outcome
+
+    def read_batch(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
+        """Return consecutive records from ``first_id`` on, verified; none if it is absent.
+
+        Ends at ``max_records``, at the end of the log, or before ``max_bytes`` (disk size) would be
+        exceeded, but never before the first record. Raises PartitionDamaged.
+        """
+        count, wire = 0, []
+        for found in self._stretches(first_id, max_records, max_bytes):
+            count += found.count
+            wire.append(found.wire)
+        return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
+
+    def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
+        """Return consecutive records as they are on disk, unverified; none if the first is absent.
+
+        Ends where `read_batch` does, after `STORED_LIST_RECORDS`, and with the segment. Raises
+        PartitionDamaged if the index is damaged.
+        """
+        segments = self._segments
+        steps = segments.steps(first_id, min(max_records, STORED_LIST_RECORDS), STORED_LIST_RECORDS)
+        for segment, transaction_id, step in steps:
+            extent = segments.extent(segment, transaction_id, step)
+            with segments.damage_in(segment, DATA_SUFFIX):
+                return read_stored(segments.files(segment.first_id).data, extent, max_bytes, 1)
+        return NOTHING_STORED
+
+    def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
+        """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk."""
+        count = size = 0
+        for found in self._stretches(first_id, max_records, max_bytes):
+            count += found.count
+            size += len(found.raw)
+            value = crc32(found.raw, value)
+        return Scan(count, size, value)
+
+    def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
+        """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
+
+        Ends early if that takes too much reading (`HeaderBudget`). Raises PartitionDamaged.
+        """
+        headers: list[RecordHeader] = []
+        budget = HeaderBudget()
+        segments = self._segments
+        for segment, transaction_id, step in segments.steps(first_id, max_records):
+            extent = segments.extent(segment, transaction_id, step)
+            with segments.damage_in(segment, DATA_SUFFIX):
+                found = read_headers(segments.files(segment.first_id).data, extent, budget)
+            headers += found
+            if len(found) < step:
+                break
+        return tuple(headers)
+
+    def flush_all(self) -> None:
+        """Make everything durable, index included; raises NoSpace, DiskFailed."""
+        self._tail.flush_all()
+
+    def truncate(self, last_id: int) -> None:
+        """Remove all records after ``last_id`` from the disk, durably (spec/disk.md section 7).
+
+        Segments are removed from the newest on, so that a crash in between leaves a log without a
+        hole, which only ends later than it should: the server truncates it again. Shown by
+        `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
+        segment". Raises DiskFailed, or PartitionDamaged with nothing removed.
+        """
+        if last_id < NO_TRANSACTION:
+            raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
+        if last_id >= self.max_id:
+            return
+        segments = self._segments
+        with changing(f"truncation of the log of partition {self.identity.partition}"):
+            end = self._cut_offset(last_id)
+        while segments.sealed and last_id + 1 < segments.tail.first_id:
+            segments.drop_tail()
+        if self._tail.next_id > last_id + 1:
+            self._tail.cut(last_id + 1, end)
+        assert self.max_id == last_id, "a truncation must leave the log at the wanted mark"
+
+    def checksum(self) -> int:
+        """Return the CRC-32 over all records of all segments (spec/disk.md section 10), signed."""
+        value = 0
+        for segment in (*self._segments.sealed, self._tail.sealed()):
+            data = self._segments.files(segment.first_id).data
+            for position in range(HEADER_BYTES, segment.end, _CHECKSUM_STEP_BYTES):
+                step = min(_CHECKSUM_STEP_BYTES, segment.end - position)
+                value = crc32(data.read(position, step), value)
+        return value - (1 << 32) if value & 0x8000_0000 else value
+
+    def close(self) -> None:
+        """Leave the files as a clean stop does: trimmed, indexed, durable. Raises DiskFailed."""
+        try:
+            self._tail.seal()
+        except NoSpace:
+            # Without space for the index, the records are made durable: recovery can rebuild the
+            # index from them.
+            self._tail.flush_data()
+        self.release()
+
+    def release(self) -> None:
+        """Close the files as they are."""
+        self._segments.release()
+
+    def remove(self) -> None:
+        """Close and remove all files, newest first; the directory stays. Raises DiskFailed."""
+        self._segments.remove()
+
+    def _settle(self, staged: StagedAppend) -> None:
+        if staged.written is not None:
+            self._tail.complete(staged.written)
+            staged.written = None
+
+    def _cut_offset(self, last_id: int) -> int:
+        """Return where the segment that holds ``last_id`` + 1 must end; raises PartitionDamaged.
+
+        The index alone is not trusted: recovery compares only the entries above a checkpoint with
+        the data, and a cut at a wrong entry would remove committed records. So the last record that
+        stays is read and its end is compared with the index.
+        """
+        segments = self._segments
+        segment = segments.segment_of(last_id + 1)
+        if segment.first_id == last_id + 1:
+            return HEADER_BYTES
+        found = segments.read_step(segment, last_id, 1, 0, 1)
+        with segments.damage_in(segment, INDEX_SUFFIX):
+            if len(found.raw) != len(found.wire) - WIRE_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES:
+                position = entry_position(last_id + 1 - segment.first_id)
+                raise Damage(position, f"index corrupted: record {last_id} does not end there")
+        return segments.extent(segment, last_id, 1).offsets[1]
+
+    def _stretches(self, first_id: int, max_records: int, max_bytes: int) -> Iterator[Stretch]:
+        segments = self._segments
+        for segment, transaction_id, step in segments.steps(first_id, max_records):
+            at_least = 1 if transaction_id == first_id else 0
+            found = segments.read_step(segment, transaction_id, step, max_bytes, at_least)
+            max_bytes -= len(found.raw)
+            yield found
+            if found.count < step:
+                break

@@ -1,0 +1,62 @@
+"""Writes rounds of appends into the segment files of each partition. Touches threads and the disk.
+
+The segment files of all partitions of a round are flushed at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+
+from waltz_storage.core.engine.rounds import RoundPart
+
+
+class ParallelFlushes:
+    """Implements `RoundWriter`; ``executor`` does all flushes of a round but the last one."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.flushes = 0
+        """Flushes of appended records and their indexes so far."""
+        self._executor = executor
+
+    def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
+        """Write part by part; a part's flush begins while the next one is written."""
+        flushing: list[Future[None]] = []
+        for number, part in enumerate(parts):
+            part.log.write(part.staged)
+            flushes = part.log.unflushed(part.staged)
+            self.flushes += len(flushes)
+            if not flushes:
+                durable(part)
+                continue
+            countdown = _Countdown(len(flushes), partial(durable, part))
+            # The last flush runs here: handing it to another thread costs as much as a small flush.
+            inline = flushes.pop() if number == len(parts) - 1 else None
+            for flush in flushes:
+                flushing.append(self._executor.submit(countdown.after, flush))
+            if inline is not None:
+                countdown.after(inline)
+        if flushing:
+            wait(flushing)
+            for future in flushing:
+                future.result()
+
+
+class _Countdown:
+    """Calls ``done`` when the last of ``count`` flushes has succeeded, and never if one fails."""
+
+    def __init__(self, count: int, done: Callable[[], None]) -> None:
+        self._left = count
+        self._done = done
+        self._lock = threading.Lock()
+
+    def after(self, flush: Callable[[], None]) -> None:
+        """Do one flush."""
+        flush()
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._done()
