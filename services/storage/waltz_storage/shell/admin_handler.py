@@ -1,4 +1,4 @@
-"""Handles requests of the admin port: assignments, switches, status, records (spec/wire.md section 7).
+"""Handles requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
 Each request becomes tasks in the lanes of its partitions, behind the jobs that wait there; it is
 answered when all of them are done. A request that cannot be done at all, such as one for a

@@ -47,7 +47,7 @@ class StagedAppend:
     """A group of batches on their way to the disk.
 
     ``outcomes`` has an entry per batch: None, or why it is refused. Records of a refused batch that
-    come before the cause of the refusal stay in the log (spec/disk.md section 5). ``ends`` has the id
+    precede the cause of the refusal stay in the log (spec/disk.md section 5). ``ends`` has the id
     after the last accepted record of each batch.
     """
 

@@ -1,4 +1,4 @@
-"""Pure. Which requests a partition refuses, and which marks a session may set (spec/disk.md section 9).
+"""Pure. Requests that are refused, and marks a session may set (spec/disk.md section 9).
 
 Two session ids count: the persisted one of the control file, and the highest one of all requests
 since the start. Requests of a lower session are refused (fenced): two servers that both believe
