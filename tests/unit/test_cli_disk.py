@@ -28,7 +28,8 @@ from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES
 from waltz_storage.core.control.directory_pair import DATA_MARK
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.inspect.stopped_storage import read_control, try_start
+from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.start_rehearsal import try_start
 from waltz_storage.shell.posix_disk import PosixDisk
 
 KEY = uuid.UUID(int=99)

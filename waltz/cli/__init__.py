@@ -7,7 +7,7 @@
 * What is shown is pure: `rows`, and `cluster_rows` and so on; `transactions`. `output` shows it
 * All verbs share `options`, `cluster_options` (which cluster), `running`, `progress`
 * They reach a cluster by `admin_access`, `client_access`, `load` (with `load_options`)
-* Files of storages: `stopped_storage` and `dry_disk` read them, `segment_check` judges (pure)
+* Files of stopped storages: `disk`, which shows what `waltz_storage.inspect` reads
 * Exported logs: `archive` (pure), `archive_files`, `import_record`, `importing`
 * What `client` checks: `validation` (pure)
 """

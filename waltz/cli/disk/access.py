@@ -1,4 +1,4 @@
-"""How verbs about files find what a path names, and fail if they may not look. Touches disk."""
+"""Checks that the files a path names can be read, for all verbs of ``waltz disk``. Reads files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from waltz.cli.running import Failed, failing_clearly
-from waltz_storage.inspect.stopped_storage import CannotInspect, Place, check_stopped, locate
+from waltz_storage.inspect.places import CannotInspect, Place, check_stopped, locate
 
 Where = Annotated[
     Path,
@@ -22,7 +22,7 @@ Where = Annotated[
 
 @contextmanager
 def inspecting(path: Path) -> Iterator[Place]:
-    """Find what ``path`` names, and have it untouched by a storage when it is looked at."""
+    """Find what ``path`` names; fail if a storage is running on it or it cannot be read."""
     with failing_clearly():
         try:
             place = locate(path)

@@ -1,8 +1,7 @@
-"""``waltz disk``: the files of a storage that does not run. Reads them, and changes none."""
+"""``waltz disk``: show and check the files of a stopped storage. Reads files, writes none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -17,23 +16,19 @@ from waltz.cli.options import examples, parsed, partitions_of
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed
 from waltz.client.core.ranges import parse_ids
-from waltz_storage.inspect.dry_disk import ReadOnlyFile
-from waltz_storage.inspect.segment_check import Stored, Windowed, whole_records
-from waltz_storage.inspect.stopped_storage import (
-    CannotInspect,
-    Place,
-    StartOutcome,
-    check,
+from waltz_storage.inspect.control_reading import read_control
+from waltz_storage.inspect.places import segments_at
+from waltz_storage.inspect.segment_check import Stored
+from waltz_storage.inspect.segment_reading import (
+    check_segment_files,
     is_sound,
-    read_control,
     read_header,
-    segment_path,
-    segments,
-    try_start,
+    read_whole_records,
 )
+from waltz_storage.inspect.start_rehearsal import try_starts
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look at the files of a stopped storage, without changing them."
+    no_args_is_help=True, help="Inspect the files of a stopped storage, without changing them."
 )
 app.add_typer(disk_export.app)
 
@@ -64,17 +59,17 @@ def verify_command(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many flaws at most.")] = 100,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check every record and its index entry, and say what a start would do.
+    """Check every record and its index entry, and show what a start would do.
 
     The exit status is 1 if anything is damaged, or a start would refuse a partition.
     """
     ids = None if transaction is None else parsed(parse_ids, transaction)
     with inspecting(path) as place:
         reports = {
-            (partition, first_id): check(place.root, partition, first_id)
-            for partition, first_id in _segments_at(place)
+            (partition, first_id): check_segment_files(place.root, partition, first_id)
+            for partition, first_id in segments_at(place)
         }
-        outcomes = _outcomes(place, meta)
+        outcomes = try_starts(place, meta)
     show(output, disk_rows.verified(reports, outcomes, ids, limit))
     if not is_sound(reports.values()) or not all(outcome.sound for outcome in outcomes.values()):
         raise typer.Exit(1)
@@ -92,9 +87,10 @@ def stat_command(path: Where, output: Output = Format.TABLE) -> None:
     with inspecting(path) as place:
         sizes = {
             (partition, first_id): [
-                len(stored.record.data) for stored in _stored(place, partition, first_id)
+                len(stored.record.data)
+                for stored in read_whole_records(place.root, partition, first_id)
             ]
-            for partition, first_id in _segments_at(place)
+            for partition, first_id in segments_at(place)
         }
     show(output, disk_rows.statistics_of(sizes))
 
@@ -116,7 +112,7 @@ def dump_command(
     records: Annotated[bool, typer.Option("--records", "-r", help="Show the records.")] = False,
     transaction: Ids = None,
     data: Annotated[
-        disk_rows.Data, typer.Option(help="How to show what records hold.")
+        disk_rows.Data, typer.Option(help="How to show the data of records.")
     ] = disk_rows.Data.HEX,
     serializer: Annotated[
         str | None,
@@ -124,7 +120,7 @@ def dump_command(
             "--serializer",
             "-d",
             metavar="MODULE:NAME",
-            help="Show what this serializer makes of them. The module is imported.",
+            help="Show the data decoded by this serializer. The module is imported.",
         ),
     ] = None,
     limit: Annotated[
@@ -132,7 +128,7 @@ def dump_command(
     ] = 1000,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what is in a segment: its header, its records, or, without either option, both."""
+    """Show a segment's header, its records, or, without either option, both."""
     both = metadata == records
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
@@ -145,7 +141,7 @@ def dump_command(
         if both or records:
             wanted = (
                 stored
-                for stored in _stored(place, partition, place.first_id)
+                for stored in read_whole_records(place.root, partition, place.first_id)
                 if stored.record.transaction_id >= first
                 and (last is None or stored.record.transaction_id <= last)
             )
@@ -171,13 +167,14 @@ def control_command(
         typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Without it: all."),
     ] = None,
     assigned: Annotated[
-        bool, typer.Option("--assigned", "-a", help="Only partitions that the storage holds.")
+        bool,
+        typer.Option("--assigned", "-a", help="Only partitions that are assigned to the storage."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what the control file says: whose it is, and every partition's session and marks.
+    """Show the control file: its cluster, and every partition's session and marks.
 
-    The exit status is 1 if the entry of a partition cannot be trusted.
+    The exit status is 1 if the entry of a partition is damaged.
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
@@ -186,29 +183,3 @@ def control_command(
     show(output, shown)
     if any(entry["problem"] for entry in shown.value["entries"]):
         raise typer.Exit(1)
-
-
-def _segments_at(place: Place) -> Iterator[tuple[int, int]]:
-    for partition in place.partitions:
-        if place.first_id is not None:
-            yield partition, place.first_id
-        else:
-            yield from ((partition, first_id) for first_id in segments(place.root, partition))
-
-
-def _stored(place: Place, partition: int, first_id: int) -> Iterator[Stored]:
-    with ReadOnlyFile(segment_path(place.root, partition, first_id)) as file:
-        yield from whole_records(Windowed(file), first_id)
-
-
-def _outcomes(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
-    """Return what a start would do, to partitions that the control file has as assigned."""
-    try:
-        control = read_control(place.root, meta)
-    except CannotInspect as problem:
-        return {p: StartOutcome(str(problem), None) for p in place.partitions}
-    return {
-        partition: try_start(place.root, partition, control)
-        for partition, entry in control.entries.items()
-        if place.covers(partition) and (isinstance(entry, str) or entry.info.assigned)
-    }

@@ -1,12 +1,10 @@
-"""``waltz disk export``: what a stopped storage holds, as lines that an import takes. Reads files.
+"""``waltz disk export``: print the transactions of a stopped storage for an import. Reads files.
 
-One record at a time is in memory, so that any segment can be read on any machine.
+One record at a time is in memory, so that any segment can be exported on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Annotated, BinaryIO
 
 import typer
@@ -18,10 +16,8 @@ from waltz.cli.output import say
 from waltz.cli.running import Failed
 from waltz.client import Transaction
 from waltz.client.core.ranges import format_partitions
-from waltz_storage.core.log.segment_format import INDEX_SUFFIX
-from waltz_storage.inspect.dry_disk import ReadOnlyFile
-from waltz_storage.inspect.segment_check import Flaw, Stored, Windowed, content
-from waltz_storage.inspect.stopped_storage import Place, read_header, segment_path, segments
+from waltz_storage.inspect.places import Place
+from waltz_storage.inspect.segment_reading import Gap, read_partition
 
 app = typer.Typer()
 
@@ -42,13 +38,13 @@ def export_command(
     ] = None,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Go on behind damage. An import then changes ids."),
+        typer.Option("--skip-damaged", help="Continue after damage. An import then changes ids."),
     ] = False,
 ) -> None:
     """Print all transactions in files as JSON lines, in order, for waltz log import.
 
-    It ends with status 1 at the first transaction that is damaged or missing. What is printed may
-    include transactions at the end that were never committed.
+    It ends with status 1 at the first transaction that is damaged or missing. The last transactions
+    printed may never have been committed.
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:
@@ -62,45 +58,23 @@ def export_command(
 
 
 def _export(place: Place, partition: int, out: BinaryIO, *, skip_damaged: bool) -> None:
-    """Print what is there of a partition. Raises Failed at a gap, unless it is to be skipped."""
+    """Print the records of a partition. Raises Failed at a gap, unless ``skip_damaged``."""
     first: int | None = None
     last = -1
-    for found in _found(place, partition):
-        if isinstance(found, str):
+    for found in read_partition(place, partition):
+        if isinstance(found, Gap):
             if not skip_damaged:
                 out.flush()
                 raise Failed(
-                    f"partition {partition}: {found}. Take another copy, or give --skip-damaged: "
-                    "what follows then gets other ids when it is imported"
+                    f"partition {partition}: {found.text}. Use another copy, or --skip-damaged: "
+                    "the transactions that follow then get other ids when they are imported"
                 )
-            say(f"partition {partition}: {found}; skipped")
+            say(f"partition {partition}: {found.text}; skipped")
             continue
         record = found.record
         first = record.transaction_id if first is None else first
         last = record.transaction_id
         transaction = Transaction(partition, last, record.req_id, record.header, record.data)
         out.write(as_json(transaction).encode() + b"\n")
-    there = "nothing" if first is None else f"transactions {first} to {last}"
-    say(f"partition {partition}: {there}")
-
-
-def _found(place: Place, partition: int) -> Iterator[Stored | str]:
-    """Yield the records of a partition, and sentences where one is damaged or missing."""
-    one = place.first_id
-    expected = 0 if one is None else one
-    for first_id in segments(place.root, partition) if one is None else [one]:
-        path = segment_path(place.root, partition, first_id)
-        if first_id != expected:
-            yield f"transactions from {expected} on are missing before {path.name}"
-        read_header(place.root, partition, first_id)
-        with ExitStack() as stack:
-            data = Windowed(stack.enter_context(ReadOnlyFile(path)))
-            index_path = path.with_suffix(INDEX_SUFFIX)
-            index = stack.enter_context(ReadOnlyFile(index_path)) if index_path.exists() else None
-            expected = first_id
-            for found in content(data, index, first_id):
-                if isinstance(found, Flaw):
-                    yield f"{found.what} ({path.name} at byte {found.offset})"
-                else:
-                    expected = found.record.transaction_id + 1
-                    yield found
+    exported = "nothing" if first is None else f"transactions {first} to {last}"
+    say(f"partition {partition}: {exported}")

@@ -1,4 +1,4 @@
-"""What the verbs about files show. Pure."""
+"""The tables and JSON values that the verbs of ``waltz disk`` show. Computes only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 from waltz.cli.rows import Rows, Shown, or_dash, pairs, word
 from waltz_storage.core.control.control_format import ControlEntry
-from waltz_storage.core.log.segment_format import DATA_SUFFIX, FileHeader
-from waltz_storage.inspect.dry_disk import Change
+from waltz_storage.core.log.segment_format import FileHeader
+from waltz_storage.inspect.control_reading import ControlContent
+from waltz_storage.inspect.dry_disk import Change, ChangeKind
 from waltz_storage.inspect.segment_check import SegmentReport, Stored
-from waltz_storage.inspect.stopped_storage import Control, StartOutcome
+from waltz_storage.inspect.start_rehearsal import StartOutcome
 
 Ids = tuple[int, int | None]
 _ROW_BYTES = 16
@@ -38,9 +39,9 @@ def verified(
     ids: Ids | None,
     limit: int,
 ) -> Shown:
-    """Return what is shown of checked segments, and of what a start would do.
+    """Show checked segments, and what a start would do.
 
-    Flaws are those of transactions in ``ids`` (None: all), ``limit`` of them in the table.
+    Flaws are those of transactions in ``ids`` (None: all), at most ``limit`` in the table.
     """
     segments = [_segment(partition, report) for (partition, _), report in reports.items()]
     flaws = [
@@ -86,7 +87,7 @@ def verified(
 
 
 def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
-    """Return what is shown of data sizes, by partition and first id of the segment."""
+    """Show statistics of data sizes, by partition and first id of the segment."""
     value: list[dict[str, Any]] = [
         {"partition": partition, "segment": first_id, **_sizes(found)}
         for (partition, first_id), found in sizes.items()
@@ -107,9 +108,9 @@ def dumped(
     data: Data,
     deserialize: Deserialize | None = None,
 ) -> Shown:
-    """Return what is shown of a segment's content; what is None is left out.
+    """Show a segment's header and records; each is left out if it is None.
 
-    With ``deserialize``, data are shown as the text of what that makes of them.
+    With ``deserialize``, data are shown as the text of the deserialized object.
     """
     value: dict[str, Any] = {}
     tables: list[Rows] = []
@@ -142,8 +143,10 @@ def dumped(
     return Shown(value, tuple(tables))
 
 
-def control(found: Control, partitions: Iterable[int] | None, *, only_assigned: bool) -> Shown:
-    """Return what is shown of a control file; ``partitions`` None: of all."""
+def control(
+    found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
+) -> Shown:
+    """Show a control file; ``partitions`` None: all of them."""
     wanted = None if partitions is None else set(partitions)
     head = {
         "version": found.header.version,
@@ -164,7 +167,7 @@ def control(found: Control, partitions: Iterable[int] | None, *, only_assigned: 
 
 
 def hex_dump(data: bytes) -> str:
-    """Return lines of 16 bytes: where they begin, as numbers, as text."""
+    """Return lines of 16 bytes: their offset, in hexadecimal, as text."""
     lines = []
     for start in range(0, len(data), _ROW_BYTES):
         row = data[start : start + _ROW_BYTES]
@@ -211,23 +214,25 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     serve = f"serve it; the next id is {start['next_id']}"
     if start["lost_to"] is not None:
         serve += (
-            f", although it had transactions up to {start['lost_to']}: its files are lost; bring "
-            "it back with: waltz storage recover"
+            f", although it had transactions up to {start['lost_to']}: they are lost; restore them "
+            "with: waltz storage recover"
         )
     return [*changes, serve]
 
 
 def _change(change: Change) -> str:
-    before, after = change.size_before, change.size_after
-    if before is None:
-        return "make this file"
-    if after is None:
-        return "remove this file, which an interrupted creation left"
-    if not change.path.endswith(DATA_SUFFIX):
-        return "rebuild the index from the records"
-    if after < before:
-        return f"cut off {before - after} bytes, at byte {after}"
-    return "write it anew"
+    match change.kind:
+        case ChangeKind.CREATE:
+            return "create this file"
+        case ChangeKind.REMOVE:
+            return "remove this file, which an interrupted creation left"
+        case ChangeKind.REBUILD_INDEX:
+            return "rebuild the index from the records"
+        case ChangeKind.CUT:
+            removed = (change.size_before or 0) - (change.size_after or 0)
+            return f"cut off {removed} bytes, at byte {change.size_after}"
+        case ChangeKind.REWRITE:
+            return "write it anew"
 
 
 def _sizes(found: Sequence[int]) -> dict[str, Any]:
@@ -264,7 +269,7 @@ def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | 
         try:
             return str(deserialize(data))
         except Exception as problem:
-            # What a serializer raises for data of others is its own affair; the rest is shown.
+            # A serializer may raise anything for data that it did not write. The row says so.
             return f"unreadable: {problem}"
     match form:
         case Data.HEX:

@@ -1,15 +1,17 @@
-"""A storage's disk that takes changes and keeps them to itself. Reads files, writes none.
+"""A storage's disk that keeps all changes in memory. Reads files, writes none.
 
-The storage's own code runs on it, so that what a start would do is found out by doing it.
+The storage's own code runs on it, so that a start can be rehearsed without changing any file.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from waltz_storage.core.disk import DiskFile
+from waltz_storage.core.log.segment_format import DATA_SUFFIX
 
 
 class ReadOnlyFile:
@@ -41,19 +43,40 @@ class ReadOnlyFile:
         self.close()
 
 
+class ChangeKind(Enum):
+    """What would happen to a file."""
+
+    CREATE = "create"
+    REMOVE = "remove"
+    REBUILD_INDEX = "rebuild the index"
+    CUT = "cut"
+    REWRITE = "rewrite"
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would become of one file. Sizes in bytes; None: it is not there."""
+    """How one file would change. Sizes in bytes; None: the file does not exist."""
 
     path: str
     size_before: int | None
     size_after: int | None
     rewritten: bool
-    """Whether bytes that stay would be other ones."""
+    """Whether the content of the part that stays would differ."""
+
+    @property
+    def kind(self) -> ChangeKind:
+        """What would happen to the file."""
+        if self.size_before is None:
+            return ChangeKind.CREATE
+        if self.size_after is None:
+            return ChangeKind.REMOVE
+        if not self.path.endswith(DATA_SUFFIX):
+            return ChangeKind.REBUILD_INDEX
+        return ChangeKind.CUT if self.size_after < self.size_before else ChangeKind.REWRITE
 
 
 class DryDisk:
-    """The directory ``root`` as the storage would make it. Implements `Disk`."""
+    """The directory ``root`` as the storage would change it. Implements `Disk`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -61,7 +84,7 @@ class DryDisk:
         self._directories: set[str] = set()
 
     def changes(self) -> list[Change]:
-        """Return the files that would not stay as they are, by name."""
+        """Return the files that would change, by name."""
         found = (content.change(path) for path, content in sorted(self._files.items()))
         return [change for change in found if change is not None]
 
@@ -110,7 +133,7 @@ class DryDisk:
         self._content(path).there = False
 
     def flush_directory(self, path: str) -> None:
-        """Nothing to do: nothing will last."""
+        """Do nothing: no change is kept."""
 
     def _is_real(self, directory: str) -> bool:
         return (self._root / directory).is_dir()
@@ -123,7 +146,7 @@ class DryDisk:
 
 
 class _Content:
-    """What a file holds: what is on the disk, until it is changed."""
+    """The content of a file: that on the disk, until it is changed."""
 
     def __init__(self, real: Path | None) -> None:
         self._real = real
@@ -141,7 +164,7 @@ class _Content:
             return file.read(offset, max(0, min(length, self.size - offset)))
 
     def write(self, offset: int, data: bytes) -> None:
-        # Recovery writes again what is there: that changes nothing, and needs no memory.
+        # Recovery writes existing bytes again: that changes nothing and needs no memory.
         if self.read(offset, len(data)) != data:
             self.replace(self.read(0, self.size).ljust(offset, b"\0"))
             assert self._changed is not None
@@ -197,10 +220,10 @@ class _DryFile:
         self._content.truncate(size)
 
     def flush(self) -> None:
-        """Nothing to do: nothing will last."""
+        """Do nothing: no change is kept."""
 
     def lock(self, length: int) -> bool:
         return True
 
     def close(self) -> None:
-        """Nothing to do: no descriptor is kept."""
+        """Do nothing: no descriptor is open."""

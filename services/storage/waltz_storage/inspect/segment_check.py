@@ -1,8 +1,8 @@
-"""Looks at every record of a segment, damaged or not. Pure over byte sources.
+"""Checks every record of a segment, past damage. Touches only the byte sources it is given.
 
-A start of the storage looks only at what may be torn, and stops at the first invalid record. Here
-everything is looked at, and after damage the next record that is whole is searched, so that one
-flipped bit is told from a log that was cut off.
+A start of the storage reads only the records that may be torn, and stops at the first invalid one.
+Here every record is read, and after damage the search goes on for the next whole record, so that
+one flipped bit is distinguished from a log that was cut off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A whole record, and where it is: from byte ``offset`` up to, not including, ``end``."""
+    """A whole record, stored from byte ``offset`` up to, not including, ``end``."""
 
     record: Record
     offset: int
@@ -46,7 +46,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Something that is not as it must be, at byte ``offset`` of the data file."""
+    """A flaw of a transaction's record or index entry, at byte ``offset`` of the data file."""
 
     transaction_id: int
     offset: int
@@ -55,7 +55,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """What a segment holds: its whole records, what is wrong, and what follows the last one.
+    """The result of a check: the whole records, the flaws, and what follows the last record.
 
     ``next_id`` is the id after the last whole record, which ends at byte ``end`` of ``size``.
     """
@@ -70,7 +70,7 @@ class SegmentReport:
 
 
 class Windowed:
-    """A byte source that reads ahead: records are small, and reads are not free."""
+    """A byte source that reads ahead, because records are small and each read costs time."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -103,18 +103,18 @@ def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
 
 
 def content(data: ByteSource, index: ByteSource | None, first_id: int) -> Iterator[Stored | Flaw]:
-    """Yield whole records, and in their order what is damaged between them.
+    """Yield whole records, and flaws between them, in order.
 
-    The index, if there is one, is used to pass damage. What follows the last whole record is left
-    out.
+    The index, if there is one, helps to find the next record after damage. Nothing after the last
+    whole record is yielded.
     """
     yield from _walk(data, _entries(index), first_id)
 
 
 def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
-    """Yield the records of a segment that are whole, past any that are not if they can be passed.
+    """Yield the whole records of a segment, past damaged ones whose end is known.
 
-    Only the records themselves are used, no index.
+    The index is not used.
     """
     for found in _walk(data, array("q"), first_id):
         if isinstance(found, Stored):
@@ -122,7 +122,7 @@ def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
 
 
 def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> SegmentReport:
-    """Look at every record, its checksums, and its index entry, as far as there is one."""
+    """Check every record: its checksums, and its index entry, if there is one."""
     entries = _entries(index)
     flaws: list[Flaw] = []
     end, next_id, records = HEADER_BYTES, first_id, 0
@@ -146,7 +146,7 @@ def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> 
 
 
 def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[Stored | Flaw]:
-    """Yield what is there, in order; what follows the last whole record is not a flaw."""
+    """Yield records and flaws in order; anything after the last whole record is not a flaw."""
     transaction_id, offset = first_id, HEADER_BYTES
     while True:
         try:
@@ -164,7 +164,7 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[S
 def _next_whole(
     data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
 ) -> Stored | None:
-    """Return the first whole record after a damaged one: where it ends, or where the index says."""
+    """Return the first whole record after a damaged one, by its length or by the index."""
     length = _length(data, offset)
     places = [] if length is None else [(damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length)]
     number = damaged_id + 1 - first_id
@@ -179,7 +179,7 @@ def _next_whole(
 
 
 def _length(data: ByteSource, offset: int) -> int | None:
-    """Return the data length that the record at ``offset`` claims, None if it cannot have it."""
+    """Return the data length in the record at ``offset``, None if it is impossible."""
     raw = data.read(offset + _LENGTH_AT, 4)
     length = int.from_bytes(raw, "big", signed=True)
     return length if len(raw) == 4 and length >= 0 else None

@@ -1,0 +1,73 @@
+"""Reads the control file of a stopped storage. Reads files, writes none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_storage.core.control.control_format import (
+    CONTROL_FILE,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    ControlEntry,
+    ControlHeader,
+    EntryCorrupted,
+    PartitionInfo,
+    decode_entry,
+    entry_offset,
+)
+from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
+from waltz_storage.inspect.places import CannotInspect
+
+
+@dataclass(frozen=True, slots=True)
+class ControlContent:
+    """The content of a control file: for each partition its entry, or why the entry is damaged."""
+
+    header: ControlHeader
+    entries: Mapping[int, ControlEntry | str]
+
+    def info(self, partition: int) -> PartitionInfo | None:
+        """Return the persisted state of a partition, None if its entry is damaged or missing."""
+        entry = self.entries.get(partition)
+        return entry.info if isinstance(entry, ControlEntry) else None
+
+
+def read_control(root: Path, meta: Path | None = None) -> ControlContent:
+    """Read the control file of a storage's directory.
+
+    ``meta`` is the directory of the file, if that is another one. Raises CannotInspect.
+    """
+    path = (meta or root) / CONTROL_FILE
+    mark = root / DATA_MARK
+    if meta is None and mark.exists() and not path.exists():
+        raise CannotInspect(
+            f"the control file of {root} is in a directory of its own (storage.metaDirectory): "
+            "name it with --meta"
+        )
+    try:
+        if meta is not None and mark.read_bytes() != (meta / META_MARK).read_bytes():
+            raise CannotInspect(
+                f"{root} and {meta} are not of the same storage: their marks differ"
+            )
+    except OSError as problem:
+        raise CannotInspect(
+            f"{root} and {meta} do not belong together: cannot read {problem.filename}: "
+            f"{problem.strerror}"
+        ) from problem
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+    if len(raw) < HEADER_BYTES:
+        raise CannotInspect(f"{path} is cut off: it ends inside its {HEADER_BYTES} byte header")
+    header = ControlHeader.decode(raw)
+    entries: dict[int, ControlEntry | str] = {}
+    for partition in range(header.num_partitions):
+        start = entry_offset(partition)
+        try:
+            entries[partition] = decode_entry(raw[start : start + ENTRY_BYTES])
+        except EntryCorrupted as problem:
+            entries[partition] = str(problem)
+    return ControlContent(header, entries)

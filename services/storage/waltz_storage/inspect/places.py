@@ -1,0 +1,92 @@
+"""Finds what a path names: a storage's directory, a partition, a segment. Reads directories."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.directory_pair import DATA_MARK
+from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
+
+
+class CannotInspect(Exception):
+    """The files at a path cannot be inspected; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path names: a storage's directory, a partition in it, or a segment of that.
+
+    ``partitions`` are those that have files. ``first_id`` is that of the segment, if one is named.
+    """
+
+    root: Path
+    partitions: tuple[int, ...]
+    first_id: int | None = None
+    whole: bool = False
+    """Whether the path names the whole storage."""
+
+    def covers(self, partition: int) -> bool:
+        """Return whether the path includes ``partition``, which may have no files."""
+        return self.whole or partition in self.partitions
+
+
+def locate(path: Path) -> Place:
+    """Return what ``path`` names. Raises CannotInspect."""
+    path = path.absolute()
+    if path.suffix in (DATA_SUFFIX, INDEX_SUFFIX):
+        if not path.exists():
+            raise CannotInspect(f"there is no file {path}")
+        if not path.stem.isdecimal() or not path.parent.name.isdecimal():
+            raise CannotInspect(f"{path} is not named like a segment in a partition's directory")
+        return Place(path.parent.parent, (int(path.parent.name),), int(path.stem))
+    directory = path.parent if path.name == CONTROL_FILE else path
+    if not directory.is_dir():
+        raise CannotInspect(f"there is no storage directory or segment at {path}")
+    if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
+        return Place(directory.parent, (int(directory.name),))
+    found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
+    if not found and not any((directory / name).exists() for name in (CONTROL_FILE, DATA_MARK)):
+        raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
+    return Place(directory, found, whole=True)
+
+
+def check_stopped(root: Path) -> None:
+    """Raise CannotInspect if a storage is running on the directory: its files may change."""
+    for path in (root / CONTROL_FILE, root / DATA_MARK):
+        if not path.exists():
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotInspect(
+                f"a storage is running on {root} ({path.name} is locked); stop it first, or "
+                "inspect a copy"
+            ) from None
+        finally:
+            os.close(descriptor)
+
+
+def segments(root: Path, partition: int) -> list[int]:
+    """Return the first ids of a partition's segments, by their names."""
+    names = (root / str(partition)).glob(f"*{DATA_SUFFIX}")
+    return sorted(int(path.stem) for path in names if path.stem.isdecimal())
+
+
+def segments_at(place: Place) -> Iterator[tuple[int, int]]:
+    """Yield the partition and first id of every segment that a path includes."""
+    for partition in place.partitions:
+        if place.first_id is not None:
+            yield partition, place.first_id
+        else:
+            yield from ((partition, first_id) for first_id in segments(place.root, partition))
+
+
+def segment_path(root: Path, partition: int, first_id: int) -> Path:
+    """Return where the data file of a segment is."""
+    return root / str(partition) / f"{segment_name(first_id)}{DATA_SUFFIX}"

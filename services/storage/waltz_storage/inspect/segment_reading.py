@@ -1,0 +1,98 @@
+"""Reads and checks the segments of a stopped storage. Reads files, writes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from waltz_storage.core.log.segment_format import (
+    HEADER_BYTES,
+    INDEX_SUFFIX,
+    Damage,
+    FileHeader,
+)
+from waltz_storage.inspect.dry_disk import ReadOnlyFile
+from waltz_storage.inspect.places import CannotInspect, Place, segment_path, segments
+from waltz_storage.inspect.segment_check import (
+    Flaw,
+    SegmentReport,
+    Stored,
+    Tail,
+    Windowed,
+    check_segment,
+    content,
+    whole_records,
+)
+
+
+def read_header(root: Path, partition: int, first_id: int) -> FileHeader:
+    """Return the header of a segment's data file. Raises CannotInspect."""
+    path = segment_path(root, partition, first_id)
+    try:
+        with ReadOnlyFile(path) as file:
+            return FileHeader.decode(file.read(0, HEADER_BYTES))
+    except (OSError, Damage) as problem:
+        raise CannotInspect(f"cannot read {path}: {problem}") from problem
+
+
+def check_segment_files(root: Path, partition: int, first_id: int) -> SegmentReport:
+    """Check every record of a segment. Raises CannotInspect if its data cannot be read."""
+    path = segment_path(root, partition, first_id)
+    try:
+        with ExitStack() as stack:
+            data = stack.enter_context(ReadOnlyFile(path))
+            index_path = path.with_suffix(INDEX_SUFFIX)
+            try:
+                index = stack.enter_context(ReadOnlyFile(index_path))
+            except FileNotFoundError:
+                report = check_segment(Windowed(data), None, first_id)
+                missing = Flaw(first_id, 0, f"there is no {index_path.name}")
+                return replace(report, flaws=(missing, *report.flaws))
+            return check_segment(Windowed(data), index, first_id)
+    except OSError as problem:
+        raise CannotInspect(f"cannot read {path}: {problem.strerror}") from problem
+
+
+def read_whole_records(root: Path, partition: int, first_id: int) -> Iterator[Stored]:
+    """Yield the undamaged records of a segment. Raises OSError."""
+    with ReadOnlyFile(segment_path(root, partition, first_id)) as file:
+        yield from whole_records(Windowed(file), first_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records of a partition that are damaged or missing; the text says which, and where."""
+
+    text: str
+
+
+def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
+    """Yield the records of a partition in order, and gaps where some are damaged or missing.
+
+    One record at a time is in memory. Raises CannotInspect, OSError.
+    """
+    one = place.first_id
+    expected = 0 if one is None else one
+    for first_id in segments(place.root, partition) if one is None else [one]:
+        path = segment_path(place.root, partition, first_id)
+        if first_id != expected:
+            yield Gap(f"transactions from {expected} on are missing before {path.name}")
+        read_header(place.root, partition, first_id)
+        with ExitStack() as stack:
+            data = Windowed(stack.enter_context(ReadOnlyFile(path)))
+            index_path = path.with_suffix(INDEX_SUFFIX)
+            index = stack.enter_context(ReadOnlyFile(index_path)) if index_path.exists() else None
+            expected = first_id
+            for found in content(data, index, first_id):
+                if isinstance(found, Flaw):
+                    yield Gap(f"{found.what} ({path.name} at byte {found.offset})")
+                else:
+                    expected = found.record.transaction_id + 1
+                    yield found
+
+
+def is_sound(reports: Iterable[SegmentReport]) -> bool:
+    """Return whether no segment has a flaw or a torn record at its end."""
+    return not any(report.flaws or report.tail is Tail.TORN for report in reports)

@@ -1,0 +1,72 @@
+"""Finds out what a start of a stopped storage would do. Reads files, writes none.
+
+The storage's own code opens each log, on a `DryDisk` that keeps all changes in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.errors import DiskFailed, PartitionDamaged
+from waltz_storage.core.log.log_opening import open_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.inspect.control_reading import ControlContent, read_control
+from waltz_storage.inspect.dry_disk import Change, DryDisk
+from waltz_storage.inspect.places import CannotInspect, Place
+
+
+@dataclass(frozen=True, slots=True)
+class StartOutcome:
+    """What a start of the storage would do to a partition's files.
+
+    ``refused`` is why it would not serve the partition; then it changes nothing. Otherwise it makes
+    ``changes``, and ``next_id`` is the id of the next record. If the local mark in the control file
+    is beyond the log's end, ``lost_to`` is that mark.
+    """
+
+    refused: str | None
+    next_id: int | None
+    changes: tuple[Change, ...] = ()
+    lost_to: int | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether the partition would be served with all records up to its local mark."""
+        return self.refused is None and self.lost_to is None
+
+
+def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
+    """Open a partition's log without writing; return what a start would do to its files."""
+    info = control.info(partition)
+    if info is None:
+        return StartOutcome(f"its entry in {CONTROL_FILE}: {control.entries.get(partition)}", None)
+    disk = DryDisk(root)
+    identity = LogIdentity(control.header.key, partition, str(partition))
+    try:
+        log = open_log(disk, identity, LogOptions(lambda: 0), info.local_low_water_mark)
+    except PartitionDamaged as damaged:
+        return StartOutcome(f"{damaged.what} ({damaged.file} at offset {damaged.offset})", None)
+    except DiskFailed as failure:
+        return StartOutcome(f"the storage would not start at all: {failure}", None)
+    known = info.local_low_water_mark
+    lost_to = known if log.next_id <= known else None
+    return StartOutcome(None, log.next_id, tuple(disk.changes()), lost_to)
+
+
+def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
+    """Return what a start would do to each assigned partition that ``place`` includes.
+
+    Without a readable control file, every partition is refused.
+    """
+    try:
+        control = read_control(place.root, meta)
+    except CannotInspect as problem:
+        return {p: StartOutcome(str(problem), None) for p in place.partitions}
+    return {
+        partition: try_start(place.root, partition, control)
+        for partition, entry in control.entries.items()
+        if place.covers(partition) and (isinstance(entry, str) or entry.info.assigned)
+    }
