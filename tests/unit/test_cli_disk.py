@@ -308,8 +308,8 @@ def test_a_control_file_in_a_directory_of_its_own(tmp_path: Path) -> None:
     assert [entry["partition"] for entry in held["entries"]] == [1]
     assert exported(data)[0] == list(range(RECORDS))
     without = value("verify", str(data), status=1)
-    assert "name that with --meta" in without["start"][0]["refused"]
-    assert "name that with --meta" in run("control", str(data)).stderr
+    assert "name it with --meta" in without["start"][0]["refused"]
+    assert "name it with --meta" in run("control", str(data)).stderr
     foreign = value("verify", str(data), "--meta", str(other), status=1)
     assert "do not belong together" in foreign["start"][0]["refused"]
 

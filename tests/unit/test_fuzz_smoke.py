@@ -134,7 +134,7 @@ def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:
     raw = bytearray(fresh_entry(0))
     body = struct.pack(">qqqii", 1, -1, -1, 5, (1 << 31) - 1)
     raw[4:40] = body + struct.pack(">I", crc32(body))
-    with pytest.raises(EntryCorrupted, match="last sequence number"):
+    with pytest.raises(EntryCorrupted, match="highest possible sequence number"):
         decode_entry(bytes(raw))
 
 

@@ -309,7 +309,9 @@ async def test_the_control_file_is_where_the_setting_says(tmp_path: Path) -> Non
     with pytest.raises(DirectoryRefused, match=f"{meta} does not exist"):
         await node.start(CLUSTER)
     meta.symlink_to(data)
-    with pytest.raises(DirectoryRefused, match="name another directory, or remove the setting"):
+    with pytest.raises(
+        DirectoryRefused, match="set it to another directory, or remove the setting"
+    ):
         await node.start(CLUSTER)
     meta.unlink()
     meta.mkdir()

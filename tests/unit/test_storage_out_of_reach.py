@@ -73,7 +73,7 @@ def test_a_control_file_out_of_reach_is_said_in_a_sentence(disk: ClosedDisk, num
     disk.refused = (CONTROL_FILE, number)
     with pytest.raises(DirectoryRefused) as caught:
         directory_on(disk)
-    assert f"{CONTROL_FILE} cannot be used: {os.strerror(number)}; check the disk" in str(
+    assert f"{CONTROL_FILE} cannot be used: {os.strerror(number)}; this storage" in str(
         caught.value
     )
 
