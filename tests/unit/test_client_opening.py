@@ -259,7 +259,7 @@ async def test_a_stream_that_gets_no_id_says_so() -> None:
         client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
         metadata.held = asyncio.Event()
         metadata.held.set()
-        with pytest.raises(waltz.ClusterUnreachable, match="gave a stream no id"):
+        with pytest.raises(waltz.ClusterUnreachable, match="no client id to a stream"):
             await anext(aiter(client.stream(0)))
         await client.close()
         await metadata.store.close()
