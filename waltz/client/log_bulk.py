@@ -126,8 +126,7 @@ class LogBulk(abc.ABC):
 
         Raises:
             AppendUncertain: The time ran out, or the client was closed, after the batch was sent
-            and
-                before all outcomes were known. Its ``outcomes`` has those that are known.
+                and before all outcomes were known. Its ``outcomes`` has those that are known.
             ClusterUnreachable: The time ran out and nothing was sent.
             ServerTooOld: The server does not offer batches. Nothing was sent.
             ClientAhead: The log is shorter than what this client has been fed.

@@ -30,8 +30,7 @@ _TLS_PREFIX = "client.tls."
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """The options of a client, with their defaults. All times are in seconds unless named
-    otherwise.
+    """The options of a client, with their defaults. Times are in seconds.
 
     Attributes:
         tls: How connections to servers are secured. By default they are, and any server certificate

@@ -1,0 +1,45 @@
+"""The API reference: every public name of the packages that it documents is on the page."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = re.findall(r"^## (waltz[\w.]*)$", (ROOT / "docs/api.md").read_text(), re.MULTILINE)
+UNDOCUMENTED = {"waltz.PLAINTEXT", "waltz.admin.Next", "waltz.admin.Step"}
+"""Constants and unions without a docstring of their own."""
+
+
+@pytest.fixture(scope="module")
+def names_on_page(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    site = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", site],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        timeout=100,
+        check=True,
+    )
+    found = re.findall(r'<h[3-6] id="(waltz[\w.]*)"', (site / "api.html").read_text())
+    return set(found)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_api_page_has_every_public_name(package: str, names_on_page: set[str]) -> None:
+    public = {f"{package}.{name}" for name in importlib.import_module(package).__all__}
+    if package == "waltz.spark":
+        public.remove("waltz.spark.session")
+        public.add("waltz.spark.session.session")
+    assert public - names_on_page - UNDOCUMENTED == set()
+
+
+def test_api_page_has_the_parameters_of_a_delegated_method(names_on_page: set[str]) -> None:
+    assert "waltz.sync.SyncClient.append" in names_on_page
+    assert "waltz.LogClient.append" in names_on_page
