@@ -190,7 +190,7 @@ class FakeCluster:
         owned: dict[int, tuple[OwnedPartition, ...]] = {s.server_id: () for s in self._nodes}
         for partition, (server, generation) in self._placed.items():
             owned[server.server_id] += (OwnedPartition(partition, generation),)
-        view = await self._cluster.view()
+        view = await self._cluster.membership()
         assignment = PartitionAssignment(view.cversion, len(self.logs), owned)
         await self._cluster.write_partition_assignment(assignment, view.version)
 

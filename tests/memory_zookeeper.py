@@ -1,8 +1,8 @@
-"""A compare-and-set store inside the process: for tests, and for simulating whole clusters.
+"""A compare-and-set store inside the process, for tests and for simulations of whole clusters.
 
-No network, no clock but the one handed in; the same calls give the same results. One
-MemoryZooKeeper is the ensemble; each ``connect`` is a client with a session of its own. Faults are
-switched on from outside: a suspended connection, an expired session, an answer that gets lost.
+Touches the event loop only; the same calls give the same results. One `MemoryZooKeeper` is the
+ensemble; each `connect` returns a client with its own session. Tests cause the faults: a suspended
+connection, an expired session, a lost answer.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from waltz.metadata.store import (
     ANY_VERSION,
     Children,
-    Connection,
-    ConnectionLost,
     Node,
     NodeExists,
     NodeMissing,
@@ -23,7 +21,9 @@ from waltz.metadata.store import (
     OnChange,
     SessionExpired,
     SessionHealth,
+    SessionState,
     StoreClosed,
+    StoreConnectionLost,
     StoreError,
     VersionConflict,
 )
@@ -40,12 +40,12 @@ class _Stored:
     children_ever: int = 0
 
     def cversion(self) -> int:
-        # Every child that was ever created was one change, every one that has gone another.
+        # Every creation of a child was one change, and every deletion another.
         return 2 * self.children_ever - len(self.children)
 
 
 class MemoryZooKeeper:
-    """The tree of nodes, and the sessions; what a ZooKeeper ensemble is to its clients."""
+    """The tree of nodes and the sessions of a ZooKeeper ensemble."""
 
     def __init__(self) -> None:
         self._nodes = {"/": _Stored(None, None)}
@@ -57,12 +57,12 @@ class MemoryZooKeeper:
     ) -> MemoryStore:
         """Return a client with a new session.
 
-        ``pause`` is awaited at the start of every operation, so that others get their turn between
-        two operations of one; by default the loop goes round once.
+        ``pause`` is awaited at the start of every operation, so that other tasks run between two
+        operations of one; by default for one iteration of the event loop.
         """
         client = MemoryStore(self, clock, pause or _one_turn)
         self._clients.append(client)
-        client.health.enter(Connection.CONNECTED, self._new_session())
+        client.health.enter(SessionState.CONNECTED, self._new_session())
         return client
 
     def dump(self) -> dict[str, Node]:
@@ -70,26 +70,26 @@ class MemoryZooKeeper:
         return {p: self._view(n) for p, n in sorted(self._nodes.items()) if p != "/"}
 
     def suspend(self, client: MemoryStore) -> None:
-        """Cut the client off: its operations raise ConnectionLost, its session lives on."""
+        """Suspend the client: its operations raise StoreConnectionLost, its session stays valid."""
         client._drop_watches()
-        client.health.enter(Connection.SUSPENDED, client.health.session_id)
+        client.health.enter(SessionState.SUSPENDED, client.health.session_id)
 
     def resume(self, client: MemoryStore) -> None:
         """Reconnect the client: with its session, or with a new one if that has expired."""
-        if client._expired and client.health.connection is not Connection.LOST:
-            client.health.enter(Connection.LOST, client.health.session_id)
+        if client._expired and client.health.state is not SessionState.LOST:
+            client.health.enter(SessionState.LOST, client.health.session_id)
         session_id = self._new_session() if client._expired else client.health.session_id
         client._expired = False
-        client.health.enter(Connection.CONNECTED, session_id)
+        client.health.enter(SessionState.CONNECTED, session_id)
 
     def expire(self, client: MemoryStore) -> None:
-        """End the client's session; a client that is cut off learns of it when it reconnects."""
+        """End the client's session; a suspended client sees it when it reconnects."""
         assert client.health.session_id is not None
         client._expired = True
         self._end_session(client.health.session_id)
         client._drop_watches()
-        if client.health.connection is Connection.CONNECTED:
-            client.health.enter(Connection.LOST, client.health.session_id)
+        if client.health.state is SessionState.CONNECTED:
+            client.health.enter(SessionState.LOST, client.health.session_id)
 
     def _new_session(self) -> int:
         self._last_session += 1
@@ -174,7 +174,7 @@ class MemoryStore:
         self._answers_to_lose = 0
 
     def lose_next_answer(self) -> None:
-        """Let the next operation be carried out but raise ConnectionLost, by a short break."""
+        """Execute the next operation but raise StoreConnectionLost instead of answering."""
         self._answers_to_lose += 1
 
     @property
@@ -225,27 +225,27 @@ class MemoryStore:
 
     async def close(self) -> None:
         """See MetadataStore."""
-        if self._health.connection is Connection.CLOSED:
+        if self._health.state is SessionState.CLOSED:
             return
         session_id = self._health.session_id
         self._data_watches.clear()
         self._child_watches.clear()
-        self._health.enter(Connection.CLOSED, None)
+        self._health.enter(SessionState.CLOSED, None)
         self._zookeeper._clients.remove(self)
         if session_id is not None and not self._expired:
             self._zookeeper._end_session(session_id)
 
     async def _begin(self, path: str) -> None:
-        if self._health.connection is not Connection.CLOSED:
+        if self._health.state is not SessionState.CLOSED:
             await self._pause()
-        match self._health.connection:
-            case Connection.CLOSED:
+        match self._health.state:
+            case SessionState.CLOSED:
                 raise StoreClosed("the connection to ZooKeeper was closed")
-            case Connection.SUSPENDED:
-                raise ConnectionLost(f"the connection to ZooKeeper broke at {path}")
-            case Connection.LOST:
+            case SessionState.SUSPENDED:
+                raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+            case SessionState.LOST:
                 raise SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
-            case Connection.CONNECTED:
+            case SessionState.CONNECTED:
                 return
 
     def _finish(self, path: str) -> None:
@@ -253,7 +253,7 @@ class MemoryStore:
             self._answers_to_lose -= 1
             self._zookeeper.suspend(self)
             self._zookeeper.resume(self)
-            raise ConnectionLost(f"the connection to ZooKeeper broke at {path}")
+            raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
 
     def _notify(self, changed: str, child_lists: tuple[str, ...]) -> None:
         due = list(self._data_watches.pop(changed, ()))

@@ -71,7 +71,7 @@ async def partition_of(cluster: LocalCluster, server: str) -> int:
     """Return the partition that a server has; each has one."""
     port = cluster.plan.servers[int(server[-1])].port
     async with cluster.metadata() as metadata:
-        view = await metadata.view()
+        view = await metadata.membership()
     (at,) = (number for number, member in view.servers().items() if member.port == port)
     (owned,) = view.assignment.servers[at]
     return owned.partition

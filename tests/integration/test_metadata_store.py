@@ -15,11 +15,11 @@ from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import (
     ANY_VERSION,
-    Connection,
     MetadataStore,
     NodeExists,
     NodeMissing,
     NodeNotEmpty,
+    SessionState,
     StoreClosed,
     StoreError,
     VersionConflict,
@@ -98,7 +98,9 @@ class Calls:
         self.count += 1
 
 
-async def test_create_get_set_delete(store: MetadataStore, base: str) -> None:
+async def test_store_create_get_set_and_delete_follow_versions(
+    store: MetadataStore, base: str
+) -> None:
     path = f"{base}/a"
     assert await store.get(path) is None
     assert await store.create(path, b"one") == path
@@ -114,7 +116,7 @@ async def test_create_get_set_delete(store: MetadataStore, base: str) -> None:
     assert await store.get(path) is None
 
 
-async def test_no_data_is_not_empty_data(store: MetadataStore, base: str) -> None:
+async def test_store_unset_data_differs_from_empty_data(store: MetadataStore, base: str) -> None:
     await store.create(f"{base}/none", None)
     await store.create(f"{base}/empty", b"")
     none, empty = await store.get(f"{base}/none"), await store.get(f"{base}/empty")
@@ -124,7 +126,7 @@ async def test_no_data_is_not_empty_data(store: MetadataStore, base: str) -> Non
     assert empty.data == b""
 
 
-async def test_refusals(store: MetadataStore, base: str) -> None:
+async def test_store_refused_operations_raise_their_errors(store: MetadataStore, base: str) -> None:
     await store.create(f"{base}/a", b"")
     with pytest.raises(NodeExists):
         await store.create(f"{base}/a", b"")
@@ -145,7 +147,7 @@ async def test_refusals(store: MetadataStore, base: str) -> None:
         await store.children(f"{base}/b")
 
 
-async def test_child_versions_and_sequence(store: MetadataStore, base: str) -> None:
+async def test_store_children_are_counted_and_numbered(store: MetadataStore, base: str) -> None:
     """The number of a sequential node counts creations; cversion counts deletions too."""
     assert await store.create(f"{base}/s_", b"", sequence=True) == f"{base}/s_0000000000"
     await store.create(f"{base}/plain", b"")
@@ -158,7 +160,7 @@ async def test_child_versions_and_sequence(store: MetadataStore, base: str) -> N
     assert (await store.children(base)).cversion == 4
 
 
-async def test_ancestors(store: MetadataStore, base: str) -> None:
+async def test_store_missing_ancestors_are_created(store: MetadataStore, base: str) -> None:
     await create_ancestors(store, f"{base}/a/b/c")
     await create_ancestors(store, f"{base}/a/b/c")
     assert (await store.children(f"{base}/a/b")).names == ()
@@ -167,7 +169,7 @@ async def test_ancestors(store: MetadataStore, base: str) -> None:
     assert node.data is None
 
 
-async def test_ephemeral_nodes_belong_to_their_session(
+async def test_ephemeral_nodes_are_deleted_with_their_session(
     ensemble: Ensemble, store: MetadataStore, other: MetadataStore, base: str
 ) -> None:
     third = await ensemble.connect()
@@ -185,7 +187,7 @@ async def test_ephemeral_nodes_belong_to_their_session(
 
 
 @pytest.mark.parametrize("change", ["set", "delete"])
-async def test_data_watch(
+async def test_data_watch_fires_once_per_registration(
     store: MetadataStore, other: MetadataStore, base: str, change: str
 ) -> None:
     path = await store.create(f"{base}/a", b"")
@@ -200,7 +202,7 @@ async def test_data_watch(
     await eventually(lambda: child_watch.count == (change == "delete"))
 
 
-async def test_watch_for_a_node_that_is_not_there_yet(
+async def test_watch_of_a_missing_node_fires_at_its_creation(
     store: MetadataStore, other: MetadataStore, base: str
 ) -> None:
     watch = Calls()
@@ -212,7 +214,9 @@ async def test_watch_for_a_node_that_is_not_there_yet(
     assert watch.count == 1
 
 
-async def test_child_watch(store: MetadataStore, other: MetadataStore, base: str) -> None:
+async def test_child_watch_fires_at_a_change_of_the_list(
+    store: MetadataStore, other: MetadataStore, base: str
+) -> None:
     watch = Calls()
     await other.children(base, watch)
     await store.set(base, b"data is none of its business", 0)
@@ -223,40 +227,40 @@ async def test_child_watch(store: MetadataStore, other: MetadataStore, base: str
     assert watch.count == 1
 
 
-async def test_session_expiry(
+async def test_expired_session_is_reported_and_replaced(
     ensemble: Ensemble, store: MetadataStore, other: MetadataStore, base: str
 ) -> None:
     path = await other.create(f"{base}/e", b"", ephemeral=True)
     old_session = other.health.session_id
-    states: list[Connection] = []
+    states: list[SessionState] = []
     forget = other.health.on_change(states.append)
     watch = Calls()
     await other.get(base, watch)
     await ensemble.expire(other)
-    await eventually(lambda: states[-2:] == [Connection.LOST, Connection.CONNECTED])
+    await eventually(lambda: states[-2:] == [SessionState.LOST, SessionState.CONNECTED])
     await eventually(lambda: watch.count == 1)
     assert other.health.session_id not in (None, old_session)
     assert other.health.unhealthy_since is None
     assert await other.get(path) is None
     forget()
     await other.close()
-    assert states[-1] is Connection.CONNECTED
+    assert states[-1] is SessionState.CONNECTED
 
 
-async def test_closed_store(ensemble: Ensemble, base: str) -> None:
+async def test_closed_store_refuses_operations(ensemble: Ensemble, base: str) -> None:
     closing = await ensemble.connect()
-    states: list[Connection] = []
+    states: list[SessionState] = []
     closing.health.on_change(states.append)
     await closing.close()
     await closing.close()
-    assert states == [Connection.CLOSED]
+    assert states == [SessionState.CLOSED]
     assert closing.health.session_id is None
     assert closing.health.unhealthy_since is not None
     with pytest.raises(StoreClosed):
         await closing.get(base)
 
 
-async def test_one_of_two_writers_wins(
+async def test_concurrent_writes_of_one_version_have_one_winner(
     store: MetadataStore, other: MetadataStore, base: str
 ) -> None:
     path = await store.create(f"{base}/n", b"")

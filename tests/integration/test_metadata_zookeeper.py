@@ -1,4 +1,4 @@
-"""Against a real ZooKeeper: the cluster's znodes, membership, lost sessions, a restart."""
+"""A cluster in a real ZooKeeper: znodes, membership, lost sessions, a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.store import Connection, ConnectionLost, OperationTimedOut
+from waltz.metadata.store import OperationTimedOut, SessionState, StoreConnectionLost
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def store(zookeeper: str) -> AsyncIterator[KazooStore]:
     await connected.close()
 
 
-async def test_storage_operations(store: KazooStore, zk_root: str) -> None:
+async def test_storage_operations_are_read_back(store: KazooStore, zk_root: str) -> None:
     await create_cluster(store, zk_root, "test", 3, key=uuid.uuid4())
     cluster = Cluster(store, zk_root)
     await asyncio.gather(*(cluster.add_storage_node(f"host{n}:1", n, 9000) for n in range(3)))
@@ -43,7 +43,7 @@ async def test_storage_operations(store: KazooStore, zk_root: str) -> None:
     assert await store.get(zk_root) is None
 
 
-async def test_membership_over_a_lost_session(
+async def test_membership_after_a_lost_session_is_restored(
     store: KazooStore,
     zookeeper: str,
     zk_root: str,
@@ -72,9 +72,9 @@ async def test_membership_over_a_lost_session(
     await end_session(stores[0])
     await eventually(lambda: own[1] != before or own[0] == {})
     await eventually(lambda: [len(p) for p in own] == [2, 2])
-    view = await Cluster(store, zk_root).view()
-    assert sorted(view.servers()) == [1, 2]
-    assert view.cversion >= 4
+    membership = await Cluster(store, zk_root).membership()
+    assert sorted(membership.servers()) == [1, 2]
+    assert membership.cversion >= 4
 
     await servers[0].leave()
     await eventually(lambda: len(own[1]) == 4)
@@ -85,25 +85,25 @@ async def test_membership_over_a_lost_session(
         await connected.close()
 
 
-async def test_session_outlives_a_restart_of_zookeeper(tmp_path: Path) -> None:
+async def test_session_survives_a_restart_of_zookeeper(tmp_path: Path) -> None:
     process = ZooKeeperProcess(tmp_path)
     process.start()
     now = [100.0]
     store = await KazooStore.connect(process.connect_string, 20_000, clock=lambda: now[0])
-    states: list[Connection] = []
+    states: list[SessionState] = []
     try:
         session = store.health.session_id
         await store.create("/kept", b"data", ephemeral=True)
         store.health.on_change(states.append)
         process.kill()
-        await eventually(lambda: store.health.connection is Connection.SUSPENDED)
+        await eventually(lambda: store.health.state is SessionState.SUSPENDED)
         assert store.health.unhealthy_since == 100.0
         now[0] = 200.0
         process.start()
-        await eventually(lambda: store.health.connection is Connection.CONNECTED)
-        assert states == [Connection.SUSPENDED, Connection.CONNECTED]
+        await eventually(lambda: store.health.state is SessionState.CONNECTED)
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert store.health.session_id == session
-        assert store.health.connection is Connection.CONNECTED
+        assert store.health.state is SessionState.CONNECTED
         node = await store.get("/kept")
         assert node is not None
         assert (node.data, node.owner) == (b"data", session)
@@ -113,17 +113,17 @@ async def test_session_outlives_a_restart_of_zookeeper(tmp_path: Path) -> None:
     assert process.pid is None
 
 
-async def test_operations_without_zookeeper_end_in_time(tmp_path: Path) -> None:
+async def test_operations_without_zookeeper_time_out(tmp_path: Path) -> None:
     process = ZooKeeperProcess(tmp_path)
     process.start()
     store = await KazooStore.connect(process.connect_string, 1000)
     process.kill()
-    with pytest.raises((OperationTimedOut, ConnectionLost)):
+    with pytest.raises((OperationTimedOut, StoreConnectionLost)):
         await store.get("/")
     await store.close()
 
 
-async def test_nobody_there() -> None:
+async def test_connecting_to_a_closed_port_fails() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -132,12 +132,12 @@ async def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "host:port", ":2181"])
-async def test_not_an_address(address: str) -> None:
+async def test_connecting_to_a_malformed_address_fails(address: str) -> None:
     with pytest.raises(ConnectFailed, match="not a ZooKeeper address"):
         await KazooStore.connect(address, 1000)
 
 
-def test_port_in_use(tmp_path: Path) -> None:
+def test_zookeeper_at_a_used_port_fails(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -146,13 +146,13 @@ def test_port_in_use(tmp_path: Path) -> None:
             ZooKeeperProcess(tmp_path, port).start()
 
 
-def test_unusable_directory(tmp_path: Path) -> None:
+def test_zookeeper_in_an_unusable_directory_fails(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file where a directory should be")
     with pytest.raises(ZooKeeperNotStarted, match=r"its directory .* cannot be used"):
         ZooKeeperProcess(tmp_path).start()
 
 
-def test_unusable_data(tmp_path: Path) -> None:
+def test_zookeeper_with_damaged_data_fails(tmp_path: Path) -> None:
     process = ZooKeeperProcess(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "version-2").write_text("a file where a directory should be")
@@ -161,7 +161,7 @@ def test_unusable_data(tmp_path: Path) -> None:
     assert process.pid is None
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zookeeper_without_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ZooKeeperNotStarted, match="no java in JAVA_HOME"):
         ZooKeeperProcess(tmp_path / "zk").start()
@@ -179,7 +179,7 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("what?", "does not tell a version"),
     ],
 )
-def test_unsuitable_java(
+def test_zookeeper_with_an_old_java_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, reason: str
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -191,7 +191,7 @@ def test_unsuitable_java(
         ZooKeeperProcess(tmp_path / "zk").start()
 
 
-def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zookeeper_without_pyspark_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ZooKeeperNotStarted, match="come with pyspark, which is not installed"):
         find_jars()

@@ -25,7 +25,7 @@ from waltz.admin.core.steps import (
 from waltz.admin.execution import perform_in_metadata
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ServerDescriptor
-from waltz.metadata.store import ConnectionLost, MetadataStore
+from waltz.metadata.store import MetadataStore, StoreConnectionLost
 from waltz_operator.core.desired import Desired
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import WaltzCluster
@@ -193,7 +193,7 @@ class LogInStore:
 
     async def _join(self, cluster: Cluster) -> None:
         """Add the running servers to the store; servers that leave are not removed."""
-        known = {each.host for each in (await cluster.view()).servers().values()}
+        known = {each.host for each in (await cluster.membership()).servers().values()}
         for host in sorted(self.world.servers - known):
             descriptor = ServerDescriptor(await cluster.next_server_id(), host, 6100)
             await self.session.create(
@@ -214,7 +214,7 @@ class FakeSurroundings:
     async def store(self, desired: Desired) -> MetadataStore:
         """See Surroundings."""
         if not self._log.world._zookeeper_serves():
-            raise ConnectionLost("connection refused")
+            raise StoreConnectionLost("connection refused")
         return self._log.session
 
     async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:

@@ -20,7 +20,7 @@ from waltz.metadata.core.formats import (
     ServerDescriptor,
     StoreParams,
 )
-from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.storage_maps import StorageMaps, assign_everything
 from waltz.protocol import ReqId
 
@@ -36,7 +36,7 @@ def test_a_cluster() -> None:
         "/waltz",
         ClusterParams("orders", 2),
         StoreParams(KEY, 2),
-        View(assignment, 8, 1, (member,)),
+        Membership(assignment, 8, 1, (member,)),
         MAPS,
         {0: PartitionMetadata(2, 5, replicas)},
     )

@@ -21,12 +21,12 @@ from waltz.metadata.core.formats import (
     ReplicaState,
     ServerDescriptor,
 )
-from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.storage_maps import assign_everything
 
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
 ASSIGNMENT = PartitionAssignment(1, 2, {3: (OwnedPartition(0, 7),)})
-VIEW = View(ASSIGNMENT, 1, 1, (Member("s_0", 1, ServerDescriptor(3, "host", 99)),))
+VIEW = Membership(ASSIGNMENT, 1, 1, (Member("s_0", 1, ServerDescriptor(3, "host", 99)),))
 
 
 def held(partition: int, max_id: int | None, *, on: bool = True) -> HeldPartition:

@@ -16,7 +16,7 @@ from tests.fake_server import ROOT, fake_cluster
 from tests.memory_zookeeper import MemoryZooKeeper
 from waltz.client.settings import read_client_settings
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError
 from waltz.runtime.configuration import ConfigError
@@ -174,10 +174,10 @@ class LosableCluster(Cluster):
 
     lost = False
 
-    async def view(self, on_change: OnChange | None = None) -> View:
+    async def membership(self, on_change: OnChange | None = None) -> Membership:
         if self.lost:
             raise PermissionError("no access to the membership")
-        return await super().view(on_change)
+        return await super().membership(on_change)
 
 
 async def test_a_client_that_loses_track_of_the_servers_fails() -> None:

@@ -1,4 +1,4 @@
-"""Typed access to a cluster, over the store in memory: also when answers get lost."""
+"""Typed access to a cluster over the store in memory, with and without lost answers."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ async def test_created_cluster_is_read_back(zookeeper: MemoryZooKeeper) -> None:
     assert (params.name, params.num_partitions) == ("test", 3)
     store_params = await cluster.store_params()
     assert (store_params.key, store_params.num_partitions) == (KEY, 3)
-    view = await cluster.view()
-    assert (view.members, view.consistent, view.version) == ((), False, 0)
+    membership = await cluster.membership()
+    assert (membership.members, membership.consistent, membership.version) == ((), False, 0)
 
 
-async def test_create_with_storages(zookeeper: MemoryZooKeeper) -> None:
+async def test_created_cluster_contains_its_first_storages(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     maps = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 9001, "b:1": 9002}, 2)
     await create_cluster(store, ROOT, "test", 2, key=KEY, storages=maps)
     assert await Cluster(store, ROOT).storage_maps() == maps
 
 
-async def test_create_refuses_what_is_there(zookeeper: MemoryZooKeeper) -> None:
+async def test_create_at_an_existing_root_is_refused(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     await new_cluster(store)
     before = zookeeper.dump()
@@ -72,7 +72,7 @@ async def test_create_refuses_what_is_there(zookeeper: MemoryZooKeeper) -> None:
     assert zookeeper.dump() == before
 
 
-async def test_delete_needs_the_right_name(zookeeper: MemoryZooKeeper) -> None:
+async def test_delete_with_another_name_is_refused(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     await new_cluster(store)
     before = zookeeper.dump()
@@ -89,7 +89,9 @@ async def test_delete_needs_the_right_name(zookeeper: MemoryZooKeeper) -> None:
     assert list(zookeeper.dump()) == ["/waltz"]
 
 
-async def test_delete_what_an_interrupted_creation_left(zookeeper: MemoryZooKeeper) -> None:
+async def test_delete_after_an_interrupted_creation_needs_no_name(
+    zookeeper: MemoryZooKeeper,
+) -> None:
     store = zookeeper.connect()
     await store.create("/half", None)
     with pytest.raises(NoCluster, match=r"/half is not set.*delete it and create it again"):
@@ -98,7 +100,7 @@ async def test_delete_what_an_interrupted_creation_left(zookeeper: MemoryZooKeep
     assert zookeeper.dump() == {}
 
 
-async def test_missing_and_damaged_nodes_are_named(zookeeper: MemoryZooKeeper) -> None:
+async def test_missing_or_damaged_nodes_are_named_in_the_error(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     cluster = Cluster(store, ROOT)
     with pytest.raises(NoCluster, match=f"no Waltz cluster at {ROOT}"):
@@ -112,7 +114,7 @@ async def test_missing_and_damaged_nodes_are_named(zookeeper: MemoryZooKeeper) -
         await cluster.connections()
 
 
-async def test_ids_start_at_one_and_are_taken_once(zookeeper: MemoryZooKeeper) -> None:
+async def test_ids_start_at_one_and_are_given_once(zookeeper: MemoryZooKeeper) -> None:
     first = await new_cluster(zookeeper.connect())
     second = Cluster(zookeeper.connect(), ROOT)
     taken = await asyncio.gather(
@@ -122,7 +124,7 @@ async def test_ids_start_at_one_and_are_taken_once(zookeeper: MemoryZooKeeper) -
     assert await second.next_server_id() == 1
 
 
-async def test_an_id_whose_answer_was_lost_is_not_used(zookeeper: MemoryZooKeeper) -> None:
+async def test_ids_are_unique_when_answers_are_lost(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     taking = asyncio.create_task(cluster.next_client_id())
@@ -142,10 +144,10 @@ async def test_partition_metadata_is_created_at_first_use(zookeeper: MemoryZooKe
     assert await cluster.write_partition_metadata(1, new, 0) == 1
     assert await cluster.partition_metadata(1) == Versioned(new, 1)
     with pytest.raises(VersionConflict):
-        await cluster.write_partition_metadata(1, NEW_PARTITION, 0)
+        await cluster.write_partition_metadata(1, new, 0)
 
 
-async def test_a_write_whose_answer_was_lost_counts(zookeeper: MemoryZooKeeper) -> None:
+async def test_write_whose_answer_was_lost_succeeds(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     version = (await cluster.partition_metadata(0)).version
@@ -155,7 +157,7 @@ async def test_a_write_whose_answer_was_lost_counts(zookeeper: MemoryZooKeeper) 
     assert await cluster.partition_metadata(0) == Versioned(new, version + 1)
 
 
-async def test_a_write_that_never_left_is_made(zookeeper: MemoryZooKeeper) -> None:
+async def test_write_that_never_left_is_repeated(zookeeper: MemoryZooKeeper) -> None:
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     version = (await cluster.partition_metadata(0)).version
@@ -169,7 +171,7 @@ async def test_a_write_that_never_left_is_made(zookeeper: MemoryZooKeeper) -> No
     assert await writing == version + 1
 
 
-async def test_a_write_that_somebody_else_overtook(zookeeper: MemoryZooKeeper) -> None:
+async def test_write_overtaken_by_another_process_conflicts(zookeeper: MemoryZooKeeper) -> None:
     store, other = zookeeper.connect(), zookeeper.connect()
     cluster = await new_cluster(store)
     version = (await cluster.partition_metadata(0)).version
@@ -183,7 +185,7 @@ async def test_a_write_that_somebody_else_overtook(zookeeper: MemoryZooKeeper) -
         await writing
 
 
-async def test_storage_operations(zookeeper: MemoryZooKeeper) -> None:
+async def test_storage_operations_are_read_back(zookeeper: MemoryZooKeeper) -> None:
     cluster = await new_cluster(zookeeper.connect())
     await cluster.add_storage_node("a:1", 0, 9001)
     await cluster.add_storage_node("b:1", 0, 9002)
@@ -202,8 +204,8 @@ async def test_storage_operations(zookeeper: MemoryZooKeeper) -> None:
     assert cluster.paths.admin_lock not in zookeeper.dump()
 
 
-async def test_admins_take_turns(zookeeper: MemoryZooKeeper) -> None:
-    """From one session and from several: nobody's change is lost, nobody meets a conflict."""
+async def test_admin_lock_lets_one_change_run_at_a_time(zookeeper: MemoryZooKeeper) -> None:
+    """Changes from one session and from several are all made, and none conflicts."""
     first = await new_cluster(zookeeper.connect())
     clusters = [first, first, *(Cluster(zookeeper.connect(), ROOT) for _ in range(3))]
     await asyncio.gather(
@@ -212,7 +214,7 @@ async def test_admins_take_turns(zookeeper: MemoryZooKeeper) -> None:
     assert set((await first.groups()).value.groups) == {f"host{n}:1" for n in range(5)}
 
 
-async def test_admin_lock_of_a_lost_session_is_free(zookeeper: MemoryZooKeeper) -> None:
+async def test_admin_lock_of_an_expired_session_is_free(zookeeper: MemoryZooKeeper) -> None:
     holder, waiter = zookeeper.connect(), zookeeper.connect()
     cluster = await new_cluster(waiter)
     await holder.create(cluster.paths.admin_lock, None, ephemeral=True)
@@ -225,7 +227,7 @@ async def test_admin_lock_of_a_lost_session_is_free(zookeeper: MemoryZooKeeper) 
     assert "a:1" in (await cluster.groups()).value.groups
 
 
-async def test_admin_lock_whose_answer_was_lost_is_held_and_released(
+async def test_admin_lock_whose_creation_was_not_answered_is_held(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     store = zookeeper.connect()
@@ -240,7 +242,7 @@ async def test_admin_lock_whose_answer_was_lost_is_held_and_released(
             assert cluster.paths.admin_lock not in zookeeper.dump()
 
 
-async def test_admin_lock_that_went_with_the_session_is_not_taken_from_the_next(
+async def test_admin_lock_lost_with_the_session_is_not_taken_from_its_next_holder(
     zookeeper: MemoryZooKeeper,
 ) -> None:
     store, other = zookeeper.connect(), zookeeper.connect()
@@ -252,7 +254,39 @@ async def test_admin_lock_that_went_with_the_session_is_not_taken_from_the_next(
     assert zookeeper.dump()[cluster.paths.admin_lock].owner == other.health.session_id
 
 
-async def test_following_the_replica_assignments(zookeeper: MemoryZooKeeper) -> None:
+async def test_change_under_a_lock_lost_with_the_session_conflicts(
+    zookeeper: MemoryZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = zookeeper.connect(), zookeeper.connect()
+    cluster = await new_cluster(store)
+    read = cluster.replica_assignments
+
+    async def read_and_lose_the_session() -> Versioned[ReplicaAssignments]:
+        assignments = await read()
+        zookeeper.expire(store)
+        zookeeper.resume(store)
+        await Cluster(other, ROOT).add_storage_node("b:1", 0, 9002)
+        return assignments
+
+    monkeypatch.setattr(cluster, "replica_assignments", read_and_lose_the_session)
+    with pytest.raises(VersionConflict):
+        await cluster.add_storage_node("a:1", 0, 9001)
+    assert (await cluster.groups()).value.groups == {"b:1": 0}
+
+
+async def test_write_of_metadata_without_a_session_is_refused(zookeeper: MemoryZooKeeper) -> None:
+    cluster = await new_cluster(zookeeper.connect())
+    later = PartitionMetadata(1, 4, {"a:1": ReplicaState(5, UNRESOLVED)})
+    for wrong in (NEW_PARTITION, later):
+        version = (await cluster.partition_metadata(0)).version
+        with pytest.raises(AssertionError):
+            await cluster.write_partition_metadata(0, wrong, version)
+    assert await cluster.partition_metadata(0) == Versioned(NEW_PARTITION, 0)
+
+
+async def test_replica_assignments_are_followed_over_a_suspended_session(
+    zookeeper: MemoryZooKeeper,
+) -> None:
     store = zookeeper.connect()
     cluster = await new_cluster(store)
     seen: list[ReplicaAssignments] = []
@@ -275,6 +309,6 @@ async def test_following_the_replica_assignments(zookeeper: MemoryZooKeeper) -> 
     await asyncio.wait([following])
 
 
-def test_delays_grow_up_to_eight_seconds() -> None:
+def test_metadata_retry_delays_grow_up_to_eight_seconds() -> None:
     delays = retry_delays()
     assert [next(delays) for _ in range(7)] == [0.1, 1, 2, 4, 8, 8, 8]

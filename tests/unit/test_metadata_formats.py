@@ -66,30 +66,30 @@ def decoder(kind: type[Any]) -> Callable[[bytes], Any]:
     return decode
 
 
-def test_golden_file_covers_every_example() -> None:
+def test_golden_znodes_cover_every_example() -> None:
     assert GOLDEN.keys() == EXAMPLES.keys() | {"id counter"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_bytes(name: str) -> None:
+def test_znode_bytes_are_the_golden_ones(name: str) -> None:
     value = EXAMPLES[name]
     assert encode(value).hex() == GOLDEN[name]
     assert decoder(type(value))(bytes.fromhex(GOLDEN[name])) == value
 
 
-def test_golden_id_counter() -> None:
+def test_id_counter_bytes_are_the_golden_ones() -> None:
     assert formats.encode_id(763).hex() == GOLDEN["id counter"]
     assert formats.decode_id(bytes.fromhex(GOLDEN["id counter"])) == 763
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_order_of_maps_survives(name: str) -> None:
+def test_map_order_survives_decoding_and_encoding(name: str) -> None:
     raw = bytes.fromhex(GOLDEN[name])
     assert encode(decoder(type(EXAMPLES[name]))(raw)) == raw
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_any_truncation_and_any_excess_is_refused(name: str) -> None:
+def test_truncated_or_extended_znode_is_malformed(name: str) -> None:
     decode, raw = decoder(type(EXAMPLES[name])), bytes.fromhex(GOLDEN[name])
     for length in range(len(raw)):
         with pytest.raises(MalformedMetadata):
@@ -99,7 +99,7 @@ def test_any_truncation_and_any_excess_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_other_version_is_refused_by_name(name: str) -> None:
+def test_znode_of_another_version_is_malformed(name: str) -> None:
     kind = type(EXAMPLES[name])
     raw = bytearray.fromhex(GOLDEN[name])
     raw[4 if kind is ClusterParams else 0] = 9
@@ -109,7 +109,7 @@ def test_other_version_is_refused_by_name(name: str) -> None:
 
 
 @given(st.sampled_from(sorted(EXAMPLES)), st.binary(max_size=80))
-def test_garbage_is_refused_or_understood(name: str, raw: bytes) -> None:
+def test_random_znode_bytes_are_malformed_or_decoded(name: str, raw: bytes) -> None:
     """Whatever is understood comes back as the same value."""
     decode = decoder(type(EXAMPLES[name]))
     try:
@@ -120,32 +120,32 @@ def test_garbage_is_refused_or_understood(name: str, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("count", ["7fffffff", "ffffffff", "00000002"])
-def test_absurd_count_is_refused_before_it_is_believed(count: str) -> None:
+def test_impossible_count_is_malformed_before_allocation(count: str) -> None:
     raw = bytes.fromhex("01" + count + "0001" + "61" + "00000001")
     with pytest.raises(MalformedMetadata, match="entries of at least"):
         GroupDescriptor.decode(raw)
 
 
-def test_repeated_entry_is_refused() -> None:
+def test_repeated_map_entry_is_malformed() -> None:
     entry = GroupDescriptor({"a:1": 1}).encode()[5:]
     with pytest.raises(MalformedMetadata, match="a:1 is listed twice"):
         GroupDescriptor.decode(bytes.fromhex("0100000002") + entry + entry)
 
 
-def test_wrong_magic_is_refused() -> None:
+def test_cluster_params_with_a_wrong_magic_are_malformed() -> None:
     raw = bytearray(ClusterParams("c", 1).encode())
     raw[0] ^= 1
     with pytest.raises(MalformedMetadata, match="magic"):
         ClusterParams.decode(bytes(raw))
 
 
-def test_replica_of_another_partition_is_refused() -> None:
+def test_replica_entry_of_another_partition_is_malformed() -> None:
     raw = EXAMPLES["PartitionMetadata"].encode(3)
     with pytest.raises(MalformedMetadata, match="partition 2 has a replica of partition 3"):
         PartitionMetadata.decode(raw, 2)
 
 
-def test_bad_text_is_refused_with_the_kind() -> None:
+def test_malformed_text_names_the_znode_format() -> None:
     raw = bytearray(GroupDescriptor({"a:1": 1}).encode())
     raw[7] = 0x80
     with pytest.raises(MalformedMetadata, match="GroupDescriptor: byte 0x80"):
@@ -153,33 +153,33 @@ def test_bad_text_is_refused_with_the_kind() -> None:
 
 
 @given(st.text())
-def test_text_round_trip(text: str) -> None:
+def test_modified_utf8_round_trip_keeps_the_text(text: str) -> None:
     assert decode_text(encode_text(text)) == text
 
 
-def test_text_as_java_writes_it() -> None:
+def test_modified_utf8_bytes_are_those_of_java() -> None:
     assert encode_text("a\0é世😀") == bytes.fromhex("61 c080 c3a9 e4b896 eda0bd edb880")
     assert decode_text(b"\xed\xa0\xbd") == "\ud83d"
 
 
 @pytest.mark.parametrize("raw", [b"\x80", b"\xff", b"\xc3", b"\xc3a", b"\xe4\xb8", b"\xe4\xb8a"])
-def test_text_that_is_none(raw: bytes) -> None:
+def test_modified_utf8_of_invalid_bytes_is_malformed(raw: bytes) -> None:
     with pytest.raises(MalformedText):
         decode_text(raw)
 
 
-def test_text_too_long_for_its_length_field() -> None:
+def test_modified_utf8_longer_than_its_length_field_is_refused() -> None:
     assert len(encode_text("x" * 65535)) == 65535
     with pytest.raises(MalformedText, match="65536 encoded bytes"):
         encode_text("x" * 65536)
 
 
-def test_storages_of_a_partition() -> None:
+def test_storages_of_a_partition_are_in_stored_order() -> None:
     assignments = ReplicaAssignments({"a:1": (0, 1), "b:1": (1,), "c:1": ()})
     assert assignments.storages_of(1) == ("a:1", "b:1")
 
 
-def test_paths() -> None:
+def test_paths_are_those_of_0_13_2() -> None:
     paths = Paths("/spec/waltz")
     assert paths.partition(3) == "/spec/waltz/store/partition/3"
     assert paths.new_server_descriptor == "/spec/waltz/serverDescriptors/s_"
@@ -190,6 +190,6 @@ def test_paths() -> None:
     "root",
     ["", "/", "waltz", "/waltz/", "//waltz", "/a//b", "/a b", "/a\n", "/zookeeper/x", "/a/../b"],
 )
-def test_unusable_root(root: str) -> None:
+def test_paths_of_an_unusable_root_are_refused(root: str) -> None:
     with pytest.raises(BadRoot):
         Paths(root)

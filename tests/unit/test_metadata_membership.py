@@ -1,4 +1,4 @@
-"""Servers that come, go and lose their sessions; clients that watch: over the store in memory."""
+"""Servers that join, leave and lose their sessions, and clients, over the store in memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.store import ANY_VERSION, Connection
+from waltz.metadata.store import ANY_VERSION, SessionState
 
 ROOT = "/waltz/test"
 PARTITIONS = 4
 
 
 class Server:
-    """A server's membership with a session of its own, and what it was told last."""
+    """A server's membership with its own session, and the partitions it last got."""
 
     def __init__(self, zookeeper: MemoryZooKeeper, port: int) -> None:
         self.store: MemoryStore = zookeeper.connect()
@@ -41,7 +41,7 @@ class Server:
 
 
 class World:
-    """A cluster in memory, its servers, and whoever looks on."""
+    """A cluster in memory with servers and clients."""
 
     def __init__(self) -> None:
         self.zookeeper = MemoryZooKeeper()
@@ -56,7 +56,7 @@ class World:
         return server
 
     def client(self) -> list[Mapping[Endpoint, tuple[OwnedPartition, ...]]]:
-        """Return the list to which a new client's every view is added."""
+        """Start a client and return the list of all endpoints it gets."""
         seen: list[Mapping[Endpoint, tuple[OwnedPartition, ...]]] = []
         client = ClientMembership(Cluster(self.zookeeper.connect(), ROOT), seen.append)
         client.start()
@@ -64,7 +64,7 @@ class World:
         return seen
 
     async def settled(self, *sizes: int) -> None:
-        """Wait until the given servers own so many partitions each, and all together all."""
+        """Wait until the servers own ``sizes`` partitions each, and together all."""
 
         def done() -> bool:
             owned = [p for s in self.servers for p in s.partitions]
@@ -77,7 +77,7 @@ class World:
         for client in self.clients:
             await client.stop()
         for server in self.servers:
-            if server.store.health.connection is not Connection.CONNECTED:
+            if server.store.health.state is not SessionState.CONNECTED:
                 self.zookeeper.resume(server.store)
             await server.membership.leave()
             await server.store.close()
@@ -91,7 +91,7 @@ async def world() -> AsyncIterator[World]:
     await world.close()
 
 
-async def test_servers_share_the_partitions(world: World) -> None:
+async def test_servers_that_join_share_the_partitions(world: World) -> None:
     first = await world.server()
     await world.settled(4)
     assert first.membership.server_id == 1
@@ -102,16 +102,16 @@ async def test_servers_share_the_partitions(world: World) -> None:
     assert set(second.partitions.values()) == {2}
 
 
-async def test_one_change_is_one_assignment(world: World) -> None:
+async def test_one_membership_change_writes_one_assignment(world: World) -> None:
     await world.server()
     await world.settled(4)
     await world.server()
     await world.settled(2, 2)
-    view = await world.admin.view()
-    assert (view.version, view.cversion, view.consistent) == (2, 2, True)
+    membership = await world.admin.membership()
+    assert (membership.version, membership.cversion, membership.consistent) == (2, 2, True)
 
 
-async def test_orderly_leave_hands_over_at_once(world: World) -> None:
+async def test_server_that_leaves_hands_over_at_once(world: World) -> None:
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     moving = dict(first.partitions)
@@ -121,7 +121,7 @@ async def test_orderly_leave_hands_over_at_once(world: World) -> None:
     await first.membership.finished()
 
 
-async def test_a_suspended_server_keeps_serving(world: World) -> None:
+async def test_suspended_server_keeps_its_partitions(world: World) -> None:
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     kept = dict(second.partitions)
@@ -132,12 +132,14 @@ async def test_a_suspended_server_keeps_serving(world: World) -> None:
     world.zookeeper.resume(second.store)
     await eventually(lambda: second.partitions != kept)
     assert len(first.partitions) + len(second.partitions) + len(third.partitions) == PARTITIONS
-    view = await world.admin.view()
-    assert [m.descriptor.server_id for m in view.members] == [1, 2, 3]
+    membership = await world.admin.membership()
+    assert [m.descriptor.server_id for m in membership.members] == [1, 2, 3]
 
 
-async def test_a_suspended_coordinator_is_waited_for(world: World) -> None:
-    """It may be alive; only the end of its session lets the next one assign."""
+async def test_suspended_first_server_blocks_assignments_until_its_session_expires(
+    world: World,
+) -> None:
+    """It may still run; only the end of its session lets the next server write assignments."""
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     world.zookeeper.suspend(first.store)
@@ -147,7 +149,7 @@ async def test_a_suspended_coordinator_is_waited_for(world: World) -> None:
     await eventually(lambda: len(second.partitions) == len(third.partitions) == 2)
 
 
-async def test_a_lost_session_rejoins_with_the_same_id(world: World) -> None:
+async def test_server_whose_session_expires_rejoins_with_the_same_id(world: World) -> None:
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     world.zookeeper.suspend(first.store)
@@ -156,11 +158,11 @@ async def test_a_lost_session_rejoins_with_the_same_id(world: World) -> None:
     world.zookeeper.resume(first.store)
     await eventually(lambda: len(second.partitions) == 2)
     await world.settled(2, 2)
-    view = await world.admin.view()
-    assert sorted(m.descriptor.server_id for m in view.members) == [1, 2]
+    membership = await world.admin.membership()
+    assert sorted(m.descriptor.server_id for m in membership.members) == [1, 2]
 
 
-async def test_joining_whose_answer_was_lost_makes_one_node(world: World) -> None:
+async def test_join_whose_answer_was_lost_creates_one_node(world: World) -> None:
     server = Server(world.zookeeper, 6001)
     world.servers.append(server)
     created = asyncio.Event()
@@ -181,7 +183,7 @@ async def test_joining_whose_answer_was_lost_makes_one_node(world: World) -> Non
     server.store.create = create_and_lose  # type: ignore[method-assign]
     await server.membership.join()
     await world.settled(4)
-    assert len((await world.admin.view()).members) == 1
+    assert len((await world.admin.membership()).members) == 1
 
 
 async def test_prefer_moves_a_partition(world: World) -> None:
@@ -191,13 +193,13 @@ async def test_prefer_moves_a_partition(world: World) -> None:
     await second.membership.prefer([wanted])
     await eventually(lambda: second.partitions.get(wanted) == generation + 1)
     await world.settled(2, 2)
-    view = await world.admin.view()
-    assert view.servers()[second.membership.server_id].preferred == (wanted,)
-    assert view.consistent
+    membership = await world.admin.membership()
+    assert membership.servers()[second.membership.server_id].preferred == (wanted,)
+    assert membership.consistent
 
 
-async def test_prefer_survives_conflicts(world: World) -> None:
-    """Two that prefer the same at once both get done, and the lower id has it."""
+async def test_concurrent_preferences_both_succeed(world: World) -> None:
+    """Two servers prefer the same partition: both calls return, the lower id owns it."""
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     async with asyncio.timeout(5):
@@ -206,7 +208,7 @@ async def test_prefer_survives_conflicts(world: World) -> None:
     await world.settled(2, 2)
 
 
-async def test_preference_is_kept_over_a_lost_session(world: World) -> None:
+async def test_preference_survives_a_lost_session(world: World) -> None:
     server = await world.server()
     await world.settled(4)
     world.zookeeper.expire(server.store)
@@ -215,24 +217,24 @@ async def test_preference_is_kept_over_a_lost_session(world: World) -> None:
     await preferring
     node = world.admin.paths.server_descriptor("s_0000000001")
     await eventually(lambda: node in world.zookeeper.dump())
-    assert (await world.admin.view()).servers()[1].preferred == (2,)
+    assert (await world.admin.membership()).servers()[1].preferred == (2,)
 
 
-async def test_damaged_assignment_stops_the_change_and_nothing_else(world: World) -> None:
-    """The reference would try for ever; here the caller is told, and a repair is picked up."""
+async def test_damaged_assignment_fails_the_change_and_keeps_the_membership(world: World) -> None:
+    """0.13.2 retries without end; here the call fails, and a repair is followed."""
     server = await world.server()
     await world.settled(4)
-    view = await world.admin.view()
-    lossy = PartitionAssignment(view.cversion, PARTITIONS, {1: (OwnedPartition(0, 1),)})
-    version = await world.admin.write_partition_assignment(lossy, view.version)
+    membership = await world.admin.membership()
+    lossy = PartitionAssignment(membership.cversion, PARTITIONS, {1: (OwnedPartition(0, 1),)})
+    version = await world.admin.write_partition_assignment(lossy, membership.version)
     with pytest.raises(PolicyError, match="partition 1 has no owner"):
         await server.membership.prefer([2])
     await eventually(lambda: server.partitions == {0: 1})
-    await world.admin.write_partition_assignment(view.assignment, version)
+    await world.admin.write_partition_assignment(membership.assignment, version)
     await world.settled(4)
 
 
-async def test_client_follows(world: World) -> None:
+async def test_client_follows_joining_and_leaving_servers(world: World) -> None:
     seen = world.client()
     first = await world.server()
     await eventually(lambda: seen)
@@ -247,7 +249,7 @@ async def test_client_follows(world: World) -> None:
     await eventually(lambda: seen[-1] == {})
 
 
-async def test_a_deleted_node_is_made_again(world: World) -> None:
+async def test_server_whose_node_is_deleted_creates_it_again(world: World) -> None:
     server = await world.server()
     await world.settled(4)
     paths = world.admin.paths
@@ -257,7 +259,7 @@ async def test_a_deleted_node_is_made_again(world: World) -> None:
     assert server.membership.server_id == 1
 
 
-async def test_membership_ends_with_the_cluster(world: World) -> None:
+async def test_membership_of_a_deleted_cluster_ends(world: World) -> None:
     server = await world.server()
     await world.settled(4)
     for path in sorted(world.zookeeper.dump(), reverse=True):
@@ -268,7 +270,7 @@ async def test_membership_ends_with_the_cluster(world: World) -> None:
     await server.store.close()
 
 
-async def test_leaving_while_cut_off_gives_up_in_time(
+async def test_leave_without_zookeeper_times_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("waltz.metadata.membership._LEAVE_TIMEOUT_S", 0.05)
@@ -276,11 +278,11 @@ async def test_leaving_while_cut_off_gives_up_in_time(
     await world.settled(4)
     world.zookeeper.suspend(server.store)
     await server.membership.leave()
-    assert len((await world.admin.view()).members) == 1
+    assert len((await world.admin.membership()).members) == 1
 
 
 class Faults:
-    """Lets servers come, go, hang and lose their sessions, as a seed says."""
+    """Makes servers join, leave, hang and lose their sessions, chosen by a seed."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
@@ -295,29 +297,29 @@ class Faults:
                 await asyncio.sleep(0)
             self._no_generation_has_two_owners()
         for server in self._world.servers:
-            if server.store.health.connection is not Connection.CONNECTED:
+            if server.store.health.state is not SessionState.CONNECTED:
                 self._world.zookeeper.resume(server.store)
 
     def settled(self) -> bool:
-        """Whether everybody who is there owns what a consistent assignment says."""
+        """Whether every present server owns its part of a consistent assignment."""
         node = self._world.zookeeper.dump()[self._world.admin.paths.server_descriptors]
         assert node.data is not None
         assignment = PartitionAssignment.decode(node.data)
-        there = [s for s in self._world.servers if s not in self._left]
-        owned = {s.membership.server_id: dict(s.partitions) for s in there}
+        present = [s for s in self._world.servers if s not in self._left]
+        owned = {s.membership.server_id: dict(s.partitions) for s in present}
         return assignment.cversion == node.cversion and owned == {
             server: dict(partitions) for server, partitions in assignment.servers.items()
         }
 
     async def _step(self) -> None:
         zookeeper = self._world.zookeeper
-        there = [s for s in self._world.servers if s not in self._left]
-        server = self._rng.choice(there)
-        connected = server.store.health.connection is Connection.CONNECTED
+        present = [s for s in self._world.servers if s not in self._left]
+        server = self._rng.choice(present)
+        connected = server.store.health.state is SessionState.CONNECTED
         match self._rng.randrange(7), connected:
-            case 0, _ if len(there) < 5:
+            case 0, _ if len(present) < 5:
                 await self._world.server()
-            case 1, True if len(there) > 2:
+            case 1, True if len(present) > 2:
                 self._left.append(server)
                 await server.membership.leave()
             case 2, True:
@@ -339,8 +341,10 @@ class Faults:
 
 
 @pytest.mark.parametrize("seed", range(50))
-async def test_random_faults(world: World, seed: int) -> None:
-    """No generation of a partition is ever given to two servers, and all is well in the end."""
+async def test_random_faults_never_give_one_generation_to_two_servers(
+    world: World, seed: int
+) -> None:
+    """No generation of a partition has two owners, and the cluster settles in the end."""
     faults = Faults(world, seed)
     await world.server()
     await world.server()

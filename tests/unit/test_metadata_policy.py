@@ -46,7 +46,7 @@ def generations(assignment: PartitionAssignment) -> dict[int, int]:
 
 
 @given(situations(preferring=True), st.randoms(use_true_random=False))
-def test_complete_disjoint_and_counted(
+def test_every_partition_has_exactly_one_owner(
     situation: tuple[PartitionAssignment, int, Members], rng: random.Random
 ) -> None:
     old, num_partitions, members = situation
@@ -63,7 +63,9 @@ def test_complete_disjoint_and_counted(
 
 
 @given(situations(preferring=True))
-def test_preferences_are_honoured(situation: tuple[PartitionAssignment, int, Members]) -> None:
+def test_assignment_honours_preferences(
+    situation: tuple[PartitionAssignment, int, Members],
+) -> None:
     old, num_partitions, members = situation
     after = owners(assign(old, 5, num_partitions, members, keep_order))
     for partition, owner in after.items():
@@ -72,7 +74,7 @@ def test_preferences_are_honoured(situation: tuple[PartitionAssignment, int, Mem
 
 
 @given(situations(preferring=True))
-def test_nobody_is_overloaded_but_by_preference(
+def test_server_exceeds_its_share_only_by_preference(
     situation: tuple[PartitionAssignment, int, Members],
 ) -> None:
     old, num_partitions, members = situation
@@ -82,7 +84,7 @@ def test_nobody_is_overloaded_but_by_preference(
 
 
 @given(situations(preferring=False))
-def test_balanced_without_preferences(
+def test_assignment_without_preferences_is_balanced(
     situation: tuple[PartitionAssignment, int, Members],
 ) -> None:
     old, num_partitions, members = situation
@@ -91,7 +93,7 @@ def test_balanced_without_preferences(
 
 
 @given(situations(preferring=False))
-def test_the_same_members_keep_everything(
+def test_assignment_of_unchanged_members_moves_nothing(
     situation: tuple[PartitionAssignment, int, Members],
 ) -> None:
     old, num_partitions, members = situation
@@ -101,17 +103,17 @@ def test_the_same_members_keep_everything(
     assert generations(again) == generations(once)
 
 
-def test_preference_that_fills_a_server_up_to_the_minimum() -> None:
+def test_preference_up_to_the_minimum_leaves_no_partition_without_owner() -> None:
     """Here the reference leaves a partition without an owner."""
     new = assign(UNASSIGNED, 1, 3, {1: (1,), 2: ()}, keep_order)
     assert owners(new) == {1: 1, 0: 1, 2: 2}
 
 
-def test_without_members_nobody_owns_anything() -> None:
+def test_assignment_without_members_is_empty() -> None:
     assert assign(UNASSIGNED, 4, 3, {}, keep_order) == PartitionAssignment(4, 3, {})
 
 
-def test_fewer_partitions_than_before() -> None:
+def test_assignment_with_fewer_partitions_is_refused() -> None:
     old = assign(UNASSIGNED, 1, 3, {1: ()}, keep_order)
     with pytest.raises(PolicyError, match="2 partitions but 3 are assigned"):
         assign(old, 2, 2, {1: ()}, keep_order)
@@ -125,7 +127,9 @@ def test_fewer_partitions_than_before() -> None:
         (((0, 1), (1, 1), (2, 1)), "partition 2 of 2 is listed twice or does not exist"),
     ],
 )
-def test_damaged_assignment(owned: tuple[tuple[int, int], ...], reason: str) -> None:
+def test_assignment_from_a_damaged_one_is_refused(
+    owned: tuple[tuple[int, int], ...], reason: str
+) -> None:
     old = PartitionAssignment(1, 2, {1: tuple(OwnedPartition(*o) for o in owned)})
     with pytest.raises(PolicyError, match=reason):
         assign(old, 2, 2, {1: ()}, keep_order)

@@ -100,7 +100,7 @@ async def dialed(
     return handler, connection, port.handlers[-1]
 
 
-async def test_both_sides_agree_and_exchange_frames() -> None:
+async def test_connection_negotiates_a_version_and_exchanges_frames() -> None:
     async with listening() as port:
         near, connection, far = await dialed(port)
         assert far.connection is not None
@@ -114,13 +114,13 @@ async def test_both_sides_agree_and_exchange_frames() -> None:
 
 
 @pytest.mark.parametrize("version", CLIENT_SERVER.versions)
-async def test_an_old_peer_sets_the_version(version: int) -> None:
+async def test_connection_to_an_old_peer_uses_its_version(version: int) -> None:
     async with listening() as port:
         _, connection, _ = await dialed(port, CLIENT_SERVER.limited_to(*range(version + 1)))
         assert connection.version == version
 
 
-async def test_closing_tells_each_side_once() -> None:
+async def test_close_reports_the_loss_once_on_each_side() -> None:
     async with listening() as port:
         near, connection, far = await dialed(port)
         connection.send(FRAME)
@@ -134,7 +134,7 @@ async def test_closing_tells_each_side_once() -> None:
         assert far.reasons == ["closed by the peer"]
 
 
-async def test_closing_the_listener_closes_its_connections() -> None:
+async def test_closed_listener_closes_its_connections() -> None:
     async with listening() as port:
         near, _, far = await dialed(port)
         await port.listener.close()
@@ -144,7 +144,9 @@ async def test_closing_the_listener_closes_its_connections() -> None:
             await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, Recorder(), PLAINTEXT)
 
 
-async def test_a_handler_may_refuse_a_message(caplog: pytest.LogCaptureFixture) -> None:
+async def test_message_refused_by_its_handler_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening() as port:
         near, connection, far = await dialed(port)
         far.refuse = True
@@ -179,7 +181,9 @@ async def test_garbage_closes_the_connection(
         writer.close()
 
 
-async def test_half_a_frame_then_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_that_ends_in_mid_frame_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
         writer.write(CLIENT_SERVER.hello(True) + FRAME[:-3])
@@ -190,7 +194,9 @@ async def test_half_a_frame_then_the_end(caplog: pytest.LogCaptureFixture) -> No
         writer.close()
 
 
-async def test_no_common_version_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_without_a_common_version_is_closed_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening(CLIENT_SERVER.limited_to(9)) as port:
         handler = Recorder()
         await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, handler, PLAINTEXT)
@@ -199,7 +205,7 @@ async def test_no_common_version_is_said(caplog: pytest.LogCaptureFixture) -> No
         assert "no common version" in caplog.text
 
 
-async def test_a_peer_that_leaves_without_a_hello() -> None:
+async def test_peer_that_leaves_without_a_hello_is_reported_lost() -> None:
     async with listening() as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
         writer.close()
@@ -207,7 +213,7 @@ async def test_a_peer_that_leaves_without_a_hello() -> None:
         assert port.handlers[0].connection is None
 
 
-async def test_a_slow_reader_congests_and_then_drains() -> None:
+async def test_slow_reader_congests_the_connection_until_it_drains() -> None:
     async with listening() as port:
         near, connection, far = await dialed(port)
         assert far.connection is not None
@@ -226,7 +232,7 @@ async def test_a_slow_reader_congests_and_then_drains() -> None:
         assert not connection.congested
 
 
-async def test_a_used_port_is_said() -> None:
+async def test_listener_at_a_used_port_fails() -> None:
     async with listening() as port:
         second = Listener(ADMIN, Recorder, PLAINTEXT)
         with pytest.raises(ListenFailed) as caught:
@@ -239,13 +245,13 @@ async def test_a_used_port_is_said() -> None:
         await second.close()
 
 
-async def test_a_foreign_address_is_said() -> None:
+async def test_listener_at_a_foreign_address_fails() -> None:
     listener = Listener(ADMIN, Recorder, PLAINTEXT)
     with pytest.raises(ListenFailed, match=r"this machine has no such address: check \*.bind.host"):
         listener.start("192.0.2.1", 0)
 
 
-async def test_the_wildcard_address_is_reachable() -> None:
+async def test_listener_at_the_wildcard_address_is_reachable() -> None:
     port = Port()
     port.listener.start(None, 0)
     try:
@@ -254,7 +260,7 @@ async def test_the_wildcard_address_is_reachable() -> None:
         await port.listener.close()
 
 
-async def test_dialing_nobody_is_said() -> None:
+async def test_dial_of_a_closed_port_fails() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         number = free.getsockname()[1]
@@ -262,7 +268,7 @@ async def test_dialing_nobody_is_said() -> None:
         await dial("127.0.0.1", number, CLIENT_SERVER, Recorder(), PLAINTEXT)
 
 
-async def test_dialing_a_silent_host_ends_in_time() -> None:
+async def test_dial_of_a_silent_host_times_out() -> None:
     """A listener whose backlog is full never answers the connection."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
@@ -301,7 +307,7 @@ class FakeTransport(asyncio.Transport):
         pass
 
 
-async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
+async def test_frames_sent_in_one_turn_leave_in_one_write() -> None:
     transport = FakeTransport()
     connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=False)
     connection.connection_made(transport)
@@ -313,7 +319,7 @@ async def test_everything_sent_in_one_turn_leaves_in_one_write() -> None:
     assert transport.writes[1:] == [FRAME * 100]
 
 
-async def test_one_chunk_is_one_call() -> None:
+async def test_frames_of_one_chunk_are_handed_over_in_one_call() -> None:
     handler = Recorder()
     connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
     connection.connection_made(FakeTransport())
@@ -359,7 +365,7 @@ async def _idle_for_a_while(dialer: bool, writes_between: bool) -> list[bytes]:
         (False, False, []),
     ],
 )
-def test_keep_alives_of_an_idle_dialer(
+def test_idle_dialer_sends_keep_alives(
     dialer: bool, writes_between: bool, expected: list[bytes]
 ) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
@@ -386,12 +392,12 @@ async def _say_nothing(seconds: float) -> list[str]:
         (HANDSHAKE_SECONDS * 1.1, [f"no Hello within {HANDSHAKE_SECONDS:g} s"]),
     ],
 )
-def test_a_peer_that_says_nothing_is_cut_off(seconds: float, said: list[str]) -> None:
+def test_peer_without_a_hello_is_disconnected(seconds: float, said: list[str]) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         assert runner.run(_say_nothing(seconds)) == said
 
 
-async def test_no_requests_are_taken_from_a_peer_that_takes_no_answers() -> None:
+async def test_listener_stops_reading_from_a_congested_peer() -> None:
     async with listening() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
         writer.write(CLIENT_SERVER.hello(dialer=True))
@@ -440,7 +446,7 @@ async def _close_and_wait(seconds: float, drained: bool) -> int:
         (LINGER_SECONDS * 1.1, True, 0),
     ],
 )
-def test_a_closed_connection_does_not_wait_for_ever_for_its_peer(
+def test_closed_connection_is_aborted_after_the_linger_time(
     seconds: float, drained: bool, aborted: int
 ) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:

@@ -77,7 +77,7 @@ async def node(
         await listener.close()
 
 
-async def test_answers_find_their_askers_in_any_order() -> None:
+async def test_rpc_answers_in_any_order_reach_their_requests() -> None:
     async with node() as (storage_node, port):
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
 
@@ -97,7 +97,7 @@ async def test_answers_find_their_askers_in_any_order() -> None:
         rpc.close()
 
 
-async def test_a_failure_is_raised_with_its_text() -> None:
+async def test_rpc_failure_is_raised_with_its_text() -> None:
     async with node() as (storage_node, port):
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
@@ -108,7 +108,7 @@ async def test_a_failure_is_raised_with_its_text() -> None:
         rpc.close()
 
 
-async def test_open_calls_learn_that_the_connection_is_lost() -> None:
+async def test_rpc_pending_calls_fail_with_the_connection() -> None:
     async with node() as (storage_node, port):
         reasons: list[str] = []
         rpc = await RpcConnection.open_storage(
@@ -125,14 +125,14 @@ async def test_open_calls_learn_that_the_connection_is_lost() -> None:
             await rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5))
 
 
-async def test_a_node_of_another_cluster_refuses() -> None:
+async def test_rpc_open_at_another_cluster_is_refused() -> None:
     async with node() as (storage_node, port):
         storage_node.refusal = "StorageException: wrong key"
         with pytest.raises(RemoteFailure, match="wrong key"):
             await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
 
 
-async def test_the_admin_port_works_alike() -> None:
+async def test_rpc_call_on_the_admin_port_is_answered() -> None:
     async with node(ADMIN, admin) as (storage_node, port):
         rpc = await RpcConnection.open_admin(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
@@ -142,13 +142,13 @@ async def test_the_admin_port_works_alike() -> None:
         rpc.close()
 
 
-async def test_a_port_of_another_protocol_is_no_storage() -> None:
+async def test_rpc_open_at_a_port_of_another_protocol_fails() -> None:
     async with node(CLIENT_SERVER, None) as (_, port):
         with pytest.raises(DialFailed, match="closed the connection"):
             await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
 
 
-async def test_a_connection_that_goes_together_with_the_hello_fails_at_once() -> None:
+async def test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once() -> None:
     """The Hello and what ends the connection are in one chunk: nobody is left to ask."""
 
     async def greet_and_babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -90,12 +90,12 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path, "authority")
 
 
-async def test_a_self_signed_listener_accepts_anyone() -> None:
+async def test_self_signed_listener_accepts_unverified_clients() -> None:
     async with listening(SELF_SIGNED) as listener:
         assert (await ask(listener, SELF_SIGNED)).bodies == [FRAME[7:]]
 
 
-async def test_tls_1_2_is_accepted() -> None:
+async def test_listener_accepts_tls_1_2() -> None:
     """The reference offers nothing newer."""
     async with listening(SELF_SIGNED) as listener:
         old = ssl.create_default_context()
@@ -109,14 +109,14 @@ async def test_tls_1_2_is_accepted() -> None:
         writer.close()
 
 
-async def test_mutual_tls(authority: Authority) -> None:
+async def test_mutual_tls_accepts_clients_of_the_authority(authority: Authority) -> None:
     async with listening(authority.issue("server")) as listener:
         client = authority.issue("client", server_name="server")
         assert (await ask(listener, client)).bodies == [FRAME[7:]]
 
 
 @pytest.mark.parametrize(("name", "missed"), [("other", "other"), (None, "127.0.0.1")])
-async def test_another_name_is_refused_in_a_sentence(
+async def test_certificate_of_another_name_is_refused_with_a_hint(
     authority: Authority, name: str | None, missed: str
 ) -> None:
     async with listening(authority.issue("server")) as listener:
@@ -128,7 +128,7 @@ async def test_another_name_is_refused_in_a_sentence(
         )
 
 
-async def test_names_may_go_unverified_and_that_is_said_once(
+async def test_unverified_names_are_accepted_and_logged_once(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(authority.issue("server")) as listener:
@@ -139,12 +139,14 @@ async def test_names_may_go_unverified_and_that_is_said_once(
     assert said == ["WARNING"]
 
 
-async def test_a_listener_that_accepts_anybody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_listener_without_client_verification_logs_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening(TlsConfig()):
         assert "anybody who can connect is accepted" in caplog.text
 
 
-async def test_a_listener_with_a_ca_requires_a_certificate(
+async def test_listener_with_a_ca_refuses_clients_without_certificate(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(authority.issue("server")) as listener:
@@ -159,7 +161,7 @@ async def test_a_listener_with_a_ca_requires_a_certificate(
         assert "refused a client/server connection of 127.0.0.1" in caplog.text
 
 
-async def test_a_certificate_of_another_authority_is_refused(
+async def test_certificate_of_another_authority_is_refused(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -173,7 +175,7 @@ async def test_a_certificate_of_another_authority_is_refused(
         await eventually(lambda: "refused a client/server connection" in caplog.text)
 
 
-async def test_a_refused_peer_is_not_kept(authority: Authority) -> None:
+async def test_refused_peer_leaves_no_connection(authority: Authority) -> None:
     handlers: list[Echo] = []
 
     def accept() -> Echo:
@@ -193,14 +195,18 @@ async def test_a_refused_peer_is_not_kept(authority: Authority) -> None:
     assert len(handlers[0].reasons) == 1
 
 
-async def test_a_plaintext_peer_at_a_tls_listener(caplog: pytest.LogCaptureFixture) -> None:
+async def test_plaintext_peer_at_a_tls_listener_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening(SELF_SIGNED) as listener:
         asker = await ask(listener, PLAINTEXT)
         assert asker.connection is None
         assert "the peer speaks plaintext, but this listener is set to TLS" in caplog.text
 
 
-async def test_a_tls_peer_at_a_plaintext_listener(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tls_peer_at_a_plaintext_listener_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening(PLAINTEXT) as listener:
         with pytest.raises(DialFailed, match="the peer seems to speak plaintext: turn TLS off"):
             await ask(listener, SELF_SIGNED)
@@ -209,7 +215,9 @@ async def test_a_tls_peer_at_a_plaintext_listener(caplog: pytest.LogCaptureFixtu
         )
 
 
-async def test_garbage_after_the_tls_handshake(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_after_the_tls_handshake_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with listening(SELF_SIGNED) as listener:
         _, writer = await asyncio.open_connection(
             "127.0.0.1", listener.port, ssl=SELF_SIGNED.dialing_context()
@@ -219,7 +227,7 @@ async def test_garbage_after_the_tls_handshake(caplog: pytest.LogCaptureFixture)
         writer.close()
 
 
-async def test_a_broken_tls_hello_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_tls_hello_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(SELF_SIGNED) as listener:
         _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         writer.write(b"\x16garbage that is no TLS record")
@@ -227,7 +235,7 @@ async def test_a_broken_tls_hello_is_refused(caplog: pytest.LogCaptureFixture) -
         writer.close()
 
 
-async def test_closing_does_not_wait_for_a_peer_in_its_handshake() -> None:
+async def test_close_does_not_wait_for_a_peer_in_its_handshake() -> None:
     async with listening(SELF_SIGNED) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         await asyncio.sleep(0)
@@ -246,13 +254,13 @@ async def test_closing_does_not_wait_for_a_peer_in_its_handshake() -> None:
         (TlsConfig(key=MISSING), "certificate and key go together"),
     ],
 )
-def test_unusable_settings_are_said(tls: TlsConfig, said: str) -> None:
+def test_unusable_tls_settings_are_refused(tls: TlsConfig, said: str) -> None:
     for make in (tls.listening_context, tls.dialing_context):
         with pytest.raises(TlsConfigError, match=said):
             make()
 
 
-def test_a_file_that_is_no_certificate_is_said(tmp_path: Path) -> None:
+def test_file_without_a_certificate_is_named_in_the_error(tmp_path: Path) -> None:
     junk = tmp_path / "junk.pem"
     junk.write_text("not a certificate")
     with pytest.raises(TlsConfigError, match=r"junk\.pem"):

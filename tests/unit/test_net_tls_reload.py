@@ -119,7 +119,7 @@ async def is_served(listener: Listener, tls: TlsConfig) -> bool:
     return served
 
 
-async def test_a_new_authority_takes_over_and_open_connections_live_on(
+async def test_new_authority_applies_to_new_connections_only(
     listener: Listener, identity: TlsConfig, old: Authority, new: Authority
 ) -> None:
     old_client = old.issue("client", server_name="server")
@@ -137,7 +137,7 @@ async def test_a_new_authority_takes_over_and_open_connections_live_on(
     open_connection.connection.close()
 
 
-async def test_a_dialing_side_follows_its_files(
+async def test_dialing_side_uses_replaced_files(
     listener: Listener, identity: TlsConfig, old: Authority, new: Authority
 ) -> None:
     client = old.issue("client", server_name="server")
@@ -148,7 +148,7 @@ async def test_a_dialing_side_follows_its_files(
     assert await is_served(listener, client)
 
 
-async def test_files_that_cannot_be_used_leave_the_old_ones_and_are_told_of_once(
+async def test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once(
     listener: Listener, identity: TlsConfig, old: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = old.issue("client", server_name="server")
@@ -165,7 +165,7 @@ async def test_files_that_cannot_be_used_leave_the_old_ones_and_are_told_of_once
     assert caplog.text.count("going on with the TLS files") == 2
 
 
-async def test_a_change_file_by_file_counts_when_it_is_complete(
+async def test_files_replaced_one_by_one_apply_when_they_match(
     listener: Listener, identity: TlsConfig, old: Authority
 ) -> None:
     client = old.issue("client", server_name="renamed")
@@ -177,14 +177,14 @@ async def test_a_change_file_by_file_counts_when_it_is_complete(
     assert await is_served(listener, client)
 
 
-def test_files_that_never_could_be_used_are_an_error(tmp_path: Path) -> None:
+def test_files_unusable_from_the_start_are_an_error(tmp_path: Path) -> None:
     tls = TlsConfig(ca=tmp_path / "ca.pem")
     for ask in (tls.dialing_context, tls.listening_context, tls.certificate_days_left):
         with pytest.raises(TlsConfigError, match=r"ca\.pem"):
             ask()
 
 
-def test_an_encrypted_key_is_refused_without_asking_anybody(identity: TlsConfig) -> None:
+def test_encrypted_key_is_refused_without_a_password_prompt(identity: TlsConfig) -> None:
     assert identity.key is not None
     key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
     identity.key.write_bytes(
@@ -198,13 +198,13 @@ def test_an_encrypted_key_is_refused_without_asking_anybody(identity: TlsConfig)
         identity.listening_context()
 
 
-def test_contexts_are_kept_while_the_files_stay(identity: TlsConfig) -> None:
+def test_contexts_are_reused_while_the_files_are_unchanged(identity: TlsConfig) -> None:
     assert identity.dialing_context() is identity.dialing_context()
     assert identity.listening_context() is identity.listening_context()
     assert identity.dialing_context() is not identity.listening_context()
 
 
-def test_settings_can_be_sent_elsewhere_with_contexts_or_without(identity: TlsConfig) -> None:
+def test_tls_config_with_contexts_can_be_pickled(identity: TlsConfig) -> None:
     identity.dialing_context()
     copy = pickle.loads(pickle.dumps(identity))
     assert copy == identity
@@ -214,7 +214,7 @@ def test_settings_can_be_sent_elsewhere_with_contexts_or_without(identity: TlsCo
 # ---- when certificates end
 
 
-def test_the_days_of_a_certificate_are_counted(old: Authority, tmp_path: Path) -> None:
+def test_days_left_of_a_certificate_follow_the_file(old: Authority, tmp_path: Path) -> None:
     tls = old.issue("server", days=30)
     left = tls.certificate_days_left()
     assert left == pytest.approx(30, abs=0.01)
@@ -222,14 +222,14 @@ def test_the_days_of_a_certificate_are_counted(old: Authority, tmp_path: Path) -
     assert tls.certificate_days_left() == pytest.approx(90, abs=0.01)
 
 
-def test_a_self_signed_certificate_lasts_and_plaintext_has_none() -> None:
+def test_days_left_of_self_signed_and_of_plaintext() -> None:
     left = TlsConfig().certificate_days_left()
     assert left is not None
     assert left > 3000
     assert PLAINTEXT.certificate_days_left() is None
 
 
-def test_a_certificate_that_ends_soon_is_warned_of(
+def test_certificate_that_expires_soon_is_logged(
     old: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     old.issue("server", days=30).listening_context()

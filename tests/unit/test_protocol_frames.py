@@ -51,7 +51,7 @@ def chunked(stream: bytes, cuts: list[int]) -> list[bytes]:
     st.lists(st.binary(min_size=0, max_size=60), max_size=12),
     st.lists(st.integers(0, 10_000), max_size=30),
 )
-def test_any_chunking_gives_the_same_bodies(
+def test_decoder_gives_the_same_bodies_for_any_chunks(
     spec: ProtocolSpec, bodies: list[bytes], cuts: list[int]
 ) -> None:
     version = max(spec.versions)
@@ -66,7 +66,7 @@ def test_any_chunking_gives_the_same_bodies(
     assert not decoder.mid_frame
 
 
-def test_byte_by_byte() -> None:
+def test_decoder_fed_byte_by_byte_gives_all_bodies() -> None:
     frame = encode_frame(CLIENT_SERVER.magic, NEWEST, b"body")
     decoder = FrameDecoder(CLIENT_SERVER)
     stream = CLIENT_SERVER.hello(dialer=True) + frame + frame
@@ -74,7 +74,7 @@ def test_byte_by_byte() -> None:
     assert received == [b"body", b"body"]
 
 
-def test_half_a_frame_waits() -> None:
+def test_decoder_keeps_half_a_frame() -> None:
     decoder = agreed()
     frame = encode_frame(CLIENT_SERVER.magic, NEWEST, b"x" * 1000)
     assert decoder.feed(frame[:500]) == []
@@ -91,7 +91,7 @@ def test_half_a_frame_waits() -> None:
     st.lists(st.integers(0, 10_000), max_size=8),
     st.booleans(),
 )
-def test_mutated_streams_raise_nothing_but_protocol_violation(
+def test_decoder_of_mutated_streams_raises_only_protocol_violation(
     spec: ProtocolSpec,
     bodies: list[bytes],
     flips: list[tuple[int, int]],
@@ -111,7 +111,7 @@ def test_mutated_streams_raise_nothing_but_protocol_violation(
 
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=200), st.booleans())
-def test_garbage_raises_nothing_but_the_two_refusals(junk: bytes, shaken: bool) -> None:
+def test_decoder_of_garbage_raises_only_its_two_errors(junk: bytes, shaken: bool) -> None:
     decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
     with suppress(ProtocolViolation, MalformedMessage):
         for body in decoder.feed(junk):
@@ -123,7 +123,7 @@ def test_garbage_raises_nothing_but_the_two_refusals(junk: bytes, shaken: bool) 
     st.lists(st.integers(-(2**15), 2**15 - 1), max_size=6, unique=True),
     st.sets(st.sampled_from(CLIENT_SERVER.versions), min_size=1),
 )
-def test_the_largest_common_version_is_chosen(theirs: list[int], ours: set[int]) -> None:
+def test_handshake_chooses_the_largest_common_version(theirs: list[int], ours: set[int]) -> None:
     decoder = FrameDecoder(CLIENT_SERVER.limited_to(*ours))
     hello = encode_hello(tuple(theirs), "")
     if not set(theirs) & ours:
@@ -135,13 +135,13 @@ def test_the_largest_common_version_is_chosen(theirs: list[int], ours: set[int])
         assert decoder.version == max(set(theirs) & ours)
 
 
-def test_a_second_hello_is_refused() -> None:
+def test_decoder_refuses_a_second_hello() -> None:
     decoder = agreed()
     with pytest.raises(ProtocolViolation, match="second Hello"):
         decoder.feed(CLIENT_SERVER.hello(dialer=True))
 
 
-def test_messages_before_the_hello_are_refused() -> None:
+def test_decoder_refuses_messages_before_the_hello() -> None:
     with pytest.raises(ProtocolViolation):
         FrameDecoder(CLIENT_SERVER).feed(encode_frame(CLIENT_SERVER.magic, NEWEST, b"early"))
 
@@ -156,13 +156,13 @@ def test_messages_before_the_hello_are_refused() -> None:
         (b"\0" * 16, "not a client/server frame"),
     ],
 )
-def test_strangers_are_named(first: bytes, said: str) -> None:
+def test_decoder_names_the_protocol_of_a_foreign_peer(first: bytes, said: str) -> None:
     with pytest.raises(ProtocolViolation, match=said):
         FrameDecoder(CLIENT_SERVER).feed(first)
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1])
-def test_impossible_lengths_are_refused_by_the_head_alone(length: int) -> None:
+def test_decoder_refuses_impossible_lengths_from_the_head_alone(length: int) -> None:
     decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
     decoder.feed(CLIENT_SERVER.hello(dialer=True))
     head = bytes([CLIENT_SERVER.magic, 0, NEWEST]) + length.to_bytes(4, "big", signed=True)
@@ -170,14 +170,14 @@ def test_impossible_lengths_are_refused_by_the_head_alone(length: int) -> None:
         decoder.feed(head)
 
 
-def test_the_longest_allowed_frame_passes() -> None:
+def test_decoder_accepts_the_longest_allowed_frame() -> None:
     decoder = FrameDecoder(CLIENT_SERVER, max_frame_bytes=1000)
     decoder.feed(CLIENT_SERVER.hello(dialer=True))
     assert decoder.feed(encode_frame(CLIENT_SERVER.magic, NEWEST, b"z" * 1000)) == [b"z" * 1000]
 
 
 @pytest.mark.parametrize("version", CLIENT_SERVER.versions)
-def test_keep_alives_carry_the_version_in_force(version: int) -> None:
+def test_keep_alive_contains_the_agreed_version(version: int) -> None:
     before = FrameDecoder(CLIENT_SERVER).keep_alive()
     assert before == b"H" + bytes(6)
     after = agreed(version=version).keep_alive()
@@ -186,7 +186,7 @@ def test_keep_alives_carry_the_version_in_force(version: int) -> None:
     assert agreed(version=version).feed(after * 3) == []
 
 
-def test_a_null_hello_text_is_taken() -> None:
+def test_hello_with_a_null_text_is_accepted() -> None:
     decoder = FrameDecoder(STORAGE)
     decoder.feed(encode_frame(ord("H"), 0, b"\0\0\0\1\0\0" + b"\xff" * 4))
     assert decoder.version == 0
@@ -196,12 +196,12 @@ def test_a_null_hello_text_is_taken() -> None:
 @pytest.mark.parametrize(
     "body", [b"\0\0\0\1", b"\xff\xff\xff\xff", b"\0\0\0\1\0\0\0\0\0\0!", b"\x7f\xff\xff\xff\0\0"]
 )
-def test_bad_hellos_are_refused(body: bytes) -> None:
+def test_malformed_hellos_are_refused(body: bytes) -> None:
     with pytest.raises(ProtocolViolation, match="bad Hello"):
         FrameDecoder(STORAGE).feed(encode_frame(ord("H"), 0, body))
 
 
-def test_a_hello_may_not_be_as_long_as_other_frames() -> None:
+def test_hello_longer_than_its_limit_is_refused() -> None:
     head = encode_frame(HELLO_MAGIC, 0, bytes(MAX_HELLO_BYTES + 1))[:7]
     with pytest.raises(ProtocolViolation, match=f"outside 0..{MAX_HELLO_BYTES}"):
         FrameDecoder(CLIENT_SERVER).feed(head)

@@ -176,7 +176,7 @@ def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
 
 @settings(max_examples=1500, deadline=None)
 @given(ANY_MESSAGE, st.data())
-def test_mutated_bodies_raise_nothing_but_malformed_message(
+def test_mutated_bodies_raise_only_malformed_message(
     case: tuple[Any, Any], data: st.DataObject
 ) -> None:
     (spec, messages), message = case
@@ -203,7 +203,7 @@ def test_mutated_bodies_raise_nothing_but_malformed_message(
 
 @settings(max_examples=1000, deadline=None)
 @given(st.sampled_from(PROTOCOLS), st.binary(max_size=120), st.integers(0, 30))
-def test_random_bodies_raise_nothing_but_malformed_message(
+def test_random_bodies_raise_only_malformed_message(
     protocol: tuple[ProtocolSpec, ModuleType], junk: bytes, code: int
 ) -> None:
     spec, messages = protocol
@@ -212,7 +212,7 @@ def test_random_bodies_raise_nothing_but_malformed_message(
             messages.decode(body, max(VERSIONS[spec]))
 
 
-def test_impossible_counts_are_refused_before_memory_is_spent() -> None:
+def test_impossible_counts_are_refused_before_allocation() -> None:
     health = bytes([22]) + bytes(16) + (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(MalformedMessage, match="impossible count"):
         client_server.decode(health, 4)
@@ -224,7 +224,7 @@ def test_impossible_counts_are_refused_before_memory_is_spent() -> None:
         storage.decode(records, 0)
 
 
-def test_a_batch_is_refused_for_what_is_wrong_in_it() -> None:
+def test_append_batch_with_a_malformed_field_is_refused() -> None:
     good = BatchedAppend((), (), (), 0, b"data", checksum(b"data"))
     body = client_server.encode(client_server.AppendBatchRequest(_ID, -1, (good,)), 5)[HEAD_BYTES:]
     for damaged, why in (
@@ -237,7 +237,7 @@ def test_a_batch_is_refused_for_what_is_wrong_in_it() -> None:
             client_server.decode(damaged, 5)
 
 
-def test_requests_are_bounded_in_appends_and_locks() -> None:
+def test_append_batch_over_its_limits_is_refused() -> None:
     """What a server does for one request it does at once, while everybody else waits."""
     one = BatchedAppend((), (), (), 0, b"", 0)
     locked = BatchedAppend((1,) * (MAX_LOCKS // 2), (2,), (), 0, b"", 0)
@@ -253,7 +253,7 @@ def test_requests_are_bounded_in_appends_and_locks() -> None:
         client_server.decode(client_server.encode(request, 5)[HEAD_BYTES:], 5)
 
 
-def test_what_a_byte_cannot_say_is_refused() -> None:
+def test_byte_field_with_an_invalid_value_is_refused() -> None:
     outcome = client_server.AppendBatchResponse(_ID, (BatchedOutcome(Fate.UNKNOWN),))
     body = bytearray(client_server.encode(outcome, 5)[HEAD_BYTES:])
     body[-9] = 4
@@ -266,7 +266,7 @@ def test_what_a_byte_cannot_say_is_refused() -> None:
         admin.decode(bytes(body), 1)
 
 
-def test_an_append_without_data_is_refused() -> None:
+def test_append_without_data_is_refused() -> None:
     request = AppendRequest(ReqId(1, 2, 3, 4), -1, (), (), (), 0, b"", 0)
     body = bytearray(client_server.encode(request, 4)[HEAD_BYTES:])
     body[-8:-4] = (-1).to_bytes(4, "big", signed=True)
@@ -390,7 +390,7 @@ def golden_frames() -> Iterator[tuple[str, ModuleType, int, Any, bytes]]:
                 yield name, messages, version, message, frame
 
 
-def test_examples_name_every_message() -> None:
+def test_examples_cover_every_message() -> None:
     for spec, messages in PROTOCOLS:
         assert [type(m) for m in EXAMPLES[spec]] == message_classes_in_order(messages)
 
@@ -405,7 +405,7 @@ def message_classes_in_order(messages: ModuleType) -> list[type]:
     )
 
 
-def test_frames_are_the_golden_ones() -> None:
+def test_encoded_frames_are_the_golden_ones() -> None:
     """With WALTZ_REWRITE_GOLDEN set the file is written anew, to be reviewed as a diff."""
     encoded = {name: frame.hex() for name, _, _, _, frame in golden_frames()}
     if os.environ.get("WALTZ_REWRITE_GOLDEN"):
@@ -413,7 +413,7 @@ def test_frames_are_the_golden_ones() -> None:
     assert encoded == json.loads(GOLDEN.read_text())
 
 
-def test_golden_frames_decode() -> None:
+def test_golden_frames_decode_to_their_examples() -> None:
     golden = json.loads(GOLDEN.read_text())
     for name, messages, version, message, _ in golden_frames():
         body = bytes.fromhex(golden[name])[HEAD_BYTES:]

@@ -51,7 +51,7 @@ def check_complete(case: dict[str, Any]) -> None:
         assert not wanted_by or owner in wanted_by, case["case"]
 
 
-def test_policy(vectors: Path) -> None:
+def test_assignments_are_the_recorded_ones(vectors: Path) -> None:
     for case in json.loads((vectors / "assignment-policy.json").read_text()):
         if "result" in case:
             check_result(case)

@@ -91,7 +91,9 @@ def cluster(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> Iter
     asyncio.run(running.stop())
 
 
-async def test_recorded_dialogues(cases: list[Case], cluster: LocalCluster) -> None:
+async def test_recorded_conversations_are_reproduced(
+    cases: list[Case], cluster: LocalCluster
+) -> None:
     """One after the other on one cluster: each finds the log as those before it have left it."""
     async with cluster.metadata() as metadata:
         params = await metadata.store_params()

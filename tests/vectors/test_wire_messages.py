@@ -173,7 +173,7 @@ def messages_of(entries: list[Entry]) -> list[Entry]:
     return [e for e in entries if e["message"] not in ("Hello", "KeepAlive")]
 
 
-def test_frames_decode_to_their_fields(vectors: Path) -> None:
+def test_recorded_frames_decode_to_their_fields(vectors: Path) -> None:
     for entry in messages_of(load(vectors, "wire.json")):
         spec, messages = PROTOCOLS[entry["protocol"]]
         version, frame = entry["version"], bytes.fromhex(entry["hex"])
@@ -181,14 +181,14 @@ def test_frames_decode_to_their_fields(vectors: Path) -> None:
         assert messages.decode(body, version) == our_message(entry), entry
 
 
-def test_fields_encode_to_their_frames(vectors: Path) -> None:
+def test_fields_encode_to_the_recorded_frames(vectors: Path) -> None:
     for entry in messages_of(load(vectors, "wire.json")):
         _, messages = PROTOCOLS[entry["protocol"]]
         encoded = messages.encode(our_message(entry), entry["version"])
         assert encoded.hex() == entry["hex"], entry
 
 
-def test_client_ahead_looks_like_not_ready_to_an_old_client(vectors: Path) -> None:
+def test_client_ahead_is_sent_as_not_ready_to_an_old_client(vectors: Path) -> None:
     ahead = [
         entry
         for entry in load(vectors, "wire.json")
@@ -220,7 +220,7 @@ def test_every_message_of_every_version_is_covered(vectors: Path) -> None:
             assert known == recorded, (name, version)
 
 
-def test_hellos_both_ways(vectors: Path) -> None:
+def test_recorded_hellos_decode_in_both_directions(vectors: Path) -> None:
     hellos = [e for e in load(vectors, "wire.json") if e["message"] == "Hello"]
     assert hellos
     for entry in hellos:
@@ -230,7 +230,7 @@ def test_hellos_both_ways(vectors: Path) -> None:
         assert encode_hello(offered, text) == frame
 
 
-def test_our_hellos_are_the_recorded_ones(vectors: Path) -> None:
+def test_encoded_hellos_are_the_recorded_ones(vectors: Path) -> None:
     recorded = {e["hex"] for e in load(vectors, "wire.json") if e["message"] == "Hello"}
     ours = {
         spec.limited_to(*REFERENCE[spec]).hello(side).hex()
@@ -240,7 +240,7 @@ def test_our_hellos_are_the_recorded_ones(vectors: Path) -> None:
     assert ours == recorded
 
 
-def test_keep_alives_are_ignored_and_sent_alike(vectors: Path) -> None:
+def test_recorded_keep_alives_are_ignored_and_reproduced(vectors: Path) -> None:
     keep_alives = [e for e in load(vectors, "wire.json") if e["message"] == "KeepAlive"]
     assert keep_alives
     for entry in keep_alives:
@@ -254,7 +254,7 @@ def test_keep_alives_are_ignored_and_sent_alike(vectors: Path) -> None:
         assert not connection.mid_frame
 
 
-def test_bad_frames_are_refused_where_they_should_be(vectors: Path) -> None:
+def test_recorded_bad_frames_are_refused_at_their_position(vectors: Path) -> None:
     for case in load(vectors, "wire-negative.json"):
         if "hex" not in case:
             continue
@@ -280,7 +280,7 @@ def test_bad_frames_are_refused_where_they_should_be(vectors: Path) -> None:
                 messages.decode(body, version)
 
 
-def test_a_head_is_refused_before_its_body_arrives(vectors: Path) -> None:
+def test_malformed_head_is_refused_before_its_body(vectors: Path) -> None:
     for case in load(vectors, "wire-negative.json"):
         if (case.get("error") or "").startswith("CorruptedFrameException"):
             spec, _ = PROTOCOLS[BY_MAGIC[case["magic"]]]
@@ -290,7 +290,7 @@ def test_a_head_is_refused_before_its_body_arrives(vectors: Path) -> None:
                 )
 
 
-def test_the_encoder_refuses_locks_that_the_version_lacks(vectors: Path) -> None:
+def test_encoder_refuses_locks_that_the_version_lacks(vectors: Path) -> None:
     cases = [case["case"] for case in load(vectors, "wire-negative.json") if "encodeError" in case]
     assert cases
     for case in cases:
@@ -303,7 +303,7 @@ def test_the_encoder_refuses_locks_that_the_version_lacks(vectors: Path) -> None
             client_server.encode(request, version)
 
 
-def test_an_altered_append_checksum_is_refused(vectors: Path) -> None:
+def test_append_with_an_altered_checksum_is_refused(vectors: Path) -> None:
     """Every recorded append is refused when any bit of its data changes."""
     appends = [
         e
@@ -318,14 +318,14 @@ def test_an_altered_append_checksum_is_refused(vectors: Path) -> None:
             client_server.decode(bytes(damaged), entry["version"])
 
 
-def test_frames_are_head_and_body(vectors: Path) -> None:
+def test_recorded_frames_are_head_and_body(vectors: Path) -> None:
     for entry in load(vectors, "wire.json"):
         frame = bytes.fromhex(entry["hex"])
         version = int.from_bytes(frame[1:3], "big")
         assert encode_frame(frame[0], version, frame[HEAD_BYTES:]) == frame
 
 
-def test_data_checksums(vectors: Path) -> None:
+def test_recorded_data_checksums_match(vectors: Path) -> None:
     for entry in messages_of(load(vectors, "wire.json")):
         if "data_hex" in entry["fields"]:
             data = bytes.fromhex(entry["fields"]["data_hex"])

@@ -125,7 +125,7 @@ def read(path: str, kind: str, raw: bytes) -> tuple[dict[str, Any], bytes]:
     return plain(value), value.encode()
 
 
-def test_every_node_is_read_and_written_back(phases: dict[str, Phase]) -> None:
+def test_recorded_znodes_decode_and_encode_to_the_same_bytes(phases: dict[str, Phase]) -> None:
     seen = 0
     for phase, entries in phases.items():
         for path, entry in entries.items():
@@ -170,7 +170,7 @@ def check_phase(entries: Phase, found: dict[str, Node], counted: Callable[[str],
             assert found[path].cversion == entry["cversion"], path
 
 
-async def test_our_operations_write_the_same(
+async def test_storage_operations_write_the_recorded_znodes(
     recording: dict[str, Any], phases: dict[str, Phase]
 ) -> None:
     zookeeper = MemoryZooKeeper()
@@ -201,7 +201,7 @@ async def test_our_operations_write_the_same(
     check_phase(phases["17"], zookeeper.dump(), lambda path: True)
 
 
-async def test_auto_assign_writes_the_same(
+async def test_auto_assign_writes_the_recorded_znode(
     recording: dict[str, Any], phases: dict[str, Phase]
 ) -> None:
     """Each group of the recording has one storage, which then gets everything, in order."""

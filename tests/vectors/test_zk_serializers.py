@@ -80,7 +80,7 @@ def check(kind: str, fields: dict[str, Any], raw: bytes) -> None:
     assert value.encode() == raw
 
 
-def test_formats(vectors: Path) -> None:
+def test_recorded_znode_formats_decode_and_encode(vectors: Path) -> None:
     cases = json.loads((vectors / "zk-serializers.json").read_text())
     assert cases
     for case in cases:

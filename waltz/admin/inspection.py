@@ -23,7 +23,7 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
     Raises NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()
-    view, maps = await cluster.view(), await cluster.storage_maps()
+    view, maps = await cluster.membership(), await cluster.storage_maps()
     members = view.servers()
     known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
     storages = sorted(known)

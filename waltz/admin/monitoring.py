@@ -46,7 +46,7 @@ class Monitor:
         Raises NoCluster, MalformedMetadata.
         """
         params = await self._cluster.store_params()
-        view, maps = await self._cluster.view(), await self._cluster.storage_maps()
+        view, maps = await self._cluster.membership(), await self._cluster.storage_maps()
         members, ports = view.servers(), maps.connections.admin_ports
         metadata, servers, storages = await asyncio.gather(
             read_partitions(self._cluster, params.num_partitions),

@@ -17,7 +17,7 @@ from waltz.admin.inspection import query_servers, read_partition
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import NEW_PARTITION, PartitionMetadata, StoreParams
-from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
@@ -77,7 +77,7 @@ class ReplicaObserver:
         owners: dict[int, int] = {}
         reports: Mapping[int, ServerReport] = {}
         if with_servers and metadata:
-            view = await self._cluster.view()
+            view = await self._cluster.membership()
             owners = {p: owner for p in metadata if (owner := _owner(view, p)) is not None}
             members = view.servers()
             queried = [members[owner] for owner in set(owners.values()) if owner in members]
@@ -122,7 +122,7 @@ class ReplicaObserver:
             return StorageReplicas(problem=problem)
 
 
-def _owner(view: View, partition: int) -> int | None:
+def _owner(view: Membership, partition: int) -> int | None:
     for server, owned in view.assignment.servers.items():
         if any(each.partition == partition for each in owned):
             return server

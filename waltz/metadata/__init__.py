@@ -1,9 +1,14 @@
-"""What a cluster shares in ZooKeeper: formats, paths, rules, and the only access to it.
+"""The metadata that a cluster shares in ZooKeeper, and the only access to them.
 
-Pure modules decide: ``codec``, ``modified_utf8``, ``formats``, ``paths``, ``policy``, ``admin``,
-``recipe``. The shell acts: ``store`` (the interface of a compare-and-set store), ``kazoo_store``
-(the real one), ``retry``, ``admin_lock``, ``cluster`` (typed access), ``lifecycle`` (creating and
-deleting it), ``membership`` (who owns which partitions).
+`core` has what needs no ZooKeeper: the znodes' formats and paths, the rules for changing them, the
+assignment policy, and the steps of a server's or client's membership. The modules here touch
+ZooKeeper, and the event loop:
+
+* `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
+* `retry`: operations that got no answer, and compare-and-set that survives a lost answer
+* `cluster`: typed access to one cluster's znodes; `admin_lock`: the lock of its storage maps
+* `lifecycle`: creation and deletion of a cluster
+* `membership`: which server owns which partitions
 """
 
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned

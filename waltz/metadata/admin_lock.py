@@ -1,7 +1,9 @@
-"""The admin lock: one at a time changes the storage maps. Effects: the store's.
+"""The admin lock: one process at a time changes the storage maps. Touches ZooKeeper.
 
-Source: spec/zookeeper.md section 3. The lock orders the changes; what makes them safe is that each
-is written with the version that was read.
+The lock prevents changes from failing on each other's versions. It does not make them safe: a
+process may lose its session, and with it the lock, between reading and writing. Safe is the
+compare-and-set with the version that was read
+(test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md section 3.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, StoreCl
 
 
 class AdminLock:
-    """Held inside ``async with``, as an ephemeral node at ``path``.
+    """A lock held inside ``async with``, as an ephemeral node at ``path``.
 
-    Use one object per session: tasks that share a session are told apart by it alone.
+    Use one object per session: the node names its session only, so tasks that share a session
+    exclude each other by the object's own lock.
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
@@ -27,7 +30,7 @@ class AdminLock:
         self._owner: int | None = None
 
     async def __aenter__(self) -> None:
-        """Wait for the lock, however long."""
+        """Wait for the lock, without a limit."""
         await self._within_session.acquire()
         try:
             while not await until_answered(self._store, self._acquire_or_wait):
@@ -42,7 +45,7 @@ class AdminLock:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the lock back; that the session has ended is as good."""
+        """Release the lock; the end of the session has released it already."""
         try:
             with contextlib.suppress(NodeMissing, StoreClosed):
                 await until_answered(self._store, self._release)
@@ -50,14 +53,15 @@ class AdminLock:
             self._within_session.release()
 
     async def _acquire_or_wait(self) -> bool:
-        """Try once. When somebody else has it, wait until that may have changed; return False."""
+        """Try once; if another process holds the lock, wait for a change and return False."""
         with contextlib.suppress(NodeExists):
             await self._store.create(self._path, None, ephemeral=True)
         freed = asyncio.Event()
         node = await self._store.get(self._path, freed.set)
         if node is None:
             return False
-        # The owner tells, whether the creation's answer arrived or was lost.
+        # The owner decides, not the answer to the creation, which may have been lost
+        # (test_admin_lock_whose_creation_was_not_answered_is_held).
         if node.owner == self._store.health.session_id:
             self._owner = node.owner
             return True
@@ -66,6 +70,7 @@ class AdminLock:
 
     async def _release(self) -> None:
         node = await self._store.get(self._path)
-        # After the session has ended, the lock may be somebody else's by now.
+        # If the session has expired, another process may hold the lock by now
+        # (test_admin_lock_lost_with_the_session_is_not_taken_from_its_next_holder).
         if node is not None and node.owner == self._owner:
             await self._store.delete(self._path)

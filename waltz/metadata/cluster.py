@@ -1,8 +1,7 @@
 """Typed access to one cluster's znodes: read, compare-and-set, ids, changes of the storage maps.
 
-Effects: the store's. Every method repeats what gets no answer until it has one; whoever does not
-want to wait that long puts asyncio.timeout around it. Source: spec/zookeeper.md sections 1 to 3 and
-6.
+Touches ZooKeeper. Every method retries until ZooKeeper answers; a caller that needs a limit uses
+asyncio.timeout. Source: spec/zookeeper.md sections 1 to 3 and 6.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from waltz.metadata.admin_lock import AdminLock
-from waltz.metadata.core import storage_maps as admin
+from waltz.metadata.core import storage_maps
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import (
     NEW_PARTITION,
+    NO_SESSION,
     ClusterParams,
     ConnectionMetadata,
     GroupDescriptor,
@@ -29,7 +29,7 @@ from waltz.metadata.core.formats import (
     decode_id,
     encode_id,
 )
-from waltz.metadata.core.membership_steps import Member, View
+from waltz.metadata.core.membership_steps import Member, Membership
 from waltz.metadata.core.paths import SERVER_PREFIX, Paths
 from waltz.metadata.core.storage_maps import ReplicaChange, StorageMaps
 from waltz.metadata.retry import compare_and_set, until_answered
@@ -40,12 +40,12 @@ _StorageMap = GroupDescriptor | ReplicaAssignments | ConnectionMetadata
 
 
 class NoCluster(Exception):
-    """At the configured root there is no cluster, or one whose creation was not finished."""
+    """The configured root has no cluster, or one whose creation did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """What a znode said, and the version to write it back with."""
+    """The value of a znode, and the version to write it back with."""
 
     value: T
     version: int
@@ -54,8 +54,8 @@ class Versioned(Generic[T]):
 class Cluster:
     """The cluster at ``root``. Raises paths.BadRoot if that cannot be a znode path.
 
-    Every read raises NoCluster if the znode is not there or not set, and MalformedMetadata if it
-    cannot be understood. An ``on_change`` is called as MetadataStore says.
+    Every read raises NoCluster if the znode does not exist or is not set, and MalformedMetadata if
+    its data cannot be decoded. ``on_change`` is called as `MetadataStore` describes.
     """
 
     def __init__(self, store: MetadataStore, root: str) -> None:
@@ -86,9 +86,7 @@ class Cluster:
         return await self._read(self.paths.assignment, ReplicaAssignments.decode, on_change)
 
     async def follow_replica_assignments(self) -> AsyncIterator[ReplicaAssignments]:
-        """Yield what is, then what has become of it after each change; intermediate states may
-        be left out.
-        """
+        """Yield the present assignments, then those after each change; some may be skipped."""
         changed = asyncio.Event()
         seen = -1
         while True:
@@ -99,14 +97,14 @@ class Cluster:
                 yield read.value
             await changed.wait()
 
-    async def view(self, on_change: OnChange | None = None) -> View:
-        """Read the membership as of one instant; ``on_change`` is for any part of it."""
+    async def membership(self, on_change: OnChange | None = None) -> Membership:
+        """Read the membership as of one instant; ``on_change`` reports a change of any part."""
 
-        async def read() -> View:
+        async def read() -> Membership:
             while True:
-                view = await self._try_view(on_change)
-                if view is not None:
-                    return view
+                membership = await self._try_membership(on_change)
+                if membership is not None:
+                    return membership
 
         return await until_answered(self.store, read)
 
@@ -123,7 +121,7 @@ class Cluster:
         return await compare_and_set(self.store, path, new.encode(), version)
 
     async def partition_metadata(self, partition: int) -> Versioned[PartitionMetadata]:
-        """Read a partition's metadata, which is created at its first use."""
+        """Read a partition's metadata; creates its znode at the first use."""
         path = self.paths.partition(partition)
 
         async def read() -> Versioned[PartitionMetadata]:
@@ -146,59 +144,64 @@ class Cluster:
     ) -> int:
         """Replace the metadata read at ``version``; return the new version.
 
-        Only the owner of the partition's generation may, so that nobody else writes the same.
-        Raises VersionConflict.
+        Only the server that owns the partition's generation may call this: no other process then
+        writes equal data, and `compare_and_set` recognises its own write. Raises VersionConflict.
         """
+        assert new.session_id > NO_SESSION, "metadata are written for a session"
+        # A later reader takes the largest session of a replica for one that has been begun.
+        assert all(state.session_id <= new.session_id for state in new.replicas.values())
         path = self.paths.partition(partition)
         return await compare_and_set(self.store, path, new.encode(partition), version)
 
     async def next_client_id(self) -> int:
-        """Take a client id that nobody else has or had. The first is 1."""
+        """Take a client id that no other client has or had. The first is 1."""
         return await self._next_id(self.paths.client_id)
 
     async def next_server_id(self) -> int:
-        """Take a server id that nobody else has or had. The first is 1."""
+        """Take a server id that no other server has or had. The first is 1."""
         return await self._next_id(self.paths.server_id)
 
     async def storage_maps(self) -> StorageMaps:
-        """Read the three maps about storages; they may be of slightly different times."""
+        """Read the three maps of storages; they may be from slightly different times."""
         groups, connections = await self.groups(), await self.connections()
         return StorageMaps(
             groups.value, connections.value, (await self.replica_assignments()).value
         )
 
     async def add_storage_node(self, storage: str, group: int, admin_port: int) -> None:
-        """See admin.add_storage_node. Raises admin.ChangeRefused."""
+        """See storage_maps.add_storage_node. Raises ChangeRefused."""
         await self._change_maps(
-            lambda maps, _: admin.add_storage_node(maps, storage, group, admin_port)
+            lambda maps, _: storage_maps.add_storage_node(maps, storage, group, admin_port)
         )
 
     async def remove_storage_node(self, storage: str) -> None:
-        """See admin.remove_storage_node. Raises admin.ChangeRefused."""
+        """See storage_maps.remove_storage_node. Raises ChangeRefused."""
         await self._change_maps(
-            lambda maps, _: admin.remove_storage_node(maps, storage), assignments_first=True
+            lambda maps, _: storage_maps.remove_storage_node(maps, storage), assignments_first=True
         )
 
     async def assign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
-        """See admin.assign_partitions. Raises admin.ChangeRefused."""
+        """See storage_maps.assign_partitions. Raises ChangeRefused."""
         wanted = tuple(partitions)
         await self._change_maps(
-            lambda maps, count: admin.assign_partitions(maps, storage, wanted, count)
+            lambda maps, count: storage_maps.assign_partitions(maps, storage, wanted, count)
         )
 
     async def unassign_partitions(self, storage: str, partitions: Iterable[int]) -> None:
-        """See admin.unassign_partitions. Raises admin.ChangeRefused."""
+        """See storage_maps.unassign_partitions. Raises ChangeRefused."""
         wanted = tuple(partitions)
-        await self._change_maps(lambda maps, _: admin.unassign_partitions(maps, storage, wanted))
+        await self._change_maps(
+            lambda maps, _: storage_maps.unassign_partitions(maps, storage, wanted)
+        )
 
     async def change_replicas(self, changes: Iterable[ReplicaChange]) -> None:
-        """See admin.change_replicas; one write for all of them. Raises admin.ChangeRefused."""
+        """See storage_maps.change_replicas; one write for all of them. Raises ChangeRefused."""
         wanted = tuple(changes)
-        await self._change_maps(lambda maps, _: admin.change_replicas(maps, wanted))
+        await self._change_maps(lambda maps, _: storage_maps.change_replicas(maps, wanted))
 
     async def auto_assign(self, group: int) -> None:
-        """See admin.auto_assign. Raises admin.ChangeRefused."""
-        await self._change_maps(lambda maps, count: admin.auto_assign(maps, group, count))
+        """See storage_maps.auto_assign. Raises ChangeRefused."""
+        await self._change_maps(lambda maps, count: storage_maps.auto_assign(maps, group, count))
 
     async def _change_maps(
         self,
@@ -208,8 +211,10 @@ class Cluster:
     ) -> None:
         """Read, change and write the maps under the admin lock.
 
-        The maps are written one after the other: a new storage is known before it can get
-        partitions, and one that goes has its list taken before it becomes unknown.
+        The maps are written one after the other, so a crash may leave a change half done. The
+        order makes every such state repairable by removing the storage: a new one is in a group
+        before it can have partitions, and one that is removed loses its partition list before it
+        leaves its group (test_remove_storage_node_added_in_part_removes_the_rest).
         """
         num_partitions = (await self.params()).num_partitions
         async with self._admin_lock:
@@ -229,8 +234,8 @@ class Cluster:
                 if after != before:
                     await compare_and_set(self.store, path, after.encode(), version)
 
-    async def _try_view(self, on_change: OnChange | None) -> View | None:
-        """Return None if something changed while it was being read."""
+    async def _try_membership(self, on_change: OnChange | None) -> Membership | None:
+        """Read once; return None if a part changed during the reading."""
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
@@ -245,19 +250,22 @@ class Cluster:
                 return None
             descriptor = _decoded(path, ServerDescriptor.decode, node.data or b"")
             members.append(Member(name, node.owner, descriptor))
-        return View(assignment.value, assignment.version, children.cversion, tuple(members))
+        return Membership(assignment.value, assignment.version, children.cversion, tuple(members))
 
     async def _next_id(self, path: str) -> int:
         async def take() -> int:
             while True:
                 last = await self._read_once(path, decode_id, None)
+                assert last.value >= 0, f"{path} was never below 0"
                 try:
                     await self.store.set(path, encode_id(last.value + 1), last.version)
                 except VersionConflict:
                     continue
                 return last.value + 1
 
-        # When an answer is lost the id may be somebody else's as well as wasted: take another.
+        # After a lost answer the number in the node may be this process's or another's: take the
+        # next one. Ids may be skipped, and are never given twice
+        # (test_ids_are_unique_when_answers_are_lost).
         return await until_answered(self.store, take)
 
     async def _read(

@@ -1,7 +1,7 @@
-"""The compare-and-set store over a real ZooKeeper, through kazoo. Network, and kazoo's threads.
+"""The compare-and-set store over ZooKeeper. Touches the network and kazoo's threads.
 
-kazoo runs on threads of its own; here its answers, watches and state changes are handed to the
-event loop, and nothing ever blocks the loop. kazoo is used in no other module.
+kazoo runs on its own threads; this module passes its answers, watches and state changes to the
+event loop, which is never blocked. No other module uses kazoo.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from kazoo.protocol.states import KazooState, ZnodeStat
 from waltz.metadata.store import (
     ANY_VERSION,
     Children,
-    Connection,
-    ConnectionLost,
     Node,
     NodeExists,
     NodeMissing,
@@ -32,7 +30,9 @@ from waltz.metadata.store import (
     OperationTimedOut,
     SessionExpired,
     SessionHealth,
+    SessionState,
     StoreClosed,
+    StoreConnectionLost,
     StoreError,
     VersionConflict,
 )
@@ -43,11 +43,11 @@ _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 
 
 class ConnectFailed(StoreError):
-    """ZooKeeper could not be reached, or its address is not one."""
+    """ZooKeeper cannot be reached, or the address is malformed."""
 
 
 class KazooStore:
-    """A session with ZooKeeper; implements MetadataStore. Made by ``connect``."""
+    """A session with ZooKeeper; implements `MetadataStore`. Created by `connect`."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class KazooStore:
         store = cls(client, asyncio.get_running_loop(), clock, session_timeout_ms / 1000)
         connected = asyncio.Event()
 
-        def changed(connection: Connection) -> None:
-            if connection is Connection.CONNECTED:
+        def changed(connection: SessionState) -> None:
+            if connection is SessionState.CONNECTED:
                 connected.set()
 
         forget = store.health.on_change(changed)
@@ -120,12 +120,13 @@ class KazooStore:
         watch = self._watch(on_change)
         while True:
             try:
-                data, stat = await self._ask(path, partial(self._client.get_async, path, watch))
+                data, stat = await self._call(path, partial(self._client.get_async, path, watch))
             except NodeMissing:
                 if watch is None:
                     return None
-                # A get of a missing node leaves no watch; asking for its existence does.
-                if await self._ask(path, partial(self._client.exists_async, path, watch)) is None:
+                # A get of a missing node leaves no watch; a request for its existence does. The
+                # node may be created between the two: then read it.
+                if await self._call(path, partial(self._client.exists_async, path, watch)) is None:
                     return None
                 continue
             return _node(data, stat)
@@ -133,7 +134,7 @@ class KazooStore:
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
         """See MetadataStore."""
         begin = partial(self._client.get_children_async, path, self._watch(on_change), True)
-        names, stat = await self._ask(path, begin)
+        names, stat = await self._call(path, begin)
         return Children(tuple(sorted(names)), stat.version, stat.cversion)
 
     async def create(
@@ -143,25 +144,25 @@ class KazooStore:
         begin = partial(
             self._client.create_async, path, data, ephemeral=ephemeral, sequence=sequence
         )
-        created: str = await self._ask(path, begin)
+        created: str = await self._call(path, begin)
         return created
 
     async def set(self, path: str, data: bytes, version: int) -> int:
         """See MetadataStore."""
         begin = partial(self._client.set_async, path, data, version)
-        stat: ZnodeStat = await self._ask(path, begin, version)
+        stat: ZnodeStat = await self._call(path, begin, version)
         new_version: int = stat.version
         return new_version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """See MetadataStore."""
-        await self._ask(path, partial(self._client.delete_async, path, version), version)
+        await self._call(path, partial(self._client.delete_async, path, version), version)
 
     async def close(self) -> None:
         """See MetadataStore."""
         if self._closed():
             return
-        self._health.enter(Connection.CLOSED, None)
+        self._health.enter(SessionState.CLOSED, None)
         await asyncio.to_thread(self._stop_client)
 
     def _stop_client(self) -> None:
@@ -169,10 +170,10 @@ class KazooStore:
             self._client.stop()
             self._client.close()
         except kazoo_errors.KazooException:
-            log.warning("ZooKeeper session was not closed in time; it will expire", exc_info=True)
+            log.warning("ZooKeeper session: not closed in time, it will expire", exc_info=True)
 
-    async def _ask(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
-        """Begin an operation of kazoo's and wait for its answer."""
+    async def _call(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
+        """Begin an operation of kazoo and wait for its answer."""
         if self._closed():
             raise StoreClosed("the connection to ZooKeeper was closed")
         answer = self._loop.create_future()
@@ -200,11 +201,11 @@ class KazooStore:
             case kazoo_errors.ConnectionClosedError() if self._closed():
                 return StoreClosed("the connection to ZooKeeper was closed")
             case kazoo_errors.ConnectionClosedError():
-                return ConnectionLost(f"the connection to ZooKeeper broke at {path}")
+                return StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
             case kazoo_errors.SessionExpiredError():
                 return SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
             case kazoo_errors.ConnectionLoss() | kazoo_errors.SessionMovedError():
-                return ConnectionLost(f"the connection to ZooKeeper broke at {path}")
+                return StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
             case _:
                 return StoreError(f"ZooKeeper refused an operation on {path}: {problem!r}")
 
@@ -212,7 +213,7 @@ class KazooStore:
         return None if on_change is None else _Watch(self._from_thread, on_change)
 
     def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
-        # A loop that has been closed has nobody left who waits for this.
+        # Nothing waits for this on a loop that has been closed.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -224,19 +225,19 @@ class KazooStore:
         if self._closed():
             return
         if state == KazooState.CONNECTED:
-            self._health.enter(Connection.CONNECTED, session_id)
+            self._health.enter(SessionState.CONNECTED, session_id)
         elif state == KazooState.SUSPENDED:
-            self._health.enter(Connection.SUSPENDED, self._health.session_id)
+            self._health.enter(SessionState.SUSPENDED, self._health.session_id)
         else:
-            self._health.enter(Connection.LOST, self._health.session_id)
+            self._health.enter(SessionState.LOST, self._health.session_id)
 
     def _closed(self) -> bool:
-        return self._health.connection is Connection.CLOSED
+        return self._health.state is SessionState.CLOSED
 
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """What kazoo keeps per node; equal ones, for equal callables, are kept once."""
+    """A watch of kazoo. Equal ones are kept once per node, so equal callables are called once."""
 
     to_loop: Callable[..., None]
     on_change: OnChange

@@ -1,7 +1,7 @@
-"""Making a cluster's znodes, and deleting them again. Effects: the store's.
+"""Creation and deletion of a cluster's znodes. Touches ZooKeeper.
 
-Source: spec/zookeeper.md section 1. Nothing here is repeated when the store gives no answer:
-whoever asked learns that it may be half done, and can delete it.
+Nothing is repeated when ZooKeeper does not answer: the error reports that the cluster may be
+incomplete, and it can be deleted. Source: spec/zookeeper.md section 1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from waltz.metadata.store import MetadataStore, NodeExists, StoreError, create_a
 
 
 class ClusterExists(Exception):
-    """There is something at the root already; nothing was changed."""
+    """The root exists already; nothing was changed."""
 
 
 class NotThatCluster(Exception):
-    """What is at the root is not the cluster that was to be deleted; nothing was changed."""
+    """The root is not that of the cluster to be deleted; nothing was changed."""
 
 
 async def create_cluster(
@@ -35,10 +35,10 @@ async def create_cluster(
 ) -> None:
     """Create every znode of a new cluster.
 
-    ``key`` has to be random: it is what keeps another cluster's storages and servers out.
-    ``storages`` are its first ones (see admin.assign_everything).
+    ``key`` must be random: storages use it to refuse the servers of another cluster. ``storages``
+    are the first ones (see `storage_maps.assign_everything`).
 
-    Raises ClusterExists if the root is there already, BadRoot if it cannot be a path, ValueError
+    Raises ClusterExists if the root exists already, BadRoot if it cannot be a path, ValueError
     without at least one partition.
     """
     if num_partitions < 1:
@@ -73,10 +73,9 @@ async def delete_cluster(
 ) -> None:
     """Delete the root and everything below it; the nodes above stay.
 
-    ``name`` guards against the wrong root: it has to be the cluster's. A root on which nothing was
-    set yet, left by an interrupted creation, can be deleted by any name if nothing is below it.
-    With ``force`` whatever is at the root goes, also what cannot be understood.
-    Raises NotThatCluster.
+    ``name`` must be the cluster's, which prevents the deletion of another one at a mistyped root. A
+    root without data and children, as an interrupted creation leaves it, is deleted under any name.
+    With ``force`` the root is deleted whatever its data. Raises NotThatCluster.
     """
     paths = Paths(root)
     node = await store.get(root)
@@ -111,7 +110,9 @@ async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: byt
     async with lock:
         node = await store.get(path)
         if node is None or node.data is not None:
-            raise StoreError(f"somebody else changes {path} while the cluster is being created")
+            raise StoreError(
+                f"{path} was changed by another process during the creation of the cluster"
+            )
         await store.set(path, data, node.version)
 
 

@@ -1,10 +1,15 @@
-"""Taking part in the membership: a server that joins and owns partitions, a client that watches.
+"""Membership in the cluster: a server joins and owns partitions, a client follows the endpoints.
 
-Effects: the store's, and a task on the event loop. What to do is decided in ``recipe``. Losing
-touch with the store changes nothing for a while; only when the session has really ended is a
-server's node gone, and it is then made again with the same server id. Source: spec/zookeeper.md
-section 4, without the reference's endless loops: a policy error is reported once and waits for the
-next change, and a conflict means reading again.
+Touches ZooKeeper, and a task on the event loop. `core.membership_steps` decides each step.
+
+A lost connection to ZooKeeper changes nothing by itself: the server keeps its partitions, because
+its node exists until its session expires (test_suspended_server_keeps_its_partitions). After the
+expiry the server creates a new node with the same server id, and owns whatever the next assignment
+gives it (test_server_whose_session_expires_rejoins_with_the_same_id). What it still tries to write
+for a partition that another server owns by then, storages refuse by the session id.
+
+Source: spec/zookeeper.md section 4, without the endless loops of 0.13.2: a policy error is logged
+once and the next change awaited, and after a conflict the membership is read again.
 """
 
 from __future__ import annotations
@@ -20,13 +25,13 @@ from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import OwnedPartition, ServerDescriptor
 from waltz.metadata.core.membership_steps import (
-    NOTHING,
-    Connect,
+    NOT_APPLIED,
+    CreateNode,
     Endpoint,
-    Join,
-    Reassign,
-    Serve,
-    View,
+    Membership,
+    OwnPartitions,
+    UseEndpoints,
+    WriteAssignment,
     next_for_client,
     next_for_server,
 )
@@ -45,28 +50,28 @@ log = logging.getLogger(__name__)
 _LEAVE_TIMEOUT_S = 5.0
 
 OnPartitions = Callable[[Mapping[int, int]], None]
-"""Gets the partitions that the server owns now, each with its generation."""
+"""Called with the partitions that the server now owns, each with its generation."""
 
 OnEndpoints = Callable[[Mapping[Endpoint, tuple[OwnedPartition, ...]]], None]
-"""Gets every server's endpoint with the partitions it owns, each with its generation."""
+"""Called with every server's endpoint and the partitions it owns, each with its generation."""
 
 
-class _Observer:
-    """Reads the view again whenever it may have changed, and hands it to ``act``."""
+class _MembershipWatch:
+    """Reads the membership whenever it may have changed, and calls ``act`` with it."""
 
-    def __init__(self, cluster: Cluster, act: Callable[[View], Awaitable[None]]) -> None:
+    def __init__(self, cluster: Cluster, act: Callable[[Membership], Awaitable[None]]) -> None:
         self._cluster = cluster
         self._act = act
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End it; what it has failed with before is for ``finished``."""
+        """Stop; an earlier failure is raised by `finished`."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
     async def finished(self) -> None:
-        """Wait for the end; raise what ended it, if it was not ``stop``."""
+        """Wait for the end; raise the failure that caused it, if `stop` did not."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
@@ -78,14 +83,14 @@ class _Observer:
                 self._changed.clear()
                 reconnected.clear()
                 try:
-                    await self._act(await self._cluster.view(self._changed.set))
+                    await self._act(await self._cluster.membership(self._changed.set))
                 except VersionConflict:
-                    # Somebody wrote since; the watch that was set by the reading has seen it.
-                    log.debug("another server wrote the assignment first")
+                    # The node changed after the reading, so the watch of that reading has fired.
+                    log.debug("assignment: another server wrote it first; reading it again")
                 except (PolicyError, MalformedMetadata) as problem:
-                    log.error("partitions cannot be assigned: %s", problem)
+                    log.error("assignment: %s; waiting for a change of the membership", problem)
                 except StoreUnavailable as problem:
-                    log.warning("membership: %s; looking again", problem)
+                    log.warning("membership: %s; retrying", problem)
                     await wait_at_most(reconnected, next(delays))
                     continue
                 except StoreClosed:
@@ -95,10 +100,10 @@ class _Observer:
 
 
 class ServerMembership:
-    """This process's server among the others.
+    """The membership of this process's server.
 
-    ``on_partitions`` is called on the event loop with everything the server is to own, whenever
-    that may have changed. ``shuffle`` is where the policy's randomness comes from.
+    ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
+    they may have changed. ``shuffle`` is the source of the policy's randomness.
     """
 
     def __init__(
@@ -115,8 +120,8 @@ class ServerMembership:
         self._shuffle = shuffle
         self._descriptor = ServerDescriptor(0, *endpoint, tuple(preferred))
         self._num_partitions = 0
-        self._applied = NOTHING
-        self._observer: _Observer | None = None
+        self._applied = NOT_APPLIED
+        self._watch: _MembershipWatch | None = None
 
     @property
     def server_id(self) -> int:
@@ -128,120 +133,128 @@ class ServerMembership:
 
         Raises NoCluster, MalformedMetadata.
         """
-        assert self._observer is None
+        assert self._watch is None
         self._num_partitions = (await self._cluster.params()).num_partitions
         server_id = await self._cluster.next_server_id()
         self._descriptor = replace(self._descriptor, server_id=server_id)
-        self._observer = _Observer(self._cluster, self._act)
+        self._watch = _MembershipWatch(self._cluster, self._act)
         return server_id
 
     async def finished(self) -> None:
-        """Wait until the server has left; raise what ended its membership otherwise."""
-        assert self._observer is not None
-        await self._observer.finished()
+        """Wait until the server has left; raise the failure that ended its membership, if any."""
+        assert self._watch is not None
+        await self._watch.finished()
 
     async def leave(self) -> None:
-        """Leave at once, so that others take over without waiting for the session to expire.
+        """Delete the server's node, so that others take over before the session expires.
 
-        When the store does not answer, the node stays until the session ends.
+        If ZooKeeper does not answer in time, the node exists until the session expires.
         """
-        if self._observer is None:
+        if self._watch is None:
             return
-        await self._observer.stop()
+        await self._watch.stop()
         store, paths = self._cluster.store, self._cluster.paths
         try:
             async with asyncio.timeout(_LEAVE_TIMEOUT_S):
-                view = await self._cluster.view()
-                for name in view.own_nodes(self.server_id, store.health.session_id):
+                membership = await self._cluster.membership()
+                for name in membership.own_nodes(self.server_id, store.health.session_id):
                     with contextlib.suppress(NodeMissing):
                         await store.delete(paths.server_descriptor(name))
         except (StoreUnavailable, TimeoutError) as problem:
-            log.warning("the server's node stays until its session ends: %r", problem)
+            log.warning(
+                "server %d: node not deleted, it expires with its session: %r",
+                self.server_id,
+                problem,
+            )
         except StoreClosed:
-            log.debug("the server has left with its session")
+            log.debug("server %d: node deleted with its session", self.server_id)
 
     async def prefer(self, partitions: Iterable[int]) -> None:
-        """Change the preferred partitions, and have all partitions assigned anew for it.
+        """Change the preferred partitions, and assign all partitions anew.
 
-        Raises PolicyError if that is impossible; the preference is then kept for later.
+        Raises PolicyError if that is impossible; the next assignment then uses the preference.
         """
         self._descriptor = replace(self._descriptor, preferred=tuple(partitions))
         while not await until_answered(self._cluster.store, self._try_prefer):
             continue
 
     async def _try_prefer(self) -> bool:
-        """Return False if something changed meanwhile, so that it has to be tried again."""
+        """Try once; return False if the membership changed meanwhile."""
         store, paths = self._cluster.store, self._cluster.paths
-        view = await self._cluster.view()
-        own = view.own_nodes(self.server_id, store.health.session_id)
+        membership = await self._cluster.membership()
+        own = membership.own_nodes(self.server_id, store.health.session_id)
         if not own:
-            # Whoever assigns partitions after the next joining will see the preference.
+            # The node that is created next contains the preference.
             return True
         try:
-            if view.servers()[self.server_id] != self._descriptor:
+            if membership.servers()[self.server_id] != self._descriptor:
                 for name in own:
                     path = paths.server_descriptor(name)
                     await store.set(path, self._descriptor.encode(), ANY_VERSION)
-                view = await self._cluster.view()
-            await self._reassign(view)
+                membership = await self._cluster.membership()
+            await self._write_assignment(membership)
         except (VersionConflict, NodeMissing):
             return False
         return True
 
-    async def _act(self, view: View) -> None:
+    async def _act(self, membership: Membership) -> None:
         session_id = self._cluster.store.health.session_id
-        match next_for_server(view, self.server_id, session_id, self._applied):
-            case Join():
+        match next_for_server(membership, self.server_id, session_id, self._applied):
+            case CreateNode():
                 await self._cluster.store.create(
                     self._cluster.paths.new_server_descriptor,
                     self._descriptor.encode(),
                     ephemeral=True,
                     sequence=True,
                 )
-                log.info("server %d has joined as %s", self.server_id, self._descriptor)
-            case Reassign():
-                await self._reassign(view)
-            case Serve(partitions, applied):
+                log.info("server %d: joined as %s", self.server_id, self._descriptor)
+            case WriteAssignment():
+                await self._write_assignment(membership)
+            case OwnPartitions(partitions, applied):
                 self._applied = applied
                 self._on_partitions(partitions)
 
-    async def _reassign(self, view: View) -> None:
+    async def _write_assignment(self, membership: Membership) -> None:
         assignment = assign(
-            view.assignment, view.cversion, self._num_partitions, view.preferences(), self._shuffle
+            membership.assignment,
+            membership.cversion,
+            self._num_partitions,
+            membership.preferences(),
+            self._shuffle,
         )
-        await self._cluster.write_partition_assignment(assignment, view.version)
+        await self._cluster.write_partition_assignment(assignment, membership.version)
 
 
 class ClientMembership:
-    """A client's view of which server owns which partitions.
+    """A client's knowledge of which server owns which partitions.
 
-    ``on_endpoints`` is called on the event loop whenever that may have changed, and with nothing
-    when the last server has gone.
+    ``on_endpoints`` is called on the event loop whenever that may have changed, and with an empty
+    map after the last server has left.
     """
 
     def __init__(self, cluster: Cluster, on_endpoints: OnEndpoints) -> None:
         self._cluster = cluster
         self._on_endpoints = on_endpoints
-        self._applied = NOTHING
-        self._observer: _Observer | None = None
+        self._applied = NOT_APPLIED
+        self._watch: _MembershipWatch | None = None
 
     def start(self) -> None:
-        """Begin to watch, in the background."""
-        assert self._observer is None
-        self._observer = _Observer(self._cluster, self._act)
+        """Begin to follow the membership, in the background."""
+        assert self._watch is None
+        self._watch = _MembershipWatch(self._cluster, self._act)
 
     async def finished(self) -> None:
-        """Wait until it has stopped; raise what ended it otherwise."""
-        assert self._observer is not None
-        await self._observer.finished()
+        """Wait until it has stopped; raise the failure that ended it, if any."""
+        assert self._watch is not None
+        await self._watch.finished()
 
     async def stop(self) -> None:
-        """Stop watching."""
-        if self._observer is not None:
-            await self._observer.stop()
+        """Stop following."""
+        if self._watch is not None:
+            await self._watch.stop()
 
-    async def _act(self, view: View) -> None:
-        match next_for_client(view, self._applied):
-            case Connect(endpoints, applied):
+    async def _act(self, membership: Membership) -> None:
+        match next_for_client(membership, self._applied):
+            case UseEndpoints(endpoints, applied):
                 self._applied = applied
                 self._on_endpoints(endpoints)

@@ -1,6 +1,9 @@
-"""Repeating what got no answer from the store, and finding out what became of a write.
+"""Retries of operations that ZooKeeper did not answer. Touches ZooKeeper and the event loop.
 
-Effects: the store's, and waiting on the event loop.
+An answer may be lost after the operation was executed. A read is simply repeated. A write must not
+be: a second compare-and-set would fail on the version that the first one set, and its caller would
+take its own write for another's. `compare_and_set` therefore reads the node first
+(test_write_whose_answer_was_lost_succeeds).
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from itertools import chain
 from typing import TypeVar
 
 from waltz.metadata.store import (
-    Connection,
     MetadataStore,
     NodeMissing,
+    SessionState,
     StoreUnavailable,
     VersionConflict,
 )
@@ -36,11 +39,11 @@ def retry_delays() -> Iterator[float]:
 
 @contextlib.contextmanager
 def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
-    """Have an event, inside, that is set whenever the store has got a connection again."""
+    """Yield an event that is set whenever the store is connected again."""
     reconnected = asyncio.Event()
 
-    def on_connection(connection: Connection) -> None:
-        if connection is Connection.CONNECTED:
+    def on_connection(connection: SessionState) -> None:
+        if connection is SessionState.CONNECTED:
             reconnected.set()
 
     forget = store.health.on_change(on_connection)
@@ -52,17 +55,17 @@ def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     """Wait until ``event`` is set, or ``seconds`` have passed."""
-    # Not wait_for, which up to Python 3.11 forgets a cancellation that comes with the event.
+    # Not asyncio.wait_for: up to Python 3.11 it loses a cancellation that comes with the event.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
-    """Repeat ``operation``, which must bear it, for as long as it raises StoreUnavailable.
+    """Repeat ``operation``, which must be idempotent, as long as it raises StoreUnavailable.
 
-    It is repeated as soon as the connection is back, or after a delay if it was never gone. There
-    is no limit: whoever wants one puts asyncio.timeout around it.
+    It is repeated as soon as the connection is back, or after a delay if the connection was never
+    lost. There is no limit; a caller that needs one uses asyncio.timeout.
     """
     with reconnections(store) as reconnected:
         for delay in retry_delays():
@@ -70,24 +73,29 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
             try:
                 return await operation()
             except StoreUnavailable as problem:
-                log.warning("%s; trying again within %g s", problem, delay)
+                log.warning("%s; retrying within %g s", problem, delay)
                 await wait_at_most(reconnected, delay)
     raise AssertionError("the delays never end")
 
 
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
-    """Write ``data`` if the node is at ``version``, whatever it takes; return the new version.
+    """Write ``data`` if the node is at ``version``, retrying as needed; return the new version.
 
-    An answer that was lost is made up for: if the node is one version on and holds ``data``, the
-    write happened. So this is for data that means the same whoever wrote it, never for a counter.
-    Raises VersionConflict, NodeMissing.
+    After a lost answer the node tells whether the write was executed: it was if the node is one
+    version ahead and contains ``data``. The data must therefore mean the same regardless of which
+    process wrote it; a counter does not (`Cluster.next_server_id`): two processes that write the
+    same number would both take it. Raises VersionConflict, NodeMissing.
     """
+    # ANY_VERSION would overwrite the write of a process that owns the node by now.
+    assert version >= 0, "a compare-and-set needs the version that was read"
     try:
         return await store.set(path, data, version)
     except StoreUnavailable:
-        log.warning("no answer about a write of %s; looking for it", path)
+        log.warning(
+            "%s: no answer to a write; reading the node to see whether it was executed", path
+        )
 
-    async def look_and_write() -> int:
+    async def check_and_write() -> int:
         node = await store.get(path)
         if node is None:
             raise NodeMissing(path)
@@ -97,4 +105,4 @@ async def compare_and_set(store: MetadataStore, path: str, data: bytes, version:
             return node.version
         raise VersionConflict(path, version)
 
-    return await until_answered(store, look_and_write)
+    return await until_answered(store, check_and_write)

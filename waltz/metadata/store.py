@@ -1,7 +1,7 @@
-"""The compare-and-set store that everything shared is kept in: interface, values, errors.
+"""The compare-and-set store of all shared metadata: interface, values, errors.
 
-An asyncio view of ZooKeeper, with nothing of Waltz in it. ``kazoo_store`` talks to the real one,
-``memory`` lives inside the process; both keep to what is said here. No effects of its own.
+An asyncio interface of ZooKeeper that contains nothing specific to Waltz. `kazoo_store` implements
+it over a real ZooKeeper; tests have an implementation in memory. Touches nothing itself.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ OnChange = Callable[[], None]
 """Called on the event loop, at most once per registration."""
 
 ANY_VERSION = -1
-"""Given as the version, sets or deletes whatever is there."""
+"""As the version: set or delete the node regardless of its version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node as it was read.
 
-    ``data`` None means "not set". ``version`` counts writes of the data, ``cversion`` changes of
-    the child list. ``owner`` is the session that an ephemeral node belongs to, None for a
+    ``data`` is None if it was never set. ``version`` counts the writes of the data, ``cversion``
+    the changes of the list of children. ``owner`` is the session of an ephemeral node, None for a
     persistent one.
     """
 
@@ -44,12 +44,12 @@ class Children:
     cversion: int
 
 
-class Connection(Enum):
+class SessionState(Enum):
     """The state of the session with the store.
 
-    SUSPENDED: the store cannot be reached just now; the session, and with it every ephemeral node,
-    may outlast that. LOST: the session is over, its ephemeral nodes are gone, and a new one with
-    another id is being sought. CLOSED is final.
+    SUSPENDED: there is no connection; the session, and with it every ephemeral node, may still
+    exist. LOST: the session has expired, its ephemeral nodes are deleted, and a new session with
+    another id is being opened. CLOSED is final.
     """
 
     CONNECTED = "connected"
@@ -59,48 +59,48 @@ class Connection(Enum):
 
 
 class SessionHealth:
-    """The state of a store's session, as its users see it.
+    """The state of a store's session.
 
-    ``unhealthy_since`` is when the connection stopped being CONNECTED, on the clock handed in, or
-    None while it is. ``session_id`` is None before the first session and after closing; while
-    LOST it is still the old one.
+    ``unhealthy_since`` is the time on ``clock`` at which the state stopped being CONNECTED, None
+    while it is CONNECTED. ``session_id`` is None before the first session and after closing; while
+    the state is LOST it is that of the expired session.
     """
 
-    __slots__ = ("_callbacks", "_clock", "connection", "session_id", "unhealthy_since")
+    __slots__ = ("_callbacks", "_clock", "session_id", "state", "unhealthy_since")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._callbacks: list[Callable[[Connection], None]] = []
-        self.connection = Connection.SUSPENDED
+        self._callbacks: list[Callable[[SessionState], None]] = []
+        self.state = SessionState.SUSPENDED
         self.session_id: int | None = None
         self.unhealthy_since: float | None = clock()
 
-    def on_change(self, callback: Callable[[Connection], None]) -> Callable[[], None]:
-        """Have ``callback`` called on the event loop at every change of state.
+    def on_change(self, callback: Callable[[SessionState], None]) -> Callable[[], None]:
+        """Call ``callback`` on the event loop at every change of state.
 
-        Returns a function that ends this.
+        Returns a function that removes the callback.
         """
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    def enter(self, connection: Connection, session_id: int | None) -> None:
-        """Record a change of state; for the store alone."""
-        self.connection = connection
+    def enter(self, state: SessionState, session_id: int | None) -> None:
+        """Record a change of state; only the store calls this."""
+        self.state = state
         self.session_id = session_id
-        if connection is Connection.CONNECTED:
+        if state is SessionState.CONNECTED:
             self.unhealthy_since = None
         elif self.unhealthy_since is None:
             self.unhealthy_since = self._clock()
         for callback in tuple(self._callbacks):
-            callback(connection)
+            callback(state)
 
 
 class StoreError(Exception):
-    """The store did not do what it was asked."""
+    """An operation of the store failed."""
 
 
 class NodeMissing(StoreError):
-    """There is no node at the path, or for a creation none at its parent. Nothing was written."""
+    """No node exists at the path, or at its parent for a creation. Nothing was written."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"there is no node {path}, or no parent for it, in ZooKeeper")
@@ -108,7 +108,7 @@ class NodeMissing(StoreError):
 
 
 class NodeExists(StoreError):
-    """There is a node at the path already. Nothing was written."""
+    """A node already exists at the path. Nothing was written."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the node {path} exists already in ZooKeeper")
@@ -116,7 +116,7 @@ class NodeExists(StoreError):
 
 
 class NodeNotEmpty(StoreError):
-    """The node has children, so that it cannot be deleted. Nothing was written."""
+    """The node has children and cannot be deleted. Nothing was written."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"the node {path} has children in ZooKeeper")
@@ -124,7 +124,7 @@ class NodeNotEmpty(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Somebody else wrote the node first. Nothing was written; read it again and decide anew."""
+    """Another process wrote the node first. Nothing was written; read it again and decide anew."""
 
     def __init__(self, path: str, expected: int) -> None:
         super().__init__(f"the node {path} is no longer at version {expected} in ZooKeeper")
@@ -133,40 +133,40 @@ class VersionConflict(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer. **A write may or may not have happened**: read again and compare.
+    """No answer. **A write may or may not have been executed**: read again and compare.
 
-    What is read afterwards in the same session shows the final outcome: a session's operations are
-    carried out in order.
+    A later read in the same session shows the final outcome, because the operations of a session
+    are executed in order.
     """
 
 
-class ConnectionLost(StoreUnavailable):
-    """The connection broke before the answer came. A write may have happened."""
+class StoreConnectionLost(StoreUnavailable):
+    """The connection broke before the answer. A write may have been executed."""
 
 
 class SessionExpired(StoreUnavailable):
-    """The session ended before the answer came. A write may have happened before that.
+    """The session expired before the answer. A write may have been executed before that.
 
-    Ephemeral nodes of the session are gone, whatever became of the write.
+    The ephemeral nodes of the session are deleted in either case.
     """
 
 
 class OperationTimedOut(StoreUnavailable):
-    """No answer within the time limit. A write may have happened, or may still happen."""
+    """No answer within the time limit. A write may have been executed, or may yet be."""
 
 
 class StoreClosed(StoreError):
-    """The store was closed, here. Nothing was written by an operation begun after that."""
+    """This process closed the store. No operation begun after that writes anything."""
 
 
 class MetadataStore(Protocol):
     """One session's access to the store.
 
-    Every operation may raise StoreUnavailable or StoreClosed beside what it names. An ``on_change``
-    is called once, as soon as what was read may no longer be true: it changed, or the connection
-    broke, so that a change could go unnoticed. It is then used up. Registering an equal callable
-    again for the same node before that does not add a call. Whether it is called before or after
-    another reader sees the change is left open.
+    Every operation may raise StoreUnavailable or StoreClosed besides the errors it names. An
+    ``on_change`` is called once, as soon as what was read may be outdated: the node changed, or the
+    connection broke, so that a change could be missed. Registering an equal callable again for the
+    same node before that does not add a call. The order between the call and another reader's
+    sight of the change is undefined.
     """
 
     @property
@@ -174,13 +174,13 @@ class MetadataStore(Protocol):
         """The state of the session; always the same object."""
 
     async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
-        """Return the node, or None if there is none; ``on_change`` works for both.
+        """Return the node, or None if there is none; ``on_change`` works in both cases.
 
-        It is for the data, the existence, and nothing about the children.
+        It reports changes of the data and of the node's existence, not of the children.
         """
 
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
-        """Return the children; ``on_change`` is for their list. Raises NodeMissing."""
+        """Return the children; ``on_change`` reports changes of their list. Raises NodeMissing."""
 
     async def create(
         self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
@@ -188,7 +188,7 @@ class MetadataStore(Protocol):
         """Create a node and return its path.
 
         With ``sequence``, ten digits that only grow under the same parent are appended to the
-        path. An ephemeral node disappears with the session. Raises NodeExists, NodeMissing (no
+        path. An ephemeral node is deleted with the session. Raises NodeExists, NodeMissing (no
         parent).
         """
 
@@ -205,11 +205,11 @@ class MetadataStore(Protocol):
         """
 
     async def close(self) -> None:
-        """End the session, which deletes its ephemeral nodes. May be called again."""
+        """End the session, which deletes its ephemeral nodes. May be called repeatedly."""
 
 
 async def create_ancestors(store: MetadataStore, path: str) -> None:
-    """Create those nodes above ``path`` that are missing, without data."""
+    """Create the missing nodes above ``path``, without data."""
     for ancestor in ancestors(path):
         if await store.get(ancestor) is None:
             try:

@@ -115,7 +115,7 @@ async def read_metadata(
     cluster = Cluster(store, root)
     try:
         params, store_params = await cluster.params(), await cluster.store_params()
-        maps, view = await cluster.storage_maps(), await cluster.view()
+        maps, view = await cluster.storage_maps(), await cluster.membership()
         port = await surroundings.replicas(desired, cluster)
         replicas = await port.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from waltz.admin.core.replicas import HeldPartition
 from waltz.metadata.core.formats import PartitionMetadata
-from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
 
 
@@ -36,7 +36,7 @@ class Sample:
 
     at: float
     num_partitions: int
-    view: View
+    view: Membership
     maps: StorageMaps
     metadata: Mapping[int, PartitionMetadata]
     servers: Mapping[int, ServerSample]

@@ -135,7 +135,7 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
                 where.root,
                 params,
                 await found.store_params(),
-                await found.view(),
+                await found.membership(),
                 await found.storage_maps(),
                 await read_partitions(found, params.num_partitions),
             )
@@ -213,7 +213,7 @@ def check_connectivity_command(
 
     async def ask() -> Shown:
         async with opened(where) as found:
-            members = (await found.view()).servers()
+            members = (await found.membership()).servers()
         answers = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
         return cluster_rows.connectivity(members, answers)
 
@@ -226,7 +226,7 @@ def check_connectivity_command(
 async def _servers_of(cluster: Cluster) -> list[str]:
     """Return the endpoints of the servers that are up; none of what is no cluster."""
     try:
-        members = (await cluster.view()).servers()
+        members = (await cluster.membership()).servers()
     except (NoCluster, MalformedMetadata):
         return []
     return [f"{member.host}:{member.port}" for member in members.values()]

@@ -17,7 +17,7 @@ from waltz.metadata.core.formats import (
     ServerDescriptor,
     StoreParams,
 )
-from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.core.storage_maps import StorageMaps
 
 _SHORT = {
@@ -83,7 +83,7 @@ def cluster(
     root: str,
     params: ClusterParams,
     store: StoreParams,
-    view: View,
+    view: Membership,
     maps: StorageMaps,
     partitions: Mapping[int, PartitionMetadata],
 ) -> Shown:
@@ -166,7 +166,7 @@ def local_processes(description: Mapping[str, Any]) -> Shown:
 
 
 def _partition(
-    partition: int, view: View, maps: StorageMaps, metadata: PartitionMetadata | None
+    partition: int, view: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
 ) -> dict[str, Any]:
     owner = next(
         (

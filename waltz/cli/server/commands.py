@@ -14,7 +14,7 @@ from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
-from waltz.metadata.core.membership_steps import View
+from waltz.metadata.core.membership_steps import Membership
 
 app = typer.Typer(no_args_is_help=True, help="Say what servers have, and what they should have.")
 
@@ -44,7 +44,7 @@ def list_command(
 
     async def ask() -> Shown:
         async with opened(where) as found:
-            view, replicas = await found.view(), (await found.replica_assignments()).value
+            view, replicas = await found.membership(), (await found.replica_assignments()).value
         for server in servers or ():
             _check_member(view, server)
         members = {
@@ -90,7 +90,7 @@ def _prefer(
 
     async def prefer() -> None:
         async with opened(where) as found:
-            _check_member(await found.view(), server)
+            _check_member(await found.membership(), server)
             count = (await found.params()).num_partitions
         if ids[-1] >= count:
             raise Failed(f"there is no partition {ids[-1]}: the cluster has 0 to {count - 1}")
@@ -110,7 +110,7 @@ def _prefer(
     say(f"server {server} {verb} partitions {shown}")
 
 
-def _check_member(view: View, server: str) -> None:
+def _check_member(view: Membership, server: str) -> None:
     known = [f"{member.host}:{member.port}" for member in view.servers().values()]
     if server not in known:
         raise Failed(f"no server {server} is up; servers are: {', '.join(known) or 'none'}")

@@ -1,7 +1,7 @@
-"""Reading and writing the primitive fields of znode data: big-endian numbers, text, counts.
+"""The primitive fields of znode data: big-endian numbers, text, counts. Pure.
 
-Pure. A count is checked against the bytes that are left before anything is allocated for it.
-Source: spec/zookeeper.md section 2.
+A count is checked against the remaining bytes before anything is allocated for it, so that damaged
+data cannot exhaust the memory. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _UINT16: Final = struct.Struct(">H")
 
 
 class MalformedMetadata(ValueError):
-    """The data of a znode is not what its place says it should be.
+    """The data of a znode does not have the expected format.
 
-    ``kind`` names the format that was expected, ``reason`` what is wrong with the bytes.
+    ``kind`` names the format, ``reason`` is the difference.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -45,9 +45,9 @@ def text(value: str) -> bytes:
 
 
 class FieldReader:
-    """Takes one field after the other out of a znode's data.
+    """Reads one field after the other from a znode's data.
 
-    Every method raises MalformedMetadata, which names the format, when the bytes do not fit it.
+    Every method raises MalformedMetadata, which names the format, if the bytes do not match it.
     """
 
     __slots__ = ("_kind", "_position", "_raw")
@@ -58,27 +58,27 @@ class FieldReader:
         self._position = 0
 
     def fail(self, reason: str) -> MalformedMetadata:
-        """Return the error for ``reason``, for the caller to raise."""
+        """Return the error that the caller raises for ``reason``."""
         return MalformedMetadata(self._kind, reason)
 
     def version(self, expected: int) -> None:
-        """Take the version byte, which must be ``expected``."""
+        """Read the version byte, which must be ``expected``."""
         found = self._take(1)[0]
         if found != expected:
             raise self.fail(f"version {found}; only version {expected} is understood")
 
     def int32(self) -> int:
-        """Take a signed 32-bit number."""
+        """Read a signed 32-bit number."""
         value: int = _INT32.unpack(self._take(4))[0]
         return value
 
     def int64(self) -> int:
-        """Take a signed 64-bit number."""
+        """Read a signed 64-bit number."""
         value: int = _INT64.unpack(self._take(8))[0]
         return value
 
     def text(self) -> str:
-        """Take a text with its 16-bit length."""
+        """Read a text with its 16-bit length."""
         (length,) = _UINT16.unpack(self._take(2))
         try:
             return decode_text(self._take(length))
@@ -86,7 +86,7 @@ class FieldReader:
             raise self.fail(str(problem)) from problem
 
     def count(self, entry_bytes: int) -> int:
-        """Take the number of entries that follow, each of at least ``entry_bytes`` bytes."""
+        """Read the number of entries that follow, each of at least ``entry_bytes`` bytes."""
         count = self.int32()
         left = len(self._raw) - self._position
         if not 0 <= count * entry_bytes <= left:
@@ -94,7 +94,7 @@ class FieldReader:
         return count
 
     def finish(self) -> None:
-        """Check that every byte was taken."""
+        """Check that every byte was read."""
         left = len(self._raw) - self._position
         if left:
             raise self.fail(f"{left} bytes too many")

@@ -1,8 +1,8 @@
-"""The data of every znode as a frozen value, and its bytes.
+"""The data of every znode as a frozen value, and its bytes. Pure.
 
-Pure. Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. Maps keep the
-order of the bytes they came from, so that decoding and encoding again changes nothing; they are to
-be treated as read-only. Source: spec/zookeeper.md section 2.
+Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. Maps keep the order
+of the bytes they were decoded from, so that decoding and encoding again changes nothing; treat them
+as read-only. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 UNRESOLVED = -(2**63)
-"""Closing mark of a replica whose session has not ended: its last transaction id is unknown."""
+"""Closing mark of a replica in a session that has not ended: its last transaction is unknown."""
 
 NO_SESSION = -1
 """Session id of a partition, or of a replica, that has never had one."""
@@ -44,7 +44,7 @@ def decode_id(raw: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClusterParams:
-    """What the cluster is called and how many partitions it has, for ever."""
+    """The name and the number of partitions of the cluster; neither ever changes."""
 
     name: str
     num_partitions: int
@@ -66,7 +66,7 @@ class ClusterParams:
 
 
 class OwnedPartition(NamedTuple):
-    """A partition on a server; ``generation`` grows by one whenever it moves."""
+    """A partition of a server; ``generation`` grows by one with every change of its server."""
 
     partition: int
     generation: int
@@ -76,8 +76,8 @@ class OwnedPartition(NamedTuple):
 class PartitionAssignment:
     """Which server owns which partitions.
 
-    ``cversion`` is the number of membership changes that this assignment takes account of; the
-    lists keep their stored order, which decides what stays when servers come and go.
+    ``cversion`` is the number of membership changes that this assignment accounts for. The lists
+    keep their stored order, which decides which partitions stay when servers join and leave.
     """
 
     cversion: int
@@ -116,7 +116,7 @@ UNASSIGNED = PartitionAssignment(-1, 0, {})
 
 @dataclass(frozen=True, slots=True)
 class ServerDescriptor:
-    """A running server: where clients reach it, and the partitions it would like (none: any)."""
+    """A running server: its address for clients, and its preferred partitions (empty: any)."""
 
     server_id: int
     host: str
@@ -140,7 +140,7 @@ class ServerDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """The cluster key, which guards storages against foreign peers, and the partition count."""
+    """The cluster key, by which storages refuse foreign peers, and the partition count."""
 
     key: uuid.UUID
     num_partitions: int
@@ -217,7 +217,7 @@ class ReplicaAssignments:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica's last store session, and its last transaction id then, or UNRESOLVED."""
+    """A replica's last store session, and its last transaction id at its end, or UNRESOLVED."""
 
     session_id: int
     closing_mark: int
@@ -232,11 +232,11 @@ class PartitionMetadata:
     replicas: Mapping[str, ReplicaState]
 
     def takes_part(self, storage: str) -> bool:
-        """Return whether the replica on ``storage`` has recovered in this session, and is in it."""
+        """Whether the replica on ``storage`` has recovered in this session and takes part in it."""
         return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
 
     def encode(self, partition: int) -> bytes:
-        """Return the data of the znode of ``partition``, whose id each replica's entry repeats."""
+        """Return the data of the znode of ``partition``; each replica's entry repeats its id."""
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
         parts.append(int32(len(self.replicas)))
         for storage, state in self.replicas.items():

@@ -1,8 +1,8 @@
-"""What a server or a client does next, given what it sees of the membership.
+"""The next step of a server or a client, given the membership of the cluster. Pure.
 
-Pure. The shell reads a View, asks here, and does what it is told; then it waits until the view may
-have changed and begins again. Nothing depends on which event it was. Source: spec/zookeeper.md
-section 4.
+The shell reads a `Membership`, calls `next_for_server` or `next_for_client`, and performs the step;
+then it waits until the membership may have changed, and begins again. The step depends only on what
+was read, never on which event caused the reading. Source: spec/zookeeper.md section 4.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, Ser
 Endpoint = tuple[str, int]
 """A server's host and client-facing port."""
 
-NOTHING = -1
-"""In place of an assignment's version: none has been applied."""
+NOT_APPLIED = -1
+"""In place of an assignment's version: no assignment has been applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server's node: its name among the children, the session that owns it, its data."""
+    """A server's znode: its name among the children, the session that owns it, its data."""
 
     node_name: str
     owner: int | None
@@ -29,11 +29,12 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """The membership at one instant: the assignment and its version, and who is there.
+class Membership:
+    """The servers and the assignment of partitions to them, read as of one instant.
 
-    ``cversion`` counts the changes of who is there. The assignment takes account of the last of
-    them exactly when it carries the same number. ``members`` are sorted by node name.
+    ``version`` is the assignment's version. ``cversion`` counts the changes of the list of servers;
+    the assignment is up to date exactly if it contains the same number. ``members`` are sorted by
+    node name.
     """
 
     assignment: PartitionAssignment
@@ -43,7 +44,7 @@ class View:
 
     @property
     def consistent(self) -> bool:
-        """Whether the assignment is for the members that are there."""
+        """Whether the assignment was computed for the present members."""
         return self.assignment.cversion == self.cversion
 
     def servers(self) -> dict[int, ServerDescriptor]:
@@ -51,11 +52,11 @@ class View:
         return {m.descriptor.server_id: m.descriptor for m in self.members}
 
     def preferences(self) -> dict[int, tuple[int, ...]]:
-        """Return what each server prefers, as the policy wants it."""
+        """Return each server's preferred partitions, as `policy.assign` takes them."""
         return {server: d.preferred for server, d in self.servers().items()}
 
     def own_nodes(self, server_id: int, session_id: int | None) -> tuple[str, ...]:
-        """Return the names of the nodes that this session has made for ``server_id``."""
+        """Return the names of the nodes that this session created for ``server_id``."""
         return tuple(
             m.node_name
             for m in self.members
@@ -64,62 +65,73 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to do until something changes."""
+class AwaitChange:
+    """Do nothing until the membership changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """Create the own node: it was never there, or went with a session."""
+class CreateNode:
+    """Create the server's node: it never existed, or was deleted with its session."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reassign:
-    """Compute a new assignment from the view and write it with the view's version."""
+class WriteAssignment:
+    """Compute a new assignment from the membership and write it with the version read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
-    """Own these partitions, each at its generation, and no others; then ``applied`` is so."""
+class OwnPartitions:
+    """Own these partitions, each at its generation, and no others; ``applied`` is the version."""
 
     partitions: Mapping[int, int]
     applied: int
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
-    """Find the partitions at these endpoints, and nowhere else; then ``applied`` is so."""
+class UseEndpoints:
+    """Use these endpoints for these partitions, and no others; ``applied`` is the version."""
 
     endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]
     applied: int
 
 
 def next_for_server(
-    view: View, server_id: int, session_id: int | None, applied: int
-) -> Wait | Join | Reassign | Serve:
-    """Return what the server does next; ``applied`` is of its last Serve, at first NOTHING.
+    membership: Membership, server_id: int, session_id: int | None, applied: int
+) -> AwaitChange | CreateNode | WriteAssignment | OwnPartitions:
+    """Return the next step of a server.
 
-    The server with the smallest id is the one that computes assignments.
+    ``applied`` is the version of its last `OwnPartitions`, NOT_APPLIED before the first.
     """
-    if not view.own_nodes(server_id, session_id):
-        return Join()
-    if not view.consistent:
-        return Reassign() if server_id == min(view.servers()) else Wait()
-    if view.version == applied:
-        return Wait()
-    return Serve(dict(view.assignment.servers.get(server_id, ())), view.version)
+    # A node counts only if this session owns it. One that an earlier session left is deleted when
+    # that session expires: a server that relied on it would then disappear from the cluster
+    # (test_server_whose_node_belongs_to_an_earlier_session_creates_its_own).
+    if not membership.own_nodes(server_id, session_id):
+        return CreateNode()
+    # No server acts on an assignment that does not account for the present members. One server
+    # computes the next, so that few writes conflict; the compare-and-set makes conflicts harmless.
+    if not membership.consistent:
+        is_first = server_id == min(membership.servers())
+        return WriteAssignment() if is_first else AwaitChange()
+    if membership.version == applied:
+        return AwaitChange()
+    owned = dict(membership.assignment.servers.get(server_id, ()))
+    return OwnPartitions(owned, membership.version)
 
 
-def next_for_client(view: View, applied: int) -> Wait | Connect:
-    """Return what a client does next; ``applied`` is of its last Connect, at first NOTHING.
+def next_for_client(membership: Membership, applied: int) -> AwaitChange | UseEndpoints:
+    """Return the next step of a client.
 
-    While the assignment lags behind the membership, or names a server that is not there, what the
-    client knows stays as it is; only when no server is left it forgets them all.
+    ``applied`` is the version of its last `UseEndpoints`, NOT_APPLIED before the first.
     """
-    servers, owned = view.servers(), view.assignment.servers
+    servers, owned = membership.servers(), membership.assignment.servers
     if not servers:
-        return Wait() if applied == NOTHING else Connect({}, NOTHING)
-    if not view.consistent or view.version == applied or not owned.keys() <= servers.keys():
-        return Wait()
+        return AwaitChange() if applied == NOT_APPLIED else UseEndpoints({}, NOT_APPLIED)
+    # While the assignment does not account for the present members, or names a server that has no
+    # node, the client keeps its endpoints: most of them stay valid, and a server answers a mount of
+    # a partition that it does not own with NOT_READY.
+    if not membership.consistent or membership.version == applied:
+        return AwaitChange()
+    if not owned.keys() <= servers.keys():
+        return AwaitChange()
     endpoints = {(d.host, d.port): owned.get(server, ()) for server, d in servers.items()}
-    return Connect(endpoints, view.version)
+    return UseEndpoints(endpoints, membership.version)

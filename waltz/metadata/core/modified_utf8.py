@@ -1,7 +1,7 @@
-"""Java's modified UTF-8, the string form inside znodes and on-disk control structures.
+"""Java's modified UTF-8, the encoding of text in znodes and in control files. Pure.
 
 Differs from UTF-8 in two ways: U+0000 is ``C0 80``, and a character outside the Basic Multilingual
-Plane is its two surrogates at three bytes each. Pure. Source: spec/zookeeper.md section 2.
+Plane is its two surrogates at three bytes each. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 from sys import byteorder
 
 MAX_ENCODED_BYTES = 0xFFFF
-"""A string's length is stored as an unsigned 16-bit number of bytes."""
+"""The length of a text is stored as an unsigned 16-bit number of bytes."""
 
 
 class MalformedText(ValueError):

@@ -1,11 +1,11 @@
-"""Where each znode of a cluster lives. Pure. Source: spec/zookeeper.md section 1."""
+"""The path of each znode of a cluster. Pure. Source: spec/zookeeper.md section 1."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SERVER_PREFIX = "s_"
-"""Name of a server's ephemeral node before its ten-digit sequence number."""
+"""The name of a server's ephemeral node, without its ten-digit sequence number."""
 
 
 class BadRoot(ValueError):
@@ -59,12 +59,12 @@ class Paths:
 
     @property
     def client_id(self) -> str:
-        """The last client id given out."""
+        """The last client id taken."""
         return f"{self.ids}/client"
 
     @property
     def server_id(self) -> str:
-        """The last server id given out."""
+        """The last server id taken."""
         return f"{self.ids}/server"
 
     @property
@@ -98,7 +98,7 @@ class Paths:
 
     @property
     def admin_lock(self) -> str:
-        """Ephemeral node of whoever changes the storage maps."""
+        """Ephemeral node of the process that changes the storage maps."""
         return f"{self.store}/adminLock"
 
 

@@ -1,9 +1,9 @@
-"""Which server gets which partition when servers come, go or change their preferences.
+"""The assignment of partitions to servers that join, leave or change their preferences. Pure.
 
-Pure: the shuffling is handed in. The rule is the reference's (spec/zookeeper.md section 5) with its
-accounting of the surplus put right: there, a server that its preferences fill exactly up to the
-minimum is charged for one more, and partitions can be left without an owner. Here every partition
-always has exactly one.
+The caller provides the shuffling. The rule is that of Waltz 0.13.2 (spec/zookeeper.md section 5)
+with a corrected count of the surplus: in 0.13.2, a server whose preferences fill it exactly up to
+the minimum is counted as having one more, and partitions can remain without an owner. Here every
+partition has exactly one owner (test_every_partition_has_exactly_one_owner).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Shuffle = Callable[[list[OwnedPartition]], None]
 
 
 class PolicyError(ValueError):
-    """No assignment can be computed from what the znodes say; doing it again would not help."""
+    """No assignment can be computed from the znodes; repeating the computation does not help."""
 
 
 def assign(
@@ -29,12 +29,14 @@ def assign(
 ) -> PartitionAssignment:
     """Return the assignment for ``members``, a map from server id to preferred partitions.
 
-    A partition that stays keeps its generation; one that moves, or is new, gets the next one. No
-    server holds more than its even share but by its own preference. ``shuffle`` is applied to each
-    server's list, because later moves take from the end.
+    A partition that stays keeps its generation; one that moves, or is new, gets the next. Servers
+    and clients order the owners of a partition by generation, so one must never be given to two
+    servers (test_random_faults_never_give_one_generation_to_two_servers). No server has more
+    than its even share unless it prefers more. ``shuffle`` is applied to each server's list,
+    because later moves take partitions from the end.
 
-    Raises PolicyError if there are fewer partitions than before, or if ``old`` does not name each
-    of its partitions exactly once.
+    Raises PolicyError if there are fewer partitions than before, or if ``old`` does not contain
+    each of its partitions exactly once.
     """
     if not members:
         return PartitionAssignment(cversion, num_partitions, {})
@@ -50,14 +52,15 @@ def assign(
         dealing.fill(hands[server])
     for server in order:
         shuffle(hands[server])
-    assert not dealing.pool
+    assert not dealing.pool, "a partition without an owner loses its generation"
+    assert sum(map(len, hands.values())) == num_partitions, "a partition has two owners"
     return PartitionAssignment(
         cversion, num_partitions, {server: tuple(hand) for server, hand in hands.items()}
     )
 
 
 def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
-    """Return every partition and the generation it had; a new one had generation 0."""
+    """Return every partition with its last generation; that of a new partition is 0."""
     if num_partitions < old.num_partitions:
         raise PolicyError(
             f"the cluster has {num_partitions} partitions but {old.num_partitions} are assigned; "
@@ -82,7 +85,7 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
 
 
 class _Dealing:
-    """Deals the pool out; keeps count of how many servers may still get one over the minimum."""
+    """Deals the pool out, and counts the servers that may still get one over the minimum."""
 
     def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
         self.pool = pool
@@ -91,7 +94,7 @@ class _Dealing:
     def take_preferred(
         self, hand: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
     ) -> None:
-        """Give a server what it prefers and nobody before it took, beyond its share if need be."""
+        """Give a server its preferred partitions that are left, even beyond its share."""
         for partition in preferred:
             if partition not in self.pool:
                 continue
@@ -100,7 +103,7 @@ class _Dealing:
                 self._extra -= 1
 
     def keep(self, hand: list[OwnedPartition], owned: Iterable[OwnedPartition]) -> None:
-        """Let a server keep what it has, up to its share."""
+        """Let a server keep its partitions, up to its share."""
         for partition, _ in owned:
             if partition in self.pool:
                 if not self._claim_place(hand):

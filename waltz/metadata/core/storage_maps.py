@@ -1,8 +1,7 @@
-"""Changes to the storage maps: which storages there are, and which partitions each one holds.
+"""Changes of the storage maps: the storages of the cluster, and the partitions of each. Pure.
 
-Pure: each operation takes the three maps and returns new ones, or raises ChangeRefused with a
-sentence for whoever asked. Reading, locking and writing is the cluster's part. Source:
-spec/zookeeper.md section 3.
+Each operation takes the three maps and returns new ones, or raises ChangeRefused with a sentence
+for the user. `metadata.cluster` reads, locks and writes them. Source: spec/zookeeper.md section 3.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ V = TypeVar("V")
 
 
 class ChangeRefused(ValueError):
-    """The change would break a rule; nothing was changed. The message says which and why."""
+    """The change would break a rule; nothing was changed. The message names the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageMaps:
-    """The three znodes about storages, each a map from ``host:port``."""
+    """The values of the three znodes about storages, each a map from ``host:port``."""
 
     groups: GroupDescriptor
     connections: ConnectionMetadata
@@ -40,7 +39,7 @@ class StorageMaps:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """Which storages shall hold ``partition``, and which ones do, as far as the asker knows."""
+    """The storages that are to hold ``partition``, and those that the caller has seen hold it."""
 
     partition: int
     expected: frozenset[str]
@@ -50,7 +49,7 @@ class ReplicaChange:
 def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: int) -> StorageMaps:
     """Add ``storage`` (``host:port``) to ``group``, with no partitions.
 
-    ChangeRefused if any of the maps knows it already, or if an address is not one.
+    ChangeRefused if any of the maps contains it already, or if an address is malformed.
     """
     _check_address(storage, admin_port)
     if group < 0:
@@ -70,7 +69,7 @@ def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: in
 def remove_storage_node(maps: StorageMaps, storage: str) -> StorageMaps:
     """Remove ``storage`` from every map.
 
-    ChangeRefused if none knows it, or it still has partitions.
+    ChangeRefused if none contains it, or it still has partitions.
     """
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     partitions = maps.assignments.partitions
@@ -93,8 +92,8 @@ def assign_partitions(
 ) -> StorageMaps:
     """Give ``storage`` a replica of each of ``partitions``.
 
-    ChangeRefused if there are none, one does not exist, the storage is unknown, or it has one
-    already.
+    ChangeRefused if ``partitions`` is empty, a partition does not exist, the storage is unknown, or
+    already has one of them.
     """
     wanted = _wanted(partitions)
     for partition in (wanted[0], wanted[-1]):
@@ -110,17 +109,17 @@ def assign_partitions(
 
 
 def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[int]) -> StorageMaps:
-    """Take ``partitions`` away from ``storage``.
+    """Remove the replicas of ``partitions`` from ``storage``.
 
-    ChangeRefused if there are none, the storage is unknown or in no group, it does not have one of
-    them, or nobody else in its group would: the group must keep a full copy.
+    ChangeRefused if ``partitions`` is empty, the storage is unknown or in no group, it does not
+    have one of them, or no other storage of its group has: the group must keep a full copy.
     """
     wanted = _wanted(partitions)
     held = _held(maps, storage)
     group = maps.groups.groups.get(storage)
     if group is None:
         raise ChangeRefused(
-            f"Storage {storage} is in no group, so that it cannot be told whether the "
+            f"Storage {storage} is in no group, so it is unknown whether the "
             "partitions have another replica."
         )
     if missing := [p for p in wanted if p not in held]:
@@ -140,10 +139,10 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
 
 
 def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> StorageMaps:
-    """Give each partition of ``changes`` to exactly the storages that are wanted, all at once.
+    """Give each partition of ``changes`` to exactly the wanted storages, in one change.
 
-    Which changes leave a quorum is for the asker to know. ChangeRefused if a storage is unknown,
-    nobody would hold a partition, or somebody else has changed its replicas since the asker looked.
+    The caller makes sure that a quorum remains. ChangeRefused if a storage is unknown, a partition
+    would have no storage, or its replicas are no longer those that the caller has seen.
     """
     held = {storage: set(partitions) for storage, partitions in maps.assignments.partitions.items()}
     changed: set[str] = set()
@@ -151,11 +150,11 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
         found = frozenset(s for s, partitions in held.items() if change.partition in partitions)
         if found != change.expected:
             raise ChangeRefused(
-                f"Partition {change.partition} is on {_listed(found)}, not on "
-                f"{_listed(change.expected)} any more: somebody else has moved it. Look again."
+                f"Partition {change.partition} is on {_listed(found)}, no longer on "
+                f"{_listed(change.expected)}: another process has moved it. Read the maps again."
             )
         if not change.wanted:
-            raise ChangeRefused(f"Nobody would hold partition {change.partition}.")
+            raise ChangeRefused(f"No storage would hold partition {change.partition}.")
         for storage in change.wanted - held.keys():
             raise _unknown(maps, storage)
         for storage in change.wanted - found:
@@ -167,9 +166,9 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
 
 
 def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMaps:
-    """Deal all partitions round-robin to the storages of ``group``.
+    """Assign all partitions round-robin to the storages of ``group``.
 
-    ChangeRefused if the group has no storage, or one of them has partitions.
+    ChangeRefused if the group has no storage, or one of its storages has partitions.
     """
     members = maps.group_members(group)
     if not members:
@@ -205,7 +204,7 @@ def _check_address(storage: str, admin_port: int) -> None:
         raise ChangeRefused(f"{storage!r} is not the address of a storage; it must be host:port.")
     if any(character.isspace() or character == "/" for character in host):
         raise ChangeRefused(
-            f"{storage!r} is not the address of a storage; it has a blank or a slash."
+            f"{storage!r} is not the address of a storage; it contains a blank or a slash."
         )
     if not 0 < admin_port < 1 << 16:
         raise ChangeRefused(f"{admin_port} is not a port; it must be between 1 and 65535.")
@@ -214,7 +213,7 @@ def _check_address(storage: str, admin_port: int) -> None:
 def _wanted(partitions: Iterable[int]) -> list[int]:
     wanted = sorted(set(partitions))
     if not wanted:
-        raise ChangeRefused("No partition was named; name at least one.")
+        raise ChangeRefused("No partition was given; give at least one.")
     return wanted
 
 
@@ -227,7 +226,8 @@ def _held(maps: StorageMaps, storage: str) -> tuple[int, ...]:
 
 def _half_known(storage: str) -> ChangeRefused:
     return ChangeRefused(
-        f"Storage {storage} was added or removed only in part; remove it, then add it again."
+        f"Storage {storage} is only in some of the maps, because adding or removing it was "
+        "interrupted; remove it, then add it again."
     )
 
 

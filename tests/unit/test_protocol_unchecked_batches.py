@@ -28,7 +28,7 @@ DATA = st.lists(st.binary(max_size=40), max_size=5)
 
 
 @given(DATA)
-def test_what_was_written_is_read_and_well(data: list[bytes]) -> None:
+def test_stored_batch_that_was_encoded_decodes_and_verifies(data: list[bytes]) -> None:
     out: list[bytes] = []
     UNSEEN_BATCH.write(out, batch_of(data))
     found = UNSEEN_BATCH.read(Reader(b"".join(out)))
@@ -37,7 +37,9 @@ def test_what_was_written_is_read_and_well(data: list[bytes]) -> None:
 
 
 @given(DATA.filter(bool), st.data())
-def test_a_changed_bit_is_found_at_its_record(data: list[bytes], draw: st.DataObject) -> None:
+def test_stored_batch_with_a_changed_bit_fails_at_its_record(
+    data: list[bytes], draw: st.DataObject
+) -> None:
     records = [bytearray(record.encode()) for record in batch_of(data)]
     which = draw.draw(st.integers(0, len(records) - 1))
     # Request id and header are not under the checksum of the data.
@@ -48,13 +50,15 @@ def test_a_changed_bit_is_found_at_its_record(data: list[bytes], draw: st.DataOb
 
 
 @given(DATA, st.integers(-9, 9))
-def test_another_first_id_is_found(data: list[bytes], first: int) -> None:
+def test_stored_batch_with_another_first_id_fails(data: list[bytes], first: int) -> None:
     wrong = bool(data) and first != FIRST
     assert batch_of(data).mismatch(first) == (first if wrong else None)
 
 
 @given(DATA, DATA, st.integers(0, 40))
-def test_another_number_of_records_is_found(data: list[bytes], more: list[bytes], cut: int) -> None:
+def test_stored_batch_with_another_count_fails(
+    data: list[bytes], more: list[bytes], cut: int
+) -> None:
     wire = batch_of(data + more).wire
     wire = wire[: max(0, len(wire) - cut)]
     well = wire == batch_of(data).wire
@@ -62,6 +66,6 @@ def test_another_number_of_records_is_found(data: list[bytes], more: list[bytes]
 
 
 @pytest.mark.parametrize("count", [-1, 2, 1 << 30])
-def test_an_impossible_number_is_refused_at_once(count: int) -> None:
+def test_stored_batch_with_an_impossible_count_fails_at_once(count: int) -> None:
     with pytest.raises(MalformedMessage, match="impossible count"):
         read(count, batch_of([b"only one"]).wire)
