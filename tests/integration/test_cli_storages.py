@@ -110,9 +110,9 @@ def test_reading_and_writing_are_switched_apart(changed: LocalCluster) -> None:
     assert half["size_bytes"] > 0
     done(changed, *switch, "--write", "on", "--read", "on")
     assert held(changed, storage, 1)["available"]
-    assert "does not hold partitions 5" in refused(changed, *switch[:3], "5", "--read", "on")
+    assert "does not hold partition 5" in refused(changed, *switch[:3], "5", "--read", "on")
     asked = ["storage", "max-transaction-id", storage, "5"]
-    assert "does not hold partitions 5; it holds 0-1" in refused(changed, *asked)
+    assert "does not hold partition 5; it holds partitions 0-1" in refused(changed, *asked)
     append(changed, 1)
     wait_until(lambda: healthy(changed))
 
@@ -129,7 +129,7 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     assert invoke(changed, *drop, stdin="n\n").exit_code == 1
     assert held(changed, destination, 1)
     done(changed, *drop, "--yes")
-    assert "--force tells it nevertheless" in refused(changed, *drop, "--yes")
+    assert "--force sends it the request nevertheless" in refused(changed, *drop, "--yes")
     # At a second storage the same would take the quorum away.
     second = invoke(changed, "storage", "unassign", source, *drop[3:], "--yes", "-t", "0.1")
     assert second.exit_code == 1

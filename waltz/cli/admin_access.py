@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from waltz.admin import StorageAdmin
+from waltz.admin.core.steps import listed
 from waltz.cli.running import Failed
-from waltz.client.core.ranges import format_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TlsConfig
@@ -36,6 +36,6 @@ def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) ->
     """Raise Failed if ``wanted`` are not all among the partitions that ``storage`` holds."""
     if missing := sorted(set(wanted) - held.keys()):
         raise Failed(
-            f"storage {storage} does not hold partitions {format_partitions(missing)}; it holds "
-            f"{format_partitions(held)}"
+            f"storage {storage} does not hold {listed(missing)}; it holds "
+            f"{listed(sorted(held)) if held else 'none'}"
         )
