@@ -1,14 +1,28 @@
-"""What verbs show, before it is drawn or written: a value for scripts, tables for people. Pure.
+"""Render results as a value for scripts and as tables for people, from one declaration.
 
-The keys of the values are for scripts: they stay what they are. What each noun shows is in
-`cluster_rows`, `storage_rows` and so on.
+A result is a frozen dataclass. Its fields are the keys of the JSON value, which scripts use: they
+stay what they are. `column` says how a field is shown in a table, `nested` that it has rows of its
+own, which become a table of their own::
+
+    @dataclass(frozen=True, slots=True)
+    class ServerRow:
+        id: int
+        preferred: tuple[int, ...]
+        problem: Annotated[str | None, column(show=blank)]
+
+    listing("Servers", ServerRow, rows)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, get_type_hints
+from uuid import UUID
+
+from waltz.client.core.ranges import format_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +42,159 @@ class Shown:
     tables: tuple[Rows, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    title: str | None = None
+    show: Callable[[Any], object] | None = None
+    in_table: bool = True
+    in_value: bool = True
+    row: type | None = None
+    table: str | None = None
+
+
+_PLAIN = _Column()
+
+
+def column(
+    title: str | None = None,
+    *,
+    show: Callable[[Any], object] | None = None,
+    in_table: bool = True,
+    in_value: bool = True,
+) -> _Column:
+    """Declare a field: the title of its column, how a cell shows it, and in which form it is."""
+    return _Column(title, show, in_table, in_value)
+
+
+def nested(
+    row: type,
+    table: str | None = None,
+    *,
+    title: str | None = None,
+    show: Callable[[Any], object] | None = None,
+) -> _Column:
+    """Declare a field with a tuple of ``row``; ``table`` is the title of the table of its rows.
+
+    With ``show`` the field also has a column in the table that it belongs to.
+    """
+    return _Column(title, show, in_table=show is not None, row=row, table=table)
+
+
+def record(title: str, result: Any) -> Shown:
+    """Return one result: a table of its names and values, then the tables of its nested rows."""
+    return Shown(as_value(result), (*_head(title, result), *nested_tables(result)))
+
+
+def listing(title: str, row: type, items: Sequence[Any]) -> Shown:
+    """Return a list of results of one class: a table, then the tables of their nested rows."""
+    return Shown([as_value(item) for item in items], tuple(_tables(title, row, items)))
+
+
+def nested_tables(result: Any) -> tuple[Rows, ...]:
+    """Return the tables of the nested rows of one result."""
+    return tuple(
+        table
+        for name, declared in _columns(type(result))
+        if declared.row is not None and declared.table is not None
+        for table in _tables(declared.table, declared.row, getattr(result, name))
+    )
+
+
 def pairs(title: str, value: Mapping[str, object]) -> Rows:
     """Return a table of names and values."""
     cells = [(name.replace("_", " "), word(content)) for name, content in value.items()]
     return Rows(title, ("", ""), cells)
 
 
+def as_value(result: Any) -> Any:
+    """Return a result as plain values, as JSON and YAML have them."""
+    match result:
+        case Mapping():
+            return {key: as_value(content) for key, content in result.items()}
+        case Enum():
+            return result.value
+        case UUID():
+            return str(result)
+        case list() | tuple():
+            return [as_value(item) for item in result]
+        case _ if is_dataclass(result):
+            return {
+                name: as_value(getattr(result, name))
+                for name, declared in _columns(type(result))
+                if declared.in_value
+            }
+        case _:
+            return result
+
+
 def or_dash(value: object) -> object:
-    """Return ``value``, or a dash where there is none."""
+    """Return ``value``, or a dash for None."""
     return "-" if value is None else value
 
 
+def blank(value: object) -> object:
+    """Return ``value``, or an empty cell for None: for columns that show problems."""
+    return "" if value is None else value
+
+
 def word(value: object) -> object:
-    """Return ``value`` as people write it: yes, no, or a dash for nothing."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return or_dash(value)
+    """Return ``value`` as tables show it: yes or no, ranges of partitions, or a dash for None."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            texts = [str(item) for item in value if isinstance(item, str)]
+            return " ".join(texts) if texts else format_partitions(value)
+        case _:
+            return or_dash(value)
+
+
+def _head(title: str, result: Any) -> Iterator[Rows]:
+    shown = [
+        (_title(name, declared), _cell(declared, getattr(result, name)))
+        for name, declared in _columns(type(result))
+        if declared.in_table
+    ]
+    if shown:
+        yield Rows(title, ("", ""), shown)
+
+
+def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
+    """Yield the table of ``items``, then the tables of their nested rows."""
+    shown = [(name, declared) for name, declared in _columns(row) if declared.in_table]
+    cells = [
+        tuple(_cell(declared, getattr(item, name)) for name, declared in shown) for item in items
+    ]
+    yield Rows(title, tuple(_title(name, declared) for name, declared in shown), cells)
+    first, _ = shown[0]
+    for name, declared in _columns(row):
+        if declared.row is None or declared.table is None:
+            continue
+        below = [column for column in _columns(declared.row) if column[1].in_table]
+        details = [
+            (getattr(item, first), *(_cell(c, getattr(inner, n)) for n, c in below))
+            for item in items
+            for inner in getattr(item, name)
+        ]
+        titles = (_title(first, shown[0][1]), *(_title(n, c) for n, c in below))
+        yield Rows(declared.table, titles, details)
+
+
+def _columns(row: type[Any]) -> list[tuple[str, _Column]]:
+    """Return the fields of a result class in their order, each with its declaration."""
+    # A lambda in an annotation needs the globals of its module.
+    names = vars(sys.modules[row.__module__])
+    hints = get_type_hints(row, globalns=names, localns={}, include_extras=True)
+    declared = {
+        name: next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, _Column)), _PLAIN)
+        for name, hint in hints.items()
+    }
+    return [(each.name, declared[each.name]) for each in fields(row)]
+
+
+def _title(name: str, declared: _Column) -> str:
+    return name.replace("_", " ") if declared.title is None else declared.title
+
+
+def _cell(declared: _Column, value: Any) -> object:
+    return word(value) if declared.show is None else declared.show(value)

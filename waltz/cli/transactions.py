@@ -1,4 +1,4 @@
-"""How transactions are shown: a line each, for people or for scripts. Pure."""
+"""How transactions are shown: a line each, for people or for scripts."""
 
 from __future__ import annotations
 

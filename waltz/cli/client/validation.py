@@ -1,4 +1,4 @@
-"""What makes a transaction a witness of order and locks, and whether a log's witnesses agree. Pure.
+"""What makes a transaction a witness of order and locks, and whether a log's witnesses agree.
 
 Every witness says where its producer believed the log to end, under a lock that all witnesses take.
 So no other witness may stand between that place and its own id. Others' transactions may.

@@ -1,15 +1,26 @@
-"""What the verbs of clusters show. Pure."""
+"""Results of the verbs about clusters, as they are shown."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
 
 from waltz.admin import Check, Finding, ServerReport
-from waltz.cli.rows import Rows, Shown, or_dash, pairs
-from waltz.cli.storage.rows import known_storages
-from waltz.client.core.ranges import format_partitions
+from waltz.cli.rows import (
+    Rows,
+    Shown,
+    as_value,
+    blank,
+    column,
+    listing,
+    nested,
+    or_dash,
+    pairs,
+    record,
+)
+from waltz.cli.storage.rows import KnownStorage, known_storages
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     ClusterParams,
@@ -31,52 +42,127 @@ _SHORT = {
 }
 
 
-def created(name: str, root: str, key: uuid.UUID | None, num_partitions: int) -> Shown:
-    """Return what is shown of a new cluster, or, without a key, of one that was not made."""
-    shown_key = None if key is None else str(key)
-    value = {"name": name, "root": root, "key": shown_key, "num_partitions": num_partitions}
-    return Shown(value, (pairs("Would be created" if key is None else "Created", value),))
+@dataclass(frozen=True, slots=True)
+class CreatedCluster:
+    """A new cluster; without a key, one that a dry run did not create."""
+
+    name: str
+    root: str
+    key: UUID | None
+    num_partitions: int
 
 
-def key(cluster_key: uuid.UUID) -> Shown:
+@dataclass(frozen=True, slots=True)
+class ClusterKey:
+    """The key of a cluster."""
+
+    key: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Whether one server reaches one storage; no storage if the server did not answer."""
+
+    server: int
+    endpoint: str
+    storage: str | None
+    reached: Annotated[bool, column(show=lambda reached: "yes" if reached else "UNREACHABLE")]
+    problem: Annotated[str | None, column(show=blank)]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """A server that is a member, and the partitions that ZooKeeper assigns to it."""
+
+    id: int
+    endpoint: str
+    partitions: tuple[int, ...]
+    preferred: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReplica:
+    """What a partition's metadata say of one replica."""
+
+    storage: str
+    session: int | None
+    closing_mark: int | None
+    current: Annotated[bool, column(in_value=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPartition:
+    """What ZooKeeper says of one partition."""
+
+    partition: int
+    server: int | None
+    generation: int | None
+    session: int | None
+    replicas: Annotated[
+        tuple[SessionReplica, ...],
+        nested(
+            SessionReplica,
+            title="replicas in the session",
+            show=lambda replicas: f"{sum(r.current for r in replicas)} of {len(replicas)}",
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What ZooKeeper says of a cluster."""
+
+    name: str
+    root: str
+    key: UUID
+    num_partitions: int
+    servers: Annotated[tuple[KnownServer, ...], nested(KnownServer, "Servers")]
+    storages: Annotated[tuple[KnownStorage, ...], nested(KnownStorage, "Storages")]
+    partitions: Annotated[tuple[KnownPartition, ...], nested(KnownPartition, "Partitions")]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The outcome of one check of one partition."""
+
+    partition: int
+    check: Annotated[Check, column(show=lambda check: _SHORT[check])]
+    passed: Annotated[bool, column(in_table=False)]
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HighWaterMark:
+    """The end of a partition."""
+
+    partition: int
+    high_water_mark: Annotated[int, column("high-water mark")]
+
+
+def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Shown:
+    """Return what is shown of a new cluster, or, without a key, of a dry run."""
+    title = "Would be created" if key is None else "Created"
+    return record(title, CreatedCluster(name, root, key, num_partitions))
+
+
+def key(cluster_key: UUID) -> Shown:
     """Return what is shown of a cluster's key."""
-    value = {"key": str(cluster_key)}
-    return Shown(value, (pairs("Cluster", value),))
+    return record("Cluster", ClusterKey(cluster_key))
 
 
 def connectivity(
-    members: Mapping[int, ServerDescriptor], answers: Mapping[int, ServerReport]
+    members: Mapping[int, ServerDescriptor], reports: Mapping[int, ServerReport]
 ) -> Shown:
-    """Return what is shown of which storages servers reach.
-
-    A server that did not answer has one entry, without a storage.
-    """
-    value: list[dict[str, Any]] = []
+    """Return which storages servers reach; one entry without a storage for a silent server."""
+    found: list[Connection] = []
     for server, member in sorted(members.items()):
-        said = answers[server]
-        reached = {None: False} if said.problem is not None else said.storages
-        value += (
-            {
-                "server": server,
-                "endpoint": f"{member.host}:{member.port}",
-                "storage": storage,
-                "reached": whether,
-                "problem": said.problem,
-            }
+        report = reports[server]
+        reached = {None: False} if report.problem is not None else report.storages
+        found += (
+            Connection(server, f"{member.host}:{member.port}", storage, whether, report.problem)
             for storage, whether in sorted(reached.items(), key=lambda pair: str(pair[0]))
         )
-    cells = [
-        (
-            e["server"],
-            e["endpoint"],
-            or_dash(e["storage"]),
-            "yes" if e["reached"] else "UNREACHABLE",
-            e["problem"] or "",
-        )
-        for e in value
-    ]
-    columns = ("server", "endpoint", "storage", "reached", "problem")
-    return Shown(value, (Rows("Connectivity", columns, cells),))
+    return listing("Connectivity", Connection, found)
 
 
 def cluster(
@@ -88,70 +174,47 @@ def cluster(
     partitions: Mapping[int, PartitionMetadata],
 ) -> Shown:
     """Return what is shown of a cluster."""
-    head = {
-        "name": params.name,
-        "root": root,
-        "key": str(store.key),
-        "num_partitions": params.num_partitions,
-    }
-    value = {
-        **head,
-        "servers": [
-            {
-                "id": server,
-                "endpoint": f"{descriptor.host}:{descriptor.port}",
-                "preferred": sorted(descriptor.preferred),
-                "partitions": sorted(p for p, _ in view.assignment.servers.get(server, ())),
-            }
-            for server, descriptor in sorted(view.servers().items())
-        ],
-        "storages": known_storages(maps),
-        "partitions": [
-            _partition(p, view, maps, partitions.get(p)) for p in range(params.num_partitions)
-        ],
-    }
-    return Shown(value, (pairs("Cluster", head), *_cluster_tables(value)))
+    servers = tuple(
+        KnownServer(
+            server,
+            f"{descriptor.host}:{descriptor.port}",
+            tuple(sorted(p for p, _ in view.assignment.servers.get(server, ()))),
+            tuple(sorted(descriptor.preferred)),
+        )
+        for server, descriptor in sorted(view.servers().items())
+    )
+    known = tuple(
+        _partition(p, view, maps, partitions.get(p)) for p in range(params.num_partitions)
+    )
+    state = ClusterState(
+        params.name, root, store.key, params.num_partitions, servers, known_storages(maps), known
+    )
+    return record("Cluster", state)
 
 
 def verified(findings: Sequence[Finding]) -> Shown:
-    """Return what is shown of the checks."""
-    failed = [finding for finding in findings if finding.problem is not None]
-    value = {
-        "passed": not failed,
-        "findings": [
-            {
-                "partition": finding.partition,
-                "check": finding.check.value,
-                "passed": finding.problem is None,
-                "problem": finding.problem,
-            }
-            for finding in findings
-        ],
-    }
-    by_partition: dict[int, dict[Check, Finding]] = {}
-    for finding in findings:
-        by_partition.setdefault(finding.partition, {})[finding.check] = finding
+    """Return what is shown of the checks: a matrix of partitions and checks, then the failures."""
+    results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
+    failed = [result for result in results if not result.passed]
+    by_partition: dict[int, dict[Check, CheckResult]] = {}
+    for result in results:
+        by_partition.setdefault(result.partition, {})[result.check] = result
     matrix = Rows(
         "Checks",
         ("partition", *_SHORT.values()),
         [
-            (p, *("ok" if of[check].problem is None else "FAILED" for check in _SHORT))
+            (p, *("ok" if of[check].passed else "FAILED" for check in _SHORT))
             for p, of in by_partition.items()
         ],
     )
-    problems = Rows(
-        "Failed",
-        ("partition", "check", "problem"),
-        [(f.partition, _SHORT[f.check], f.problem) for f in failed],
-    )
-    return Shown(value, (matrix, problems) if failed else (matrix,))
+    tables = (matrix, *listing("Failed", CheckResult, failed).tables) if failed else (matrix,)
+    return Shown({"passed": not failed, "findings": as_value(results)}, tables)
 
 
 def marks(high_water_marks: Mapping[int, int]) -> Shown:
     """Return what is shown of the partitions' ends."""
-    value = [{"partition": p, "high_water_mark": mark} for p, mark in high_water_marks.items()]
-    cells = list(high_water_marks.items())
-    return Shown(value, (Rows("High-water marks", ("partition", "high-water mark"), cells),))
+    found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
+    return listing("High-water marks", HighWaterMark, found)
 
 
 def local_processes(description: Mapping[str, Any]) -> Shown:
@@ -167,8 +230,8 @@ def local_processes(description: Mapping[str, Any]) -> Shown:
 
 def _partition(
     partition: int, view: Membership, maps: StorageMaps, metadata: PartitionMetadata | None
-) -> dict[str, Any]:
-    owner = next(
+) -> KnownPartition:
+    owner: tuple[int | None, int | None] = next(
         (
             (server, generation)
             for server, owned in view.assignment.servers.items()
@@ -178,70 +241,17 @@ def _partition(
         (None, None),
     )
     states = metadata.replicas if metadata else {}
-    replicas: list[dict[str, Any]] = []
+    replicas = []
     for storage in sorted({*maps.assignments.storages_of(partition), *states}):
         state = states.get(storage)
         mark = state.closing_mark if state else None
         replicas.append(
-            {
-                "storage": storage,
-                "session": state.session_id if state else None,
-                "closing_mark": None if mark == UNRESOLVED else mark,
-            }
+            SessionReplica(
+                storage,
+                state.session_id if state else None,
+                None if mark == UNRESOLVED else mark,
+                current=metadata is not None and metadata.takes_part(storage),
+            )
         )
     session = metadata.session_id if metadata else None
-    return {
-        "partition": partition,
-        "server": owner[0],
-        "generation": owner[1],
-        "session": session,
-        "replicas": replicas,
-    }
-
-
-def _cluster_tables(value: Mapping[str, Any]) -> Iterable[Rows]:
-    yield Rows(
-        "Servers",
-        ("id", "endpoint", "partitions", "preferred"),
-        [
-            (
-                s["id"],
-                s["endpoint"],
-                format_partitions(s["partitions"]),
-                format_partitions(s["preferred"]),
-            )
-            for s in value["servers"]
-        ],
-    )
-    yield Rows(
-        "Storages",
-        ("storage", "group", "admin port", "partitions"),
-        [
-            (
-                s["storage"],
-                or_dash(s["group"]),
-                or_dash(s["admin_port"]),
-                format_partitions(s["assigned"]),
-            )
-            for s in value["storages"]
-        ],
-    )
-    yield Rows(
-        "Partitions",
-        ("partition", "server", "generation", "session", "replicas in the session"),
-        [
-            (
-                p["partition"],
-                or_dash(p["server"]),
-                or_dash(p["generation"]),
-                or_dash(p["session"]),
-                f"{sum(_is_current(r, p) for r in p['replicas'])} of {len(p['replicas'])}",
-            )
-            for p in value["partitions"]
-        ],
-    )
-
-
-def _is_current(replica: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
-    in_session = replica["session"] is not None and replica["session"] == partition["session"]
-    return in_session and replica["closing_mark"] is None
+    return KnownPartition(partition, *owner, session, tuple(replicas))

@@ -1,4 +1,4 @@
-"""What an exported log looks like: names of files, rows of JSON, where to go on. Pure.
+"""What an exported log looks like: names of files, rows of JSON, where to go on.
 
 A directory has one folder a partition, and in it files of consecutive transactions, named by the
 first and the last id. A file has its name only once it is complete, so that the names alone say

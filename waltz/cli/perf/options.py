@@ -1,4 +1,4 @@
-"""Options of the verbs that make load: how much of it, how fast, and where. Pure."""
+"""Options of the verbs that make load: how much of it, how fast, and where."""
 
 from __future__ import annotations
 

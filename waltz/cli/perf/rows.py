@@ -1,64 +1,100 @@
-"""What the verbs that put load on a cluster show. Pure."""
+"""Results of the verbs that put load on a cluster, as they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from waltz.cli.client.validation import Validation
-from waltz.cli.rows import Rows, Shown, pairs
+from waltz.cli.rows import Rows, Shown, column, record
 
 _MOST_PROBLEMS = 100
 
 
-def throughput(transactions: int, num_bytes: int, seconds: float) -> dict[str, Any]:
-    """Return counts and rates; MB are millions of bytes of data."""
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Counts and rates; MB are millions of bytes of data."""
+
+    transactions: int
+    megabytes: float
+    seconds: float
+    transactions_per_second: float
+    megabytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Appended(Throughput):
+    """The throughput of appends, and how long each took."""
+
+    retries_per_transaction: float
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The outcome of checking order and locks; ``others`` counts records of other producers."""
+
+    passed: bool
+    transactions: int
+    others: int
+    seconds: float
+    problems: Annotated[tuple[str, ...], column(in_table=False)]
+
+
+def throughput(
+    transactions: int, num_bytes: int, seconds: float
+) -> tuple[int, float, float, float, float]:
+    """Return the fields of `Throughput`."""
     rate = transactions / seconds if seconds > 0 else 0.0
     megabytes = num_bytes / 1e6
-    return {
-        "transactions": transactions,
-        "megabytes": round(megabytes, 3),
-        "seconds": round(seconds, 3),
-        "transactions_per_second": round(rate, 1),
-        "megabytes_per_second": round(megabytes / seconds if seconds > 0 else 0.0, 3),
-    }
+    return (
+        transactions,
+        round(megabytes, 3),
+        round(seconds, 3),
+        round(rate, 1),
+        round(megabytes / seconds if seconds > 0 else 0.0, 3),
+    )
 
 
 def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempts: int) -> Shown:
     """Return what is shown of appends; ``durations`` in seconds, one for each."""
     ordered = sorted(durations)
     count = len(ordered)
-    value = throughput(count, num_bytes, seconds) | {
-        "retries_per_transaction": round((attempts - count) / count, 3) if count else 0.0,
-        "mean_ms": _ms(sum(ordered) / count if count else 0.0),
-        "p50_ms": _ms(_quantile(ordered, 0.5)),
-        "p99_ms": _ms(_quantile(ordered, 0.99)),
-        "max_ms": _ms(ordered[-1] if ordered else 0.0),
-    }
-    return Shown(value, (pairs("Appended", value),))
+    appended = Appended(
+        *throughput(count, num_bytes, seconds),
+        round((attempts - count) / count, 3) if count else 0.0,
+        _ms(sum(ordered) / count if count else 0.0),
+        _ms(_quantile(ordered, 0.5)),
+        _ms(_quantile(ordered, 0.99)),
+        _ms(ordered[-1] if ordered else 0.0),
+    )
+    return record("Appended", appended)
 
 
 def consumed(transactions: int, num_bytes: int, seconds: float) -> Shown:
     """Return what is shown of reading."""
-    value = throughput(transactions, num_bytes, seconds)
-    return Shown(value, (pairs("Read", value),))
+    return record("Read", Throughput(*throughput(transactions, num_bytes, seconds)))
 
 
 def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
-    """Return what is shown of witnesses of order and locks, by partition."""
-    problems = [problem for each in found.values() for problem in each.problems]
-    witnesses = sum(each.witnesses for each in found.values())
-    head = {
-        "passed": not problems,
-        "transactions": witnesses,
-        "others": sum(each.others for each in found.values()),
-        "seconds": round(seconds, 3),
-    }
-    tables = [pairs("Validated", head)]
-    if problems:
-        shown = problems[:_MOST_PROBLEMS]
-        tables.append(Rows("Problems", ("transaction", "what"), [p.split(" ", 1) for p in shown]))
-    return Shown({**head, "problems": problems}, tuple(tables))
+    """Return what is shown of the checked transactions of all partitions."""
+    problems = tuple(problem for each in found.values() for problem in each.problems)
+    result = Validated(
+        not problems,
+        sum(each.witnesses for each in found.values()),
+        sum(each.others for each in found.values()),
+        round(seconds, 3),
+        problems,
+    )
+    shown = record("Validated", result)
+    if not problems:
+        return shown
+    cells = [problem.split(" ", 1) for problem in problems[:_MOST_PROBLEMS]]
+    return Shown(shown.value, (*shown.tables, Rows("Problems", ("transaction", "what"), cells)))
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:

@@ -1,76 +1,67 @@
-"""What the verbs of servers show. Pure."""
+"""Results of the verbs about servers, as they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from waltz.admin import ServerReport
-from waltz.cli.rows import Rows, Shown, or_dash, word
+from waltz.cli.rows import Shown, blank, column, listing, nested
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
 
 
+@dataclass(frozen=True, slots=True)
+class ServedPartition:
+    """A partition that a server has; ``unreached`` are the storages it has no connection to."""
+
+    partition: int
+    healthy: bool | None
+    storages: tuple[str, ...]
+    unreached: Annotated[tuple[str, ...], column("not reached")]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedServer:
+    """What a server reports of itself."""
+
+    id: int
+    endpoint: str
+    count: Annotated[int, column("number of partitions", in_value=False)]
+    partition_ranges: Annotated[str, column("partitions", in_value=False)]
+    preferred: tuple[int, ...]
+    problem: Annotated[str | None, column(show=blank)]
+    partitions: Annotated[tuple[ServedPartition, ...], nested(ServedPartition, "Partitions")]
+
+
 def servers(
     members: Mapping[int, ServerDescriptor],
-    answers: Mapping[int, ServerReport],
+    reports: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,
 ) -> Shown:
-    """Return what is shown of servers: what they say, and where their partitions are stored."""
-    value = [
-        _server(server, member, answers[server], replicas)
-        for server, member in sorted(members.items())
-    ]
-    overview = Rows(
-        "Servers",
-        ("id", "endpoint", "number of partitions", "partitions", "preferred", "problem"),
-        [
-            (
-                s["id"],
-                s["endpoint"],
-                len(s["partitions"]),
-                format_partitions(p["partition"] for p in s["partitions"]),
-                format_partitions(s["preferred"]),
-                s["problem"] or "",
+    """Return what is shown of servers: their reports, and where their partitions are stored."""
+    found = []
+    for server, member in sorted(members.items()):
+        report = reports[server]
+        served = tuple(_partition(p, report, replicas) for p in sorted(report.partitions))
+        found.append(
+            ListedServer(
+                server,
+                f"{member.host}:{member.port}",
+                len(served),
+                format_partitions(sorted(report.partitions)),
+                tuple(sorted(member.preferred)),
+                report.problem,
+                served,
             )
-            for s in value
-        ],
-    )
-    details = Rows(
-        "Partitions",
-        ("id", "partition", "healthy", "storages", "not reached"),
-        [
-            (
-                s["id"],
-                p["partition"],
-                word(p["healthy"]),
-                " ".join(p["storages"]),
-                or_dash(" ".join(p["unreached"]) or None),
-            )
-            for s in value
-            for p in s["partitions"]
-        ],
-    )
-    return Shown(value, (overview, details))
+        )
+    return listing("Servers", ListedServer, found)
 
 
-def _server(
-    server: int, member: ServerDescriptor, said: ServerReport, replicas: ReplicaAssignments
-) -> dict[str, Any]:
-    return {
-        "id": server,
-        "endpoint": f"{member.host}:{member.port}",
-        "preferred": sorted(member.preferred),
-        "problem": said.problem,
-        "partitions": [
-            {
-                "partition": partition,
-                "healthy": said.health.get(partition),
-                "storages": sorted(replicas.storages_of(partition)),
-                "unreached": sorted(
-                    s for s in replicas.storages_of(partition) if not said.storages.get(s, False)
-                ),
-            }
-            for partition in sorted(said.partitions)
-        ],
-    }
+def _partition(
+    partition: int, report: ServerReport, replicas: ReplicaAssignments
+) -> ServedPartition:
+    storages = tuple(sorted(replicas.storages_of(partition)))
+    unreached = tuple(s for s in storages if not report.storages.get(s, False))
+    return ServedPartition(partition, report.health.get(partition), storages, unreached)

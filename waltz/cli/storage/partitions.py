@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -33,7 +34,7 @@ from waltz.cli.storage.orders import (
     perform_directly,
     say_forecast,
 )
-from waltz.cli.storage.rows import Synced, synced
+from waltz.cli.storage.rows import SyncedStorage, synced
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.cluster import Cluster
 from waltz.protocol import UnsupportedByPeer
@@ -91,13 +92,13 @@ def auto_assign_command(
     """Assign all partitions to the running storages of a group, round-robin."""
     where = target(context)
 
-    async def assign() -> dict[str, Synced]:
+    async def assign() -> dict[str, SyncedStorage]:
         async with opened(where) as cluster:
             members = (await cluster.storage_maps()).group_members(group)
             changes = await _changes(
                 cluster, where, GroupAssignment(group), timeout, dry_run=dry_run
             )
-            return {member: changes.get(member, Synced()) for member in members}
+            return {member: changes.get(member, SyncedStorage(member)) for member in members}
 
     show(output, synced(run(assign(), seconds=None)))
 
@@ -212,9 +213,9 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
 
 async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
-) -> tuple[dict[str, Synced], list[str]]:
+) -> tuple[dict[str, SyncedStorage], list[str]]:
     """Return what changed per storage, and why the others failed."""
-    done: dict[str, Synced] = {}
+    done: dict[str, SyncedStorage] = {}
     failures: list[str] = []
     async with opened(where) as cluster:
         assigned = (await cluster.replica_assignments()).value.partitions
@@ -222,7 +223,7 @@ async def _sync_all(
             order = Synchronization(storage)
             try:
                 changes = await _changes(cluster, where, order, step_seconds, dry_run=dry_run)
-                done[storage] = changes.get(storage, Synced())
+                done[storage] = changes.get(storage, SyncedStorage(storage))
             except Failed as problem:
                 failures.append(str(problem))
     return done, failures
@@ -230,7 +231,7 @@ async def _sync_all(
 
 async def _changes(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
-) -> dict[str, Synced]:
+) -> dict[str, SyncedStorage]:
     """Carry out an order, or foresee it; return what each storage creates and drops."""
     steps: list[Step | Wait] = []
     executor = direct(cluster, where, step_seconds=step_seconds)
@@ -245,12 +246,12 @@ async def _changes(
             raise Failed(str(problem)) from problem
         except Stalled as problem:
             raise Failed(f"{problem}. {_SYNC_LATER}") from problem
-    changes: dict[str, Synced] = {}
+    changes: dict[str, SyncedStorage] = {}
     for step in steps:
         if isinstance(step, CreateReplicas):
-            before = changes.get(step.storage, Synced())
-            changes[step.storage] = Synced(step.partitions, before.unassigned)
+            before = changes.get(step.storage, SyncedStorage(step.storage))
+            changes[step.storage] = replace(before, assigned=step.partitions)
         elif isinstance(step, DropReplicas):
-            before = changes.get(step.storage, Synced())
-            changes[step.storage] = Synced(before.assigned, step.partitions)
+            before = changes.get(step.storage, SyncedStorage(step.storage))
+            changes[step.storage] = replace(before, unassigned=step.partitions)
     return changes

@@ -5,8 +5,7 @@ An interrupted move, retirement or recovery continues when the same command is t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,9 +30,9 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
-from waltz.cli.rows import Rows, Shown, or_dash
 from waltz.cli.running import Failed, opened, run
 from waltz.cli.storage.orders import perform
+from waltz.cli.storage.rows import compared
 from waltz.metadata.cluster import Cluster
 
 app = typer.Typer()
@@ -172,40 +171,10 @@ def compare_command(
                 results[partition] = await _compare(found, where, partition)
             return results
 
-    compared = run(compare(), seconds=None)
-    show(output, shown(compared))
-    if not all(each.is_sound for each in compared.values()):
+    results = run(compare(), seconds=None)
+    show(output, compared(results))
+    if not all(each.is_sound for each in results.values()):
         raise typer.Exit(1)
-
-
-def shown(compared: Mapping[int, Compared]) -> Shown:
-    """Return what is shown of comparisons, by partition."""
-    value = [_value(partition, each) for partition, each in compared.items()]
-    cells = [
-        (
-            v["partition"],
-            v["compared_to"],
-            or_dash(v["first_difference"]),
-            " / ".join(", ".join(storages) for storages in v["versions"]),
-            ", ".join(f"{storage} ends at {end}" for storage, end in v["behind"].items()),
-            "; ".join(f"{storage}: {problem}" for storage, problem in v["problems"].items()),
-        )
-        for v in value
-    ]
-    columns = ("partition", "compared to", "differs at", "storages that agree", "behind", "problem")
-    return Shown(value, (Rows("Replicas", columns, cells),))
-
-
-def _value(partition: int, compared: Compared) -> dict[str, Any]:
-    found = compared.difference
-    return {
-        "partition": partition,
-        "compared_to": compared.last_id,
-        "first_difference": None if found is None else found.transaction_id,
-        "versions": [] if found is None else [sorted(version) for version in found.versions],
-        "behind": dict(compared.ends),
-        "problems": dict(compared.problems),
-    }
 
 
 async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:

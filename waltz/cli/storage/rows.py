@@ -1,142 +1,195 @@
-"""What the verbs of storages show. Pure."""
+"""Results of the verbs about storages, as they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from waltz.admin import HeldPartition, Ports
-from waltz.cli.rows import Rows, Shown, or_dash, pairs, word
+from waltz.admin import Compared, HeldPartition, Ports
+from waltz.cli.rows import Shown, blank, column, listing, nested, record
 from waltz.client.core.ranges import format_partitions
 from waltz.metadata.core.storage_maps import StorageMaps
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a storage says of the partitions that it holds; ``problem`` is why it says nothing."""
+    """What a storage reports of the partitions that it holds; ``problem`` is why it did not."""
 
     partitions: tuple[HeldPartition, ...] = ()
     problem: str | None = None
 
 
-def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
-    """Return what is shown of the storages in ``holdings``."""
-    value = [
-        {
-            **entry,
-            "partitions": [_held(p) for p in holdings[entry["storage"]].partitions],
-            "problem": holdings[entry["storage"]].problem,
-        }
-        for entry in known_storages(maps)
-        if entry["storage"] in holdings
-    ]
-    overview = Rows(
-        "Storages",
-        ("storage", "group", "admin port", "assigned in ZooKeeper", "held", "problem"),
-        [
-            (
-                s["storage"],
-                or_dash(s["group"]),
-                or_dash(s["admin_port"]),
-                format_partitions(s["assigned"]),
-                format_partitions([p["partition"] for p in s["partitions"]]),
-                s["problem"] or "",
-            )
-            for s in value
-        ],
-    )
-    names = (
-        "partition",
-        "readable",
-        "writable",
-        "session",
-        "low_water_mark",
-        "local_low_water_mark",
-        "max_transaction_id",
-        "size_bytes",
-    )
-    details = Rows(
-        "Partitions held",
-        ("storage", *(name.replace("_", " ") for name in names)),
-        [
-            (s["storage"], *(word(p[name]) for name in names))
-            for s in value
-            for p in s["partitions"]
-        ],
-    )
-    return Shown(value, (overview, details))
+@dataclass(frozen=True, slots=True)
+class KnownStorage:
+    """What ZooKeeper says of a storage; None where one of its maps lacks it."""
 
-
-def ports(found: Mapping[str, Ports]) -> Shown:
-    """Return what is shown of whether storages answer."""
-    value = [
-        {
-            "storage": storage,
-            "storage_problem": each.storage_problem,
-            "admin_problem": each.admin_problem,
-        }
-        for storage, each in found.items()
-    ]
-    cells = [(s, e.storage_problem or "ok", e.admin_problem or "ok") for s, e in found.items()]
-    return Shown(value, (Rows("Ports", ("storage", "storage port", "admin port"), cells),))
-
-
-def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
-    """Return what is shown of a replica's end."""
-    value = {"storage": storage, "partition": partition, "max_transaction_id": transaction_id}
-    return Shown(value, (pairs("Replica", value),))
+    storage: str
+    group: int | None
+    admin_port: int | None
+    assigned: Annotated[tuple[int, ...], column("partitions")]
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class HeldReplica:
+    """What a storage reports of one of its replicas."""
+
+    partition: int
+    available: Annotated[bool, column(in_table=False)]
+    readable: bool
+    writable: bool
+    session: int
+    low_water_mark: int
+    local_low_water_mark: int
+    max_transaction_id: int | None
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedStorage:
+    """What ZooKeeper says of a storage, and what the storage reports."""
+
+    storage: str
+    group: int | None
+    admin_port: int | None
+    assigned: Annotated[tuple[int, ...], column("assigned in ZooKeeper")]
+    partitions: Annotated[
+        tuple[HeldReplica, ...],
+        nested(
+            HeldReplica,
+            "Partitions held",
+            title="held",
+            show=lambda held: format_partitions([each.partition for each in held]),
+        ),
+    ]
+    problem: Annotated[str | None, column(show=blank)]
+
+
+@dataclass(frozen=True, slots=True)
+class PortState:
+    """Why the ports of a storage do not answer; None where one does."""
+
+    storage: str
+    storage_problem: Annotated[
+        str | None, column("storage port", show=lambda problem: problem or "ok")
+    ]
+    admin_problem: Annotated[str | None, column("admin port", show=lambda problem: problem or "ok")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaEnd:
+    """The last transaction that a replica holds, committed or not."""
+
+    storage: str
+    partition: int
+    max_transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedStorage:
     """The partitions of which a storage created replicas, and those it dropped."""
 
+    storage: str
     assigned: tuple[int, ...] = ()
     unassigned: tuple[int, ...] = ()
 
 
-def synced(changes: Mapping[str, Synced]) -> Shown:
-    """Return what is shown of a sync: per storage what it now holds, and holds no longer."""
-    value = [
-        {
-            "storage": storage,
-            "assigned": list(change.assigned),
-            "unassigned": list(change.unassigned),
-        }
-        for storage, change in changes.items()
+@dataclass(frozen=True, slots=True)
+class ComparedPartition:
+    """Where the replicas of a partition first differ, if they do."""
+
+    partition: int
+    compared_to: int
+    first_difference: Annotated[int | None, column("differs at")]
+    versions: Annotated[
+        tuple[tuple[str, ...], ...],
+        column("storages that agree", show=lambda versions: " / ".join(map(", ".join, versions))),
     ]
-    cells = [
-        (storage, format_partitions(change.assigned), format_partitions(change.unassigned))
-        for storage, change in changes.items()
+    behind: Annotated[
+        Mapping[str, int],
+        column(
+            show=lambda ends: ", ".join(f"{storage} ends at {end}" for storage, end in ends.items())
+        ),
     ]
-    return Shown(value, (Rows("Synced", ("storage", "assigned", "unassigned"), cells),))
+    problems: Annotated[
+        Mapping[str, str],
+        column(
+            "problem",
+            show=lambda found: "; ".join(f"{storage}: {p}" for storage, p in found.items()),
+        ),
+    ]
 
 
-def _held(state: HeldPartition) -> dict[str, Any]:
-    return {
-        "partition": state.partition,
-        "available": state.available,
-        "readable": state.readable,
-        "writable": state.writable,
-        "session": state.session_id,
-        "low_water_mark": state.low_water_mark,
-        "local_low_water_mark": state.local_low_water_mark,
-        "max_transaction_id": state.max_transaction_id,
-        "size_bytes": state.size_bytes,
-    }
+def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
+    """Return what is shown of the storages in ``holdings``."""
+    found = [
+        ListedStorage(
+            known.storage,
+            known.group,
+            known.admin_port,
+            known.assigned,
+            tuple(map(_held, holdings[known.storage].partitions)),
+            holdings[known.storage].problem,
+        )
+        for known in known_storages(maps)
+        if known.storage in holdings
+    ]
+    return listing("Storages", ListedStorage, found)
 
 
-def known_storages(maps: StorageMaps) -> list[dict[str, Any]]:
+def ports(found: Mapping[str, Ports]) -> Shown:
+    """Return what is shown of whether storages answer."""
+    states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
+    return listing("Ports", PortState, states)
+
+
+def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
+    """Return what is shown of a replica's end."""
+    return record("Replica", ReplicaEnd(storage, partition, transaction_id))
+
+
+def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
+    """Return what is shown of a sync: what storages have created and dropped."""
+    return listing("Synced", SyncedStorage, list(changes.values()))
+
+
+def compared(found: Mapping[int, Compared]) -> Shown:
+    """Return what is shown of comparisons, by partition."""
+    results = []
+    for partition, each in found.items():
+        difference = each.difference
+        results.append(
+            ComparedPartition(
+                partition,
+                each.last_id,
+                None if difference is None else difference.transaction_id,
+                tuple(tuple(sorted(v)) for v in difference.versions) if difference else (),
+                dict(each.ends),
+                dict(each.problems),
+            )
+        )
+    return listing("Replicas", ComparedPartition, results)
+
+
+def known_storages(maps: StorageMaps) -> tuple[KnownStorage, ...]:
     """Return what ZooKeeper says of each storage, also of those that it knows only in part."""
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     assigned = maps.assignments.partitions
-    return [
-        {
-            "storage": storage,
-            "group": groups.get(storage),
-            "admin_port": ports.get(storage),
-            "assigned": sorted(assigned.get(storage, ())),
-        }
-        for storage in sorted({*groups, *ports, *assigned})
-    ]
+    return tuple(
+        KnownStorage(s, groups.get(s), ports.get(s), tuple(sorted(assigned.get(s, ()))))
+        for s in sorted({*groups, *ports, *assigned})
+    )
+
+
+def _held(state: HeldPartition) -> HeldReplica:
+    return HeldReplica(
+        state.partition,
+        state.available,
+        state.readable,
+        state.writable,
+        state.session_id,
+        state.low_water_mark,
+        state.local_low_water_mark,
+        state.max_transaction_id,
+        state.size_bytes,
+    )

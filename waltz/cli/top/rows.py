@@ -1,176 +1,196 @@
-"""What ``waltz top`` shows: a cluster at one moment, and what goes on in it. Pure."""
+"""The result of ``waltz top``: a cluster at one moment, and its rates."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from waltz.admin.core.sample import Sample, rate, sessions_since
-from waltz.cli.rows import Rows, Shown, or_dash
-from waltz.client.core.ranges import format_partitions
+from waltz.cli.rows import Rows, Shown, as_value, blank, column, nested, nested_tables, or_dash
 
 _DIGITS = 1
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedReplica:
+    """One replica; ``available`` is None if its storage does not answer."""
+
+    storage: str
+    in_session: bool
+    available: bool | None
+    lag: int | None
+
+    @property
+    def trouble(self) -> str:
+        """Why the replica is not healthy; empty if it is."""
+        if self.available is None:
+            return f"{self.storage}: does not answer"
+        if not self.available:
+            return f"{self.storage}: off"
+        return "" if self.in_session else f"{self.storage}: recovering"
+
+
+Replicas = tuple[WatchedReplica, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPartition:
+    """One partition; the last three columns of its table are of its replicas."""
+
+    partition: int
+    server: int | None
+    generation: int | None
+    session: int | None
+    high_water_mark: Annotated[int | None, column("high-water mark")]
+    transactions_per_second: Annotated[float | None, column("transactions/s")]
+    current: Annotated[str, column("replicas", in_value=False)]
+    greatest_lag: Annotated[int, column(in_value=False)]
+    recoveries: int
+    replicas: Annotated[
+        Replicas,
+        nested(
+            WatchedReplica,
+            title="trouble",
+            show=lambda replicas: " ".join(r.trouble for r in replicas if r.trouble),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedServer:
+    """One server; ``problem`` is why it does not answer."""
+
+    id: int
+    endpoint: str
+    partitions: tuple[int, ...]
+    transactions_per_second: Annotated[float, column("transactions/s")]
+    problem: Annotated[str | None, column(show=blank)]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedStorage:
+    """One storage; ``problem`` is why it does not answer."""
+
+    storage: str
+    group: int | None
+    partitions: tuple[int, ...]
+    in_session: int
+    lag: int
+    size_bytes: Annotated[
+        int | None, column("MB", show=lambda size: "-" if size is None else f"{size / 1e6:.1f}")
+    ]
+    problem: Annotated[str | None, column(show=blank)]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCluster:
+    """A cluster at one moment."""
+
+    transactions_per_second: float | None
+    recoveries: int
+    partitions: Annotated[tuple[WatchedPartition, ...], nested(WatchedPartition, "Partitions")]
+    servers: Annotated[tuple[WatchedServer, ...], nested(WatchedServer, "Servers")]
+    storages: Annotated[tuple[WatchedStorage, ...], nested(WatchedStorage, "Storages")]
+
+
 def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
     """Return what is shown of ``now``: rates since ``before``, recoveries since ``first``."""
-    partitions = [_partition(first, before, now, p) for p in range(now.num_partitions)]
-    servers = [_server(now, server, partitions) for server in sorted(now.view.servers())]
-    storages = [_storage(now, storage) for storage in sorted(now.storages)]
-    rates = [p["transactions_per_second"] for p in partitions]
+    partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
+    rates = [p.transactions_per_second for p in partitions]
     known = [each for each in rates if each is not None]
-    value = {
-        "transactions_per_second": round(sum(known), _DIGITS) if known else None,
-        "recoveries": sum(p["recoveries"] for p in partitions),
-        "partitions": partitions,
-        "servers": servers,
-        "storages": storages,
-    }
-    return Shown(value, (_summary(value), *_tables(value)))
+    cluster = WatchedCluster(
+        round(sum(known), _DIGITS) if known else None,
+        sum(p.recoveries for p in partitions),
+        partitions,
+        tuple(_server(now, server, partitions) for server in sorted(now.view.servers())),
+        tuple(_storage(now, storage) for storage in sorted(now.storages)),
+    )
+    return Shown(as_value(cluster), (_summary(cluster), *nested_tables(cluster)))
 
 
-def _partition(first: Sample, before: Sample | None, now: Sample, partition: int) -> dict[str, Any]:
+def _partition(
+    first: Sample, before: Sample | None, now: Sample, partition: int
+) -> WatchedPartition:
     server, generation = now.owner(partition)
     speed = rate(before, now, partition)
-    return {
-        "partition": partition,
-        "server": server,
-        "generation": generation,
-        "session": now.session(partition),
-        "high_water_mark": now.mark(partition),
-        "transactions_per_second": None if speed is None else round(speed, _DIGITS),
-        "recoveries": sessions_since(first, now, partition),
-        "replicas": [
-            {
-                "storage": storage,
-                "in_session": now.in_session(partition, storage),
-                "available": _available(now, partition, storage),
-                "lag": now.lag(partition, storage),
-            }
-            for storage in sorted(now.maps.assignments.storages_of(partition))
-        ],
-    }
+    replicas = tuple(
+        WatchedReplica(
+            storage,
+            now.in_session(partition, storage),
+            _available(now, partition, storage),
+            now.lag(partition, storage),
+        )
+        for storage in sorted(now.maps.assignments.storages_of(partition))
+    )
+    return WatchedPartition(
+        partition,
+        server,
+        generation,
+        now.session(partition),
+        now.mark(partition),
+        None if speed is None else round(speed, _DIGITS),
+        _in_session(replicas),
+        max((r.lag or 0 for r in replicas), default=0),
+        sessions_since(first, now, partition),
+        replicas,
+    )
 
 
-def _server(now: Sample, server: int, partitions: list[dict[str, Any]]) -> dict[str, Any]:
-    member, said = now.view.servers()[server], now.servers[server]
-    rates = [p["transactions_per_second"] or 0.0 for p in partitions if p["server"] == server]
-    return {
-        "id": server,
-        "endpoint": f"{member.host}:{member.port}",
-        "partitions": sorted(said.marks),
-        "transactions_per_second": round(sum(rates), _DIGITS),
-        "problem": said.problem,
-    }
+def _server(now: Sample, server: int, partitions: tuple[WatchedPartition, ...]) -> WatchedServer:
+    member, report = now.view.servers()[server], now.servers[server]
+    rates = [p.transactions_per_second or 0.0 for p in partitions if p.server == server]
+    return WatchedServer(
+        server,
+        f"{member.host}:{member.port}",
+        tuple(sorted(report.marks)),
+        round(sum(rates), _DIGITS),
+        report.problem,
+    )
 
 
-def _storage(now: Sample, storage: str) -> dict[str, Any]:
-    said = now.storages[storage]
-    lags = [now.lag(partition, storage) for partition in said.held]
-    sizes = [held.size_bytes for held in said.held.values()]
+def _storage(now: Sample, storage: str) -> WatchedStorage:
+    report = now.storages[storage]
+    sizes = [held.size_bytes for held in report.held.values()]
     known = [size for size in sizes if size is not None]
-    return {
-        "storage": storage,
-        "group": now.maps.groups.groups.get(storage),
-        "partitions": sorted(said.held),
-        "in_session": sum(now.in_session(p, storage) for p in range(now.num_partitions)),
-        "lag": sum(lag or 0 for lag in lags),
-        "size_bytes": sum(known) if known else None,
-        "problem": said.problem,
-    }
+    return WatchedStorage(
+        storage,
+        now.maps.groups.groups.get(storage),
+        tuple(sorted(report.held)),
+        sum(now.in_session(p, storage) for p in range(now.num_partitions)),
+        sum(now.lag(partition, storage) or 0 for partition in report.held),
+        sum(known) if known else None,
+        report.problem,
+    )
 
 
 def _available(now: Sample, partition: int, storage: str) -> bool | None:
-    """Return whether the replica is switched on, None if its storage does not say."""
-    said = now.storages.get(storage)
-    if said is None or said.problem is not None:
+    """Return whether the replica is switched on, None if its storage does not answer."""
+    report = now.storages.get(storage)
+    if report is None or report.problem is not None:
         return None
-    held = said.held.get(partition)
+    held = report.held.get(partition)
     return held is not None and held.available
 
 
-def _summary(value: dict[str, Any]) -> Rows:
-    replicas = [replica for p in value["partitions"] for replica in p["replicas"]]
-    silent = [each for each in (*value["servers"], *value["storages"]) if each["problem"]]
-    cells = [
-        (
-            or_dash(value["transactions_per_second"]),
-            f"{sum(r['in_session'] for r in replicas)} of {len(replicas)}",
-            value["recoveries"],
-            len(silent) or "-",
-        )
-    ]
+def _in_session(replicas: Replicas) -> str:
+    return f"{sum(r.in_session for r in replicas)} of {len(replicas)}"
+
+
+def _summary(cluster: WatchedCluster) -> Rows:
+    problems = [s.problem for s in cluster.servers] + [s.problem for s in cluster.storages]
+    silent = [problem for problem in problems if problem]
     columns = (
         "transactions/s",
         "replicas in session",
         "recoveries",
         "processes that do not answer",
     )
+    cells = [
+        (
+            or_dash(cluster.transactions_per_second),
+            _in_session(tuple(r for p in cluster.partitions for r in p.replicas)),
+            cluster.recoveries,
+            len(silent) or "-",
+        )
+    ]
     return Rows("Cluster", columns, cells)
-
-
-def _tables(value: dict[str, Any]) -> tuple[Rows, ...]:
-    partitions = [
-        (
-            p["partition"],
-            or_dash(p["server"]),
-            or_dash(p["generation"]),
-            or_dash(p["session"]),
-            or_dash(p["high_water_mark"]),
-            or_dash(p["transactions_per_second"]),
-            f"{sum(r['in_session'] for r in p['replicas'])} of {len(p['replicas'])}",
-            max((r["lag"] or 0 for r in p["replicas"]), default=0),
-            p["recoveries"],
-            " ".join(_trouble(r) for r in p["replicas"] if _trouble(r)),
-        )
-        for p in value["partitions"]
-    ]
-    servers = [
-        (
-            s["id"],
-            s["endpoint"],
-            format_partitions(s["partitions"]),
-            s["transactions_per_second"],
-            s["problem"] or "",
-        )
-        for s in value["servers"]
-    ]
-    storages = [
-        (
-            s["storage"],
-            or_dash(s["group"]),
-            format_partitions(s["partitions"]),
-            s["in_session"],
-            s["lag"],
-            "-" if s["size_bytes"] is None else f"{s['size_bytes'] / 1e6:.1f}",
-            s["problem"] or "",
-        )
-        for s in value["storages"]
-    ]
-    return (
-        Rows("Partitions", _PARTITION_COLUMNS, partitions),
-        Rows("Servers", ("id", "endpoint", "partitions", "transactions/s", "problem"), servers),
-        Rows("Storages", _STORAGE_COLUMNS, storages),
-    )
-
-
-def _trouble(replica: dict[str, Any]) -> str:
-    if replica["available"] is None:
-        return f"{replica['storage']}: does not answer"
-    if not replica["available"]:
-        return f"{replica['storage']}: off"
-    return "" if replica["in_session"] else f"{replica['storage']}: recovering"
-
-
-_PARTITION_COLUMNS = (
-    "partition",
-    "server",
-    "generation",
-    "session",
-    "high-water mark",
-    "transactions/s",
-    "replicas",
-    "greatest lag",
-    "recoveries",
-    "trouble",
-)
-_STORAGE_COLUMNS = ("storage", "group", "partitions", "in session", "lag", "MB", "problem")
