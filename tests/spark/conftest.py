@@ -69,8 +69,8 @@ def known_log(cluster: LocalCluster) -> KnownLog:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def short_lives() -> Iterator[None]:
-    """Spark's processes live so shortly that Java had better not compile them well."""
+def lightly_compiled_java() -> Iterator[None]:
+    """Limit Java's compiler: Spark's processes run too briefly to gain from it."""
     options = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_SUBMIT_ARGS", options)

@@ -1,7 +1,7 @@
 """The faults planned for one query, in a directory that all its processes share. Disk, processes.
 
-They are done in the order of the plan, each by the first process that comes to a place where it
-can be done: whoever renames its file does it.
+They are performed in the order of the plan, each by the first process that reaches a place where it
+applies: the process that renames the fault's file performs it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Faults:
     def plan(self, kills: int, seed: int) -> None:
         """Plan so many kills, and a zombie for every four of them.
 
-        Of the first four, and of every third four after them, one is of the driver: its lives
-        cost as much time as all that happens in them.
+        Of the first four, and of every third four after them, one is of the driver: its restarts
+        take as much time as everything else.
         """
         chance = random.Random(seed)
         made: list[Fault] = []

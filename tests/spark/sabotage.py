@@ -18,13 +18,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 
-import waltz.spark.appending
+import waltz.spark.writer
 from tests.spark.faults import Fault, Faults, kill_executor
+from waltz.spark.cluster_location import locate
 from waltz.spark.core.rows import columns_of
 from waltz.spark.core.write_options import parse_write_options
 from waltz.spark.sink import WaltzStreamWriter
 from waltz.spark.source import WaltzDataSource
-from waltz.spark.where import locate
 
 BATCH_ROWS = 20
 """Appends of a task go into batches of so many, so that there is a middle."""
@@ -40,7 +40,7 @@ class SabotagedWriter(WaltzStreamWriter):
     """Writes as `WaltzStreamWriter` does, as long as it is let."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        waltz.spark.appending._BATCH_ROWS = BATCH_ROWS
+        waltz.spark.writer._BATCH_ROWS = BATCH_ROWS
         context = TaskContext.get()
         assert context is not None
         task = self.task()

@@ -25,7 +25,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Many processes of Java with short lives: they are not worth compiling well."""
+"""Limit Java's compiler: these processes run too briefly to gain from it."""
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -45,11 +45,11 @@ def examine(spark: Any, rows: list[dict[str, Any]]) -> Findings:
     return delays.examine(spark.createDataFrame(rows, COLUMNS), order_minutes=120)
 
 
-def test_a_good_log(spark: Any) -> None:
+def test_checks_correct_log_passes(spark: Any) -> None:
     assert examine(spark, GOOD) == Findings(TOTALS, 0, 0, 0, 0)
 
 
-def test_flights_without_an_aircraft_are_in_no_chain(spark: Any) -> None:
+def test_checks_flights_without_aircraft_are_not_chained(spark: Any) -> None:
     rows = [row(0, 4, None, aircraft=0), row(1, 0, None, aircraft=0)]
     found = examine(spark, rows)
     assert found.totals.aircraft == 0
@@ -67,18 +67,18 @@ def test_flights_without_an_aircraft_are_in_no_chain(spark: Any) -> None:
         (3, {"departure": NOON + timedelta(hours=3)}, Findings(TOTALS, 0, 0, 0, 0)),
     ],
 )
-def test_each_fault_is_found(
+def test_checks_each_fault_is_found(
     spark: Any, index: int, changed: dict[str, Any], expected: Findings
 ) -> None:
     rows = [r | changed if i == index else r for i, r in enumerate(GOOD)]
     assert examine(spark, rows) == expected
 
 
-def test_too_few_flights_are_no_answer(spark: Any) -> None:
+def test_delays_too_few_flights_are_left_out(spark: Any) -> None:
     assert delays.answer(spark.createDataFrame(GOOD, COLUMNS)) is None
 
 
-def test_the_answer_is_what_was_put_in(spark: Any, tmp_path: Path) -> None:
+def test_delays_answer_matches_the_input(spark: Any, tmp_path: Path) -> None:
     """Aircraft fly twice, 4.5 hours apart, an hour each way, and hand on twice their delay."""
     rows = []
     for aircraft in range(1, 1201):

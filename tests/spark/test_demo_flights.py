@@ -25,20 +25,20 @@ def year() -> flights.Flights:
     return flights.load()
 
 
-def test_the_whole_year_is_there_in_order(year: flights.Flights) -> None:
+def test_flights_whole_year_is_in_order(year: flights.Flights) -> None:
     departures = [flight.departure for flight in year.flights]
     assert departures == sorted(departures)
     assert len(departures) == year.totals.flights == 336_776
     assert max(flight.aircraft for flight in year.flights) == year.totals.aircraft
 
 
-def test_totals_are_those_of_the_flights(year: flights.Flights) -> None:
+def test_flights_totals_match(year: flights.Flights) -> None:
     assert year.totals.distance == sum(flight.distance for flight in year.flights)
     assert year.totals.dep_delay == sum(flight.dep_delay or 0 for flight in year.flights)
     assert year.totals.arr_delay == sum(flight.arr_delay or 0 for flight in year.flights)
 
 
-def test_a_cancelled_flight_may_have_no_aircraft(year: flights.Flights) -> None:
+def test_flights_cancelled_flight_may_lack_aircraft(year: flights.Flights) -> None:
     without = [flight for flight in year.flights if flight.aircraft == NO_AIRCRAFT]
     assert without
     for flight in without:
@@ -47,24 +47,24 @@ def test_a_cancelled_flight_may_have_no_aircraft(year: flights.Flights) -> None:
         assert flight.locks() == ()
 
 
-def test_a_short_run_has_the_first_flights_of_the_year(year: flights.Flights) -> None:
+def test_flights_short_demo_takes_the_first(year: flights.Flights) -> None:
     few = flights.load(100)
     assert few.totals.flights == 100
     assert [f[2:] for f in few.flights] == [f[2:] for f in year.flights[:100]]
 
 
-def test_a_record_says_everything() -> None:
+def test_flight_record_round_trip_keeps_all_fields() -> None:
     record = json.loads(FLIGHT.record(41))
     assert record == {**FLIGHT._asdict(), "previous": 41}
     assert FLIGHT.locks() == (Lock("aircraft", 7),)
 
 
-def test_every_airline_has_a_name(year: flights.Flights) -> None:
+def test_flights_every_airline_has_a_name(year: flights.Flights) -> None:
     assert {flight.carrier for flight in year.flights} <= flights.airline_names().keys()
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=40), st.integers(0, 100), st.data())
-def test_nobody_departs_long_before_what_is_still_open(
+def test_timeline_departures_do_not_overtake_open_appends(
     departures: list[int], lead: int, data: st.DataObject
 ) -> None:
     departures.sort()
@@ -82,7 +82,7 @@ def test_nobody_departs_long_before_what_is_still_open(
     assert timeline.may_depart(10**9)
 
 
-def test_an_airport_knows_the_last_transaction_of_each_aircraft() -> None:
+def test_airport_tracks_last_transaction_of_each_aircraft() -> None:
     fleet = Fleet()
     for transaction_id, aircraft in enumerate([5, 6, 5, NO_AIRCRAFT]):
         fleet.apply(transaction_id, aircraft)
@@ -90,7 +90,7 @@ def test_an_airport_knows_the_last_transaction_of_each_aircraft() -> None:
     assert [fleet.last(a) for a in (5, 6, 7, NO_AIRCRAFT)] == [2, 1, None, None]
 
 
-def test_all_checks_hold_for_what_was_logged() -> None:
+def test_checks_logged_flights_pass() -> None:
     checks = compare(TOTALS, Findings(TOTALS, 0, 0, 0, 0))
     assert all(check.holds for check in checks)
 
@@ -108,6 +108,6 @@ def test_all_checks_hold_for_what_was_logged() -> None:
         Findings(TOTALS, 0, 0, 0, 1),
     ],
 )
-def test_anything_else_is_one_check_that_fails(findings: Findings) -> None:
+def test_checks_other_data_fails_one_check(findings: Findings) -> None:
     checks = compare(TOTALS, findings)
     assert [check.holds for check in checks].count(False) == 1

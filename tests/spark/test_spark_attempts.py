@@ -1,4 +1,4 @@
-"""Attempts at the same rows, dead, slow or given up: each row comes once. Without Spark."""
+"""Attempts at the same rows, dead, slow or abandoned, append each row once. Without Spark."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 from tests.spark.conftest import append, written
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.appending import Attempt, WriterSession, WriteTask
 from waltz.spark.core.ledger import Superseded, WriteIsOver
 from waltz.spark.core.rows import Columns
-from waltz.spark.reading import Where
+from waltz.spark.log_reader import ClusterLocation
+from waltz.spark.writer import Attempt, WriterSession, WriteTask
 
 
 class Attempts:
-    """Attempts at one task in this process, which may be left lying in the middle."""
+    """Attempts at one task in this process; a test may leave them unfinished."""
 
-    def __init__(self, cluster: LocalCluster, partition: int, *, stable: bool) -> None:
-        self.where = Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 30)
-        names = ("partition", "data", "id") if stable else ("partition", "data")
+    def __init__(self, cluster: LocalCluster, partition: int, *, has_row_ids: bool) -> None:
+        self.where = ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 30)
+        names = ("partition", "data", "id") if has_row_ids else ("partition", "data")
         self.columns = Columns(names)
         self.task = WriteTask(f"attempts {partition}", True, 0, "run", 0)
         self.partition = partition
@@ -50,12 +50,12 @@ class Attempts:
 def attempts(
     cluster: LocalCluster, partitions: Iterator[int], request: pytest.FixtureRequest
 ) -> Iterator[Attempts]:
-    made = Attempts(cluster, next(partitions), stable=request.param)
+    made = Attempts(cluster, next(partitions), has_row_ids=request.param)
     yield made
     made.close()
 
 
-def test_a_zombie_and_its_successor_work_together(
+def test_attempts_abandoned_and_new_append_each_row_once(
     cluster: LocalCluster, attempts: Attempts
 ) -> None:
     zombie, successor = attempts.begin(), attempts.begin()
@@ -74,7 +74,7 @@ def test_a_zombie_and_its_successor_work_together(
     assert zombie.written.appended + successor.written.appended == 50
 
 
-def test_a_zombie_of_an_epoch_that_is_over(cluster: LocalCluster, attempts: Attempts) -> None:
+def test_attempt_of_a_finished_epoch_is_refused(cluster: LocalCluster, attempts: Attempts) -> None:
     zombie, successor, next_epoch = attempts.begin(), attempts.begin(), attempts.begin(epoch=1)
     zombie.add(attempts.batch(range(10)))
     zombie.flush()
@@ -88,14 +88,14 @@ def test_a_zombie_of_an_epoch_that_is_over(cluster: LocalCluster, attempts: Atte
     assert found == list(range(30))
 
 
-def test_a_zombie_of_a_batch_that_is_over(attempts: Attempts) -> None:
-    zombie = attempts.begin(lasting=False)
+def test_attempt_of_a_finished_batch_is_refused(attempts: Attempts) -> None:
+    zombie = attempts.begin(persistent=False)
     zombie.add(attempts.batch(range(10)))
     with pytest.raises(WriteIsOver):
         zombie.flush()
 
 
-def test_others_may_write_in_between(cluster: LocalCluster, attempts: Attempts) -> None:
+def test_attempt_ignores_rows_of_other_producers(cluster: LocalCluster, attempts: Attempts) -> None:
     attempt = attempts.begin()
     for first in (0, 10):
         attempt.add(attempts.batch(range(first, first + 10)))
@@ -110,15 +110,17 @@ def test_others_may_write_in_between(cluster: LocalCluster, attempts: Attempts) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_order_of_attempts(cluster: LocalCluster, attempts: Attempts, seed: int) -> None:
-    """Attempts are left lying and go on later, as chance has it; in the end one of each finishes.
+def test_attempts_in_any_order_append_each_row_once(
+    cluster: LocalCluster, attempts: Attempts, seed: int
+) -> None:
+    """Attempts stop and continue at random; in the end one of each task finishes.
 
-    With ids there are two runs, which cut the rows into tasks in different ways.
+    With ids there are two runs, which distribute the rows over tasks in different ways.
     """
     chance = random.Random(seed)
     rows = range(120)
     cuts: dict[tuple[str, int], list[int]] = {("run", 0): [n % 70 for n in rows]}
-    if attempts.columns.stable:
+    if attempts.columns.has_row_ids:
         cuts = {("a", task): [n for n in rows if n % 2 == task] for task in range(2)}
         cuts |= {("b", task): [n for n in rows if n // 60 == task] for task in range(2)}
     going: list[tuple[Attempt, list[int]]] = []
@@ -146,5 +148,5 @@ def test_any_order_of_attempts(cluster: LocalCluster, attempts: Attempts, seed: 
     for attempt, left in going:
         go_on(attempt, left, len(rows))
     found = Counter(int(t.data) for t in written(cluster, attempts.partition))
-    expected = rows if attempts.columns.stable else cuts["run", 0]
+    expected = rows if attempts.columns.has_row_ids else cuts["run", 0]
     assert found == Counter(expected)

@@ -16,16 +16,16 @@ from waltz.local import LocalCluster
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("stable", [False, True])
-def test_tasks_killed_anywhere(
-    spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, stable: bool
+@pytest.mark.parametrize("has_row_ids", [False, True])
+def test_batch_tasks_killed_anywhere_append_each_row_once(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, has_row_ids: bool
 ) -> None:
     """After a shuffle; each of 3 tasks dies up to twice, in the middle or after its last row."""
     partition = next(partitions)
     frame = spark.range(3000).selectExpr(
         f"{partition} AS partition",
         "CAST(id AS STRING) AS data",
-        *(["id"] if stable else []),
+        *(["id"] if has_row_ids else []),
     )
     spark.dataSource.register(mortal_source(seed))
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
@@ -38,22 +38,22 @@ def test_tasks_killed_anywhere(
 
 
 def mortal_source(seed: int) -> type:
-    """Return a source whose tasks' processes die, as often as Spark bears, at points by chance."""
+    """Return a source whose tasks' processes die at random points, as often as Spark tolerates."""
     import os
     import random
 
     from pyspark import TaskContext
 
-    import waltz.spark.appending
+    import waltz.spark.writer
+    from waltz.spark.cluster_location import locate
     from waltz.spark.core.rows import columns_of
     from waltz.spark.core.write_options import parse_write_options
     from waltz.spark.sink import WaltzWriter
     from waltz.spark.source import WaltzDataSource
-    from waltz.spark.where import locate
 
     class MortalWriter(WaltzWriter):
         def write(self, iterator: Any) -> Any:
-            waltz.spark.appending._BATCH_ROWS = 150
+            waltz.spark.writer._BATCH_ROWS = 150
             context = TaskContext.get()
             chance = random.Random(f"{seed} {context.partitionId()} {context.attemptNumber()}")
             last = chance.randrange(10) if context.attemptNumber() < 2 else -1
@@ -81,7 +81,7 @@ def mortal_source(seed: int) -> type:
     return MortalSource
 
 
-def test_a_batch_that_fails_between_its_last_task_and_its_commit(
+def test_batch_failed_before_commit_can_be_repeated(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)
@@ -96,11 +96,11 @@ def test_a_batch_that_fails_between_its_last_task_and_its_commit(
 
 def source_without_commits() -> type:
     """Return a source whose writes fail when all their tasks have ended well."""
+    from waltz.spark.cluster_location import locate
     from waltz.spark.core.rows import columns_of
     from waltz.spark.core.write_options import parse_write_options
     from waltz.spark.sink import WaltzWriter
     from waltz.spark.source import WaltzDataSource
-    from waltz.spark.where import locate
 
     class Uncommitted(WaltzWriter):
         def commit(self, messages: Any) -> None:
@@ -118,7 +118,7 @@ def source_without_commits() -> type:
     return UncommittedSource
 
 
-def test_servers_are_killed_while_a_batch_is_written(
+def test_batch_survives_server_kills(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     """Each of both, one after the other, so that the one that is written to is hit."""

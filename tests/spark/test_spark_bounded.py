@@ -14,8 +14,8 @@ import pytest
 from tests.spark.conftest import NUM_PARTITIONS, append, connected, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.core.planning import Slice
-from waltz.spark.reading import LogReader, Where
+from waltz.spark.core.slices import Slice
+from waltz.spark.log_reader import ClusterLocation, LogReader
 
 MB = 1 << 20
 RECORD_BYTES = 10_000
@@ -32,11 +32,11 @@ def long_partition(cluster: LocalCluster, partitions: Iterator[int]) -> int:
 
 
 @pytest.mark.parametrize("from_replicas", [False, True])
-def test_bytes_held_by_a_worker(
+def test_worker_memory_is_bounded(
     cluster: LocalCluster, long_partition: int, from_replicas: bool
 ) -> None:
     """Python's bytes are counted: a range of 4 MiB has a few copies on its way into columns."""
-    where = Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60)
+    where = ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60)
     reader = LogReader(where)
     part = Slice(long_partition, 0, RECORDS - 1)
     try:
@@ -55,7 +55,7 @@ def test_bytes_held_by_a_worker(
     assert most < 24 * MB
 
 
-def test_what_comes_in_the_middle_of_a_read_is_not_read(
+def test_batch_read_ends_at_the_planned_mark(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
     partition = next(partitions)
@@ -88,7 +88,9 @@ def test_what_comes_in_the_middle_of_a_read_is_not_read(
     ]
 
 
-def test_200_partitions(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_read_of_200_partitions(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     """Each has as many rows as its own log says, the empty ones none."""
     for length in (1, 3):
         append(cluster, next(partitions), [b"x"] * length)

@@ -11,21 +11,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz.spark.core.checksums import joined, match, moved
+from waltz.spark.core.checksums import concatenated, match, shifted
 
 
 @settings(deadline=None)
 @given(st.data(), st.integers(0, 40), st.integers(0, 40))
-def test_the_checksum_of_pieces_joined(data: st.DataObject, size: int, count: int) -> None:
+def test_checksums_concatenation_matches_crc32(data: st.DataObject, size: int, count: int) -> None:
     pieces = [data.draw(st.binary(min_size=size, max_size=size)) for _ in range(count)]
     crcs = np.array([crc32(piece) for piece in pieces], np.uint32)
-    assert joined(crcs, size) == crc32(b"".join(pieces))
+    assert concatenated(crcs, size) == crc32(b"".join(pieces))
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40), st.binary(max_size=5000))
-def test_what_follows_moves_a_checksum(first: bytes, second: bytes) -> None:
-    assert moved(crc32(first), len(second)) ^ crc32(second) == crc32(first + second)
+def test_checksums_shift_matches_crc32(first: bytes, second: bytes) -> None:
+    assert shifted(crc32(first), len(second)) ^ crc32(second) == crc32(first + second)
 
 
 PIECES = st.lists(st.binary(max_size=9) | st.binary(min_size=30, max_size=40), max_size=20)
@@ -33,9 +33,7 @@ PIECES = st.lists(st.binary(max_size=9) | st.binary(min_size=30, max_size=40), m
 
 @settings(deadline=None)
 @given(PIECES, st.data())
-def test_pieces_match_their_checksums_and_no_others(
-    pieces: list[bytes], data: st.DataObject
-) -> None:
+def test_checksums_match_only_their_pieces(pieces: list[bytes], data: st.DataObject) -> None:
     crcs = np.array([crc32(piece) for piece in pieces], np.uint32)
     array = pa.array(pieces, pa.binary())
     assert match(array, crcs)
@@ -55,7 +53,7 @@ print(pyarrow.default_memory_pool().max_memory())
 """
 
 
-def test_one_long_piece_among_short_ones_is_not_padded_to_its_length() -> None:
+def test_checksums_padding_is_bounded() -> None:
     """In a process of its own: the most that was ever taken is the whole process's."""
     done = subprocess.run(
         [sys.executable, "-c", _LONG_AMONG_SHORT], capture_output=True, text=True, check=True

@@ -25,7 +25,7 @@ def load(spark: Any, cluster: LocalCluster, **options: object) -> Any:
 
 
 @pytest.mark.parametrize("source", ["servers", "replicas"])
-def test_a_record_of_50_mb(
+def test_read_record_of_50_mb(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], source: str
 ) -> None:
     partition = next(partitions)
@@ -37,7 +37,9 @@ def test_a_record_of_50_mb(
     assert [tuple(row) for row in sizes] == [(0, 5), (1, 50 * MB), (2, 5)]
 
 
-def test_all_partitions(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_cluster_all_partitions_are_read(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     partition = next(partitions)
     append(cluster, partition, [b"x"] * 7)
     counts = load(spark, cluster).groupBy("partition").count().collect()
@@ -45,7 +47,7 @@ def test_all_partitions(spark: Any, cluster: LocalCluster, partitions: Iterator[
     assert {row[0] for row in counts} <= set(range(NUM_PARTITIONS))
 
 
-def test_what_comes_while_it_is_read_is_not_read(
+def test_cluster_read_ends_at_the_planned_mark(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     """A frame is planned at its first action: every later one reads the same."""
@@ -58,7 +60,7 @@ def test_what_comes_while_it_is_read_is_not_read(
     assert load(spark, cluster, partitions=partition).count() == 10
 
 
-def test_a_server_is_killed_in_the_middle(
+def test_read_continues_when_a_server_is_killed(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
     """Each of both, one after the other, so that the one that is being read from is hit."""
@@ -93,7 +95,7 @@ def test_a_server_is_killed_in_the_middle(
     assert found == list(range(30_000))
 
 
-def test_replicas_are_read_while_one_is_dead_and_while_the_session_changes(
+def test_replicas_are_read_across_failures_and_sessions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)
@@ -106,13 +108,15 @@ def test_replicas_are_read_while_one_is_dead_and_while_the_session_changes(
         asyncio.run(cluster.start_one(victim))
 
 
-def test_no_such_cluster(spark: Any, cluster: LocalCluster) -> None:
+def test_missing_cluster_is_reported(spark: Any, cluster: LocalCluster) -> None:
     frame = spark.read.format("waltz").option("zookeeper", cluster.zookeeper)
     with pytest.raises(AnalysisException, match="there is no Waltz cluster at /other"):
         frame.option("root", "/other").load().collect()
 
 
-def test_no_server(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_missing_servers_time_out(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     """Reading and writing end when their time is over, and say what did not come."""
     partition = next(partitions)
     append(cluster, partition, [b"x"])
@@ -121,7 +125,9 @@ def test_no_server(spark: Any, cluster: LocalCluster, partitions: Iterator[int])
     for server in servers:
         cluster.kill(server)
     try:
-        with pytest.raises(AnalysisException, match=r"not every log of .* told its end"):
+        with pytest.raises(
+            AnalysisException, match=r"not every partition of .* returned its high-water mark"
+        ):
             load(spark, cluster, partitions=partition, timeoutSeconds=2).collect()
         with pytest.raises(PySparkException, match=f"high-water mark of partition {partition}"):
             save(rows, cluster, timeoutSeconds=2)
@@ -142,7 +148,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     asyncio.run(running.stop())
 
 
-def test_encrypted_connections(spark: Any, secured: LocalCluster) -> None:
+def test_read_over_tls(spark: Any, secured: LocalCluster) -> None:
     save(spark.sql("SELECT 'x' AS data"), secured)
     for source in ("servers", "replicas"):
         assert load(spark, secured, readFrom=source).count() == 1

@@ -28,7 +28,9 @@ def load(spark: Any, cluster: LocalCluster, partition: int, **options: object) -
     return reader.load()
 
 
-def test_sql_on_json(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_decoded_json_can_be_queried(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     partition = next(partitions)
     append(cluster, partition, [json.dumps({"n": n}).encode() for n in range(50)] + [b"{"])
     frame = load(spark, cluster, partition, decode="json")
@@ -50,7 +52,7 @@ def encoded(kind: str, number: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["json", "avro", "arrow"])
-def test_each_kind_and_what_becomes_of_other_data(
+def test_decoded_kinds_and_malformed_rows(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], kind: str
 ) -> None:
     partition = next(partitions)
@@ -67,7 +69,7 @@ def test_each_kind_and_what_becomes_of_other_data(
         rows("fail")
 
 
-def test_text(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_decoded_text(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
     partition = next(partitions)
     append(cluster, partition, ["é".encode(), b"\xff"])
     frame = load(spark, cluster, partition, decode="utf8")

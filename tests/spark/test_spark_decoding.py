@@ -29,7 +29,7 @@ RECORDS = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(RECORDS, max_size=12))
-def test_each_record_is_a_row(records: list[Record]) -> None:
+def test_decoding_each_record_is_one_row(records: list[Record]) -> None:
     batch = to_arrow(RecordBatch.of(records))
     assert batch.schema == ARROW_SCHEMA
     batch.validate(full=True)
@@ -47,7 +47,7 @@ def test_each_record_is_a_row(records: list[Record]) -> None:
     ]
 
 
-def test_sizes_that_are_equal_only_on_the_average() -> None:
+def test_decoding_sizes_equal_only_on_average() -> None:
     req_id = ReqId(1, 0, 0, 0)
     records = [record(i, req_id, 0, data) for i, data in enumerate([b"1234", b"", b"12"])]
     assert to_arrow(RecordBatch.of(records)).column("data").to_pylist() == [b"1234", b"", b"12"]
@@ -71,7 +71,7 @@ def stored(batch: RecordBatch) -> StoredBatch:
 
 @settings(deadline=None)
 @given(DATA)
-def test_what_is_on_disk_is_the_same_rows(data: list[bytes]) -> None:
+def test_decoding_disk_form_equals_wire_form(data: list[bytes]) -> None:
     batch = stored_to_arrow(stored(wire_of(data)), FIRST)
     batch.validate(full=True)
     assert batch == to_arrow(wire_of(data))
@@ -79,7 +79,7 @@ def test_what_is_on_disk_is_the_same_rows(data: list[bytes]) -> None:
 
 @settings(deadline=None)
 @given(DATA.filter(bool), st.data())
-def test_any_changed_bit_is_found(data: list[bytes], draw: st.DataObject) -> None:
+def test_decoding_any_flipped_bit_is_detected(data: list[bytes], draw: st.DataObject) -> None:
     found = stored(wire_of(data))
     raw = bytearray(found.raw)
     raw[draw.draw(st.integers(0, len(raw) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
@@ -89,7 +89,7 @@ def test_any_changed_bit_is_found(data: list[bytes], draw: st.DataObject) -> Non
 
 @settings(deadline=None)
 @given(DATA.filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-50, 50))
-def test_other_records_than_those_asked_for_are_found(
+def test_decoding_unrequested_records_are_refused(
     data: list[bytes], first: int, count: int, size: int
 ) -> None:
     found = stored(wire_of(data))
@@ -101,7 +101,7 @@ def test_other_records_than_those_asked_for_are_found(
 
 
 @pytest.mark.parametrize("sizes", [[5, 5], [5, 6]])
-def test_data_that_is_not_as_the_client_sent_it_is_found(sizes: list[int]) -> None:
+def test_decoding_data_checksum_mismatch_is_detected(sizes: list[int]) -> None:
     """The storage has sealed it as it was, so only the client's own checksum tells."""
     wire = bytearray(wire_of([bytes(size) for size in sizes]).wire)
     wire[33] ^= 1

@@ -45,7 +45,7 @@ def logged(spark: Any, cluster_file: str, partitions: str) -> int:
     return count
 
 
-def test_flights_are_put_there_once(
+def test_example_flights_are_appended_once(
     spark: Any, cluster_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
@@ -54,13 +54,13 @@ def test_flights_are_put_there_once(
     assert capsys.readouterr().out == "3,000 flights are in the log\n" * 2
 
 
-def test_the_log_into_files(spark: Any, cluster_file: str, out: str) -> None:
+def test_example_log_to_parquet(spark: Any, cluster_file: str, out: str) -> None:
     example("to_parquet")(cluster_file, out)
     ids = spark.read.parquet(f"{out}/flights").select("id").collect()
     assert sorted(row[0] for row in ids) == list(range(ROWS))
 
 
-def test_a_table_that_follows(spark: Any, cluster_file: str, out: str) -> None:
+def test_example_upsert_follows_the_log(spark: Any, cluster_file: str, out: str) -> None:
     for _ in range(2):
         example("upsert")(cluster_file, out)
     version = Path(out, "latest/CURRENT").read_text()
@@ -70,19 +70,21 @@ def test_a_table_that_follows(spark: Any, cluster_file: str, out: str) -> None:
     assert latest.count() == aircraft
 
 
-def test_sessions(cluster_file: str, out: str) -> None:
+def test_example_sessions(cluster_file: str, out: str) -> None:
     example("sessions")(cluster_file, out)
     assert Path(out, "sessions.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_no_money_is_lost(
+def test_example_ledger_balances(
     spark: Any, cluster_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example("ledger")(cluster_file)
     assert "800 in all accounts together" in capsys.readouterr().out
 
 
-def test_a_file_into_the_log_twice(spark: Any, cluster_file: str, out: str) -> None:
+def test_example_parquet_appended_twice_is_there_once(
+    spark: Any, cluster_file: str, out: str
+) -> None:
     for _ in range(2):
         example("from_parquet")(cluster_file, out)
         assert (

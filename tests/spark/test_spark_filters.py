@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from waltz.spark.core.filters import PUSHED_COLUMNS, Allowed, Wanted, push
+from waltz.spark.core.filters import PUSHED_COLUMNS, ColumnBounds, RowFilter, push
 
 NUMBERS = st.integers(-3, 6)
 COMPARED: dict[type, Any] = {
@@ -60,8 +60,8 @@ ROWS = [
 
 @settings(deadline=None)
 @given(st.lists(FILTERS, max_size=4))
-def test_the_same_rows_are_left(filters: list[Filter]) -> None:
-    wanted, left = push(Wanted(), filters)
+def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
+    wanted, left = push(RowFilter(), filters)
     assert left == []
     ids = wanted.of("transaction_id")
     planned = [
@@ -90,11 +90,11 @@ def test_the_same_rows_are_left(filters: list[Filter]) -> None:
         Not(EqualTo(("header",), 3)),
     ],
 )
-def test_what_is_not_understood_is_left_to_spark(pushed: Filter) -> None:
-    assert push(Wanted(), [pushed]) == (Wanted(), [pushed])
+def test_filters_unsupported_ones_are_left_to_spark(pushed: Filter) -> None:
+    assert push(RowFilter(), [pushed]) == (RowFilter(), [pushed])
 
 
-def test_nothing_is_allowed_among_nothing() -> None:
-    nothing = Allowed().within(among=frozenset())
+def test_filters_empty_list_allows_no_row() -> None:
+    nothing = ColumnBounds().within(among=frozenset())
     assert nothing.low > nothing.high
     assert 0 not in nothing

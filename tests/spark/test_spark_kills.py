@@ -29,46 +29,50 @@ from waltz.local import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("SPARK_KILLS", "10"))
-LIFE_SECONDS = 240
+RUN_SECONDS = 240
 
 
 class Query:
-    """A query that is started again and again; whatever is left of its lives ends with `close`."""
+    """A query that is started again and again; `close` ends all of its processes."""
 
     def __init__(self, cluster: LocalCluster, directory: Path, faults: Faults, master: str) -> None:
         self.faults = faults
         self._cluster = cluster
         self._directory = directory
         self._master = master
-        self._lives: list[subprocess.Popen[bytes]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
 
-    def live(self, source: int, sink: int, *, stable: bool) -> int:
+    def run(self, source: int, sink: int, *, has_row_ids: bool) -> int:
         """Run the query until it ends or is killed, and return how.
 
-        With ``stable`` ids each life cuts the rows into other tasks.
+        With ``has_row_ids`` each run distributes the rows over other tasks.
         """
-        tasks = 3 + len(self._lives) % 3 if stable else 4
+        tasks = 3 + len(self._processes) % 3 if has_row_ids else 4
         places = (self._cluster.layout.description, source, sink, self._directory / "checkpoint")
         command = [sys.executable, "-m", "tests.spark.sabotaged_query", self._master]
-        command += [*map(str, places), str(tasks), *(["transaction_id AS id"] if stable else [])]
+        command += [
+            *map(str, places),
+            str(tasks),
+            *(["transaction_id AS id"] if has_row_ids else []),
+        ]
         own = {DIRECTORY: str(self.faults.directory), "SPARK_LOCAL_IP": DRIVER_HOST}
         variables = environment(PYTHONPATH=str(ROOT), **own)
         with self.log.open("ab") as log:
-            life = subprocess.Popen(
+            process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=variables, start_new_session=True
             )
-        self._lives.append(life)
-        return life.wait(LIFE_SECONDS)
+        self._processes.append(process)
+        return process.wait(RUN_SECONDS)
 
     @property
     def log(self) -> Path:
         return self._directory / "query.log"
 
     def close(self) -> None:
-        for life in self._lives:
+        for process in self._processes:
             with suppress(ProcessLookupError):
-                os.killpg(life.pid, signal.SIGKILL)
-            life.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         for zombie in self.faults.directory.glob("zombie-*/pid"):
             with suppress(ProcessLookupError):
                 os.kill(int(zombie.read_text()), signal.SIGKILL)
@@ -90,29 +94,31 @@ def query(cluster: LocalCluster, tmp_path: Path, master: str) -> Iterator[Query]
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("stable", [False, True], ids=["tasks", "ids"])
-def test_each_row_once_whatever_is_killed(
-    cluster: LocalCluster, partitions: Iterator[int], query: Query, stable: bool
+@pytest.mark.parametrize("has_row_ids", [False, True], ids=["tasks", "ids"])
+def test_stream_kills_anywhere_append_each_row_once(
+    cluster: LocalCluster, partitions: Iterator[int], query: Query, has_row_ids: bool
 ) -> None:
     """Equal rows are among them, unless they have ids."""
     source, sink = next(partitions), next(partitions)
     kills = KILLS // 2
-    query.faults.plan(kills, seed=int(stable))
+    query.faults.plan(kills, seed=int(has_row_ids))
     rows: list[bytes] = []
     while query.faults.left():
         more = ROWS_PER_BATCH * (2 + kills // 5)
-        rows += [str(n if stable else n % 300).encode() for n in range(len(rows), len(rows) + more)]
+        rows += [
+            str(n if has_row_ids else n % 300).encode() for n in range(len(rows), len(rows) + more)
+        ]
         append(cluster, source, rows[-more:])
-        while status := query.live(source, sink, stable=stable):
+        while status := query.run(source, sink, has_row_ids=has_row_ids):
             assert status == -signal.SIGKILL, query.log.read_text()[-5000:]
     done = query.faults.done()
     zombies = [outcome_of(query.faults.directory, number) for number in zombies_of(query.faults)]
     found = contents(cluster, {sink: end_of(cluster, sink)})
     assert Counter(t.data for t in found) == Counter(rows)
     assert done.total() - done[Fault.ZOMBIE] == kills
-    for told in zombies:
-        # Its successor had appended everything by then.
-        assert told["all"] == told["before"], told
+    for outcome in zombies:
+        # Its successor had appended all rows by then.
+        assert outcome["all"] == outcome["before"], outcome
 
 
 def zombies_of(faults: Faults) -> list[int]:
@@ -120,11 +126,11 @@ def zombies_of(faults: Faults) -> list[int]:
 
 
 def outcome_of(directory: Path, number: int) -> dict[str, int]:
-    """Return what a zombie did, which went on after its successor was committed."""
+    """Return the outcome of a zombie that continued after its successor was committed."""
     place = directory / f"zombie-{number}"
     outcome = place / "outcome.json"
     log = place / "log"
     wait_until(lambda: outcome.exists() or "Traceback" in log.read_text(), PATIENCE_SECONDS)
     assert outcome.exists(), log.read_text()
-    told: dict[str, int] = json.loads(outcome.read_text())
-    return told
+    found: dict[str, int] = json.loads(outcome.read_text())
+    return found

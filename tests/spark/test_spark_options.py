@@ -13,7 +13,7 @@ from waltz.spark.core.options import Edge, Positions, parse_options
 CLUSTER = {"zookeeper": "zk:2181"}
 
 
-def test_defaults() -> None:
+def test_options_defaults() -> None:
     options = parse_options(CLUSTER)
     assert options.cluster.zookeeper == "zk:2181"
     assert options.cluster.cluster_file is None
@@ -25,21 +25,21 @@ def test_defaults() -> None:
     assert options.rows_per_task == 500_000
 
 
-def test_names_are_compared_without_regard_to_case() -> None:
+def test_options_names_are_case_insensitive() -> None:
     options = parse_options({"CLUSTER": "c.json", "rowspertask": "7", "TLS.servername": "x"})
     assert options.cluster.cluster_file == Path("c.json")
     assert options.rows_per_task == 7
     assert options.cluster.tls == TlsConfig(server_name="x")
 
 
-def test_tls() -> None:
+def test_options_tls() -> None:
     given = {"tls.enabled": "false", "tls.certificate": "c", "tls.key": "k", "tls.ca": "a"}
     assert parse_options(CLUSTER | given).cluster.tls == TlsConfig(
         enabled=False, certificate=Path("c"), key=Path("k"), ca=Path("a")
     )
 
 
-def test_partitions() -> None:
+def test_options_partitions() -> None:
     assert parse_options(CLUSTER | {"partitions": "5, 0-2"}).partitions == (0, 1, 2, 5)
 
 
@@ -53,11 +53,11 @@ def test_partitions() -> None:
         ('{"3": "9007199254740993"}', Positions(Edge.EARLIEST, {3: 9007199254740993})),
     ],
 )
-def test_starting_positions(given: str, positions: Positions) -> None:
+def test_options_starting_positions(given: str, positions: Positions) -> None:
     assert parse_options(CLUSTER | {"startingPositions": given}).start == positions
 
 
-def test_ending_positions_left_out_are_the_latest() -> None:
+def test_options_ending_positions_default_to_latest() -> None:
     options = parse_options(CLUSTER | {"endingPositions": '{"3": 17}'})
     assert options.end == Positions(Edge.LATEST, {3: 17})
 
@@ -91,7 +91,7 @@ def test_ending_positions_left_out_are_the_latest() -> None:
         (CLUSTER | {"avroSchema": '"long"'}, "the schema of a record is wanted"),
     ],
 )
-def test_refused(given: dict[str, str], text: str) -> None:
+def test_options_invalid_values_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError) as refused:
         parse_options(given)
     assert text in str(refused.value)

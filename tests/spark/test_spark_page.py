@@ -24,5 +24,5 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(900)
-def test_the_page_works(place: Path) -> None:
+def test_spark_page_blocks_run(place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / "docs/spark.md") > 10

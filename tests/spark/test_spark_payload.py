@@ -67,12 +67,12 @@ def ipc(*rows: dict[str, Any]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_text() -> None:
+def test_payload_text() -> None:
     made = payload(decode="utf8")
     assert [row[-1] for row in decoded(made, "é".encode(), b"", b"\xff")] == ["é", "", None]
 
 
-def test_json() -> None:
+def test_payload_json() -> None:
     rows = decoded(
         payload(AMOUNTS, decode="json"),
         b'{"amount": 5, "who": "a", "more": [1]}',
@@ -115,12 +115,12 @@ def avro_payload(schema: StructType, **options: str) -> Payload:
     return payload(schema, decode="avro", avroSchema=json.dumps(WRITTEN), **options)
 
 
-def test_avro() -> None:
+def test_payload_avro() -> None:
     rows = decoded(avro_payload(AMOUNTS), avro(amount=5, who="a"), avro(amount=-3))
     assert rows == [(100, 5, "a"), (101, -3, None)]
 
 
-def test_avro_of_many_types() -> None:
+def test_payload_avro_types() -> None:
     schema = StructType(
         [
             StructField("at", TimestampType()),
@@ -134,7 +134,7 @@ def test_avro_of_many_types() -> None:
 
 
 @pytest.mark.parametrize("mode", ["permissive", "drop"])
-def test_avro_that_is_not(mode: str) -> None:
+def test_payload_malformed_avro(mode: str) -> None:
     """Also rows that are Avro only together: each is decoded by itself."""
     good = avro(amount=7)
     bad = [b"", good + b"!", good[:5], good[5:], b"\xff" * 20]
@@ -143,7 +143,7 @@ def test_avro_that_is_not(mode: str) -> None:
     assert amounts == ([7, *[None] * len(bad), 7] if mode == "permissive" else [7, 7])
 
 
-def test_avro_of_another_type_than_asked_for() -> None:
+def test_payload_avro_type_mismatch() -> None:
     schema = StructType([StructField("amount", StringType())])
     assert decoded(avro_payload(schema), avro(amount=7)) == [(None,)]
 
@@ -154,25 +154,27 @@ MALFORMED = [b'{"amount": 1}', b"{", b'{"amount": "many"}', b"", b"[1]", b'{"amo
 @pytest.mark.parametrize(
     ("mode", "amounts"), [("permissive", [1, None, None, None, None, 2]), ("drop", [1, 2])]
 )
-def test_json_that_is_not(mode: str, amounts: list[int | None]) -> None:
+def test_payload_malformed_json(mode: str, amounts: list[int | None]) -> None:
     rows = decoded(payload(AMOUNTS, decode="json", mode=mode), *MALFORMED)
     assert [row[1] for row in rows] == amounts
     assert rows[-1][0] == 105
 
 
 @pytest.mark.parametrize("kind", ["json", "arrow"])
-def test_a_malformed_row_is_named(kind: str) -> None:
+def test_payload_malformed_row_is_named(kind: str) -> None:
     good = json.dumps({"amount": 1}).encode() if kind == "json" else ipc({"amount": 1, "who": "a"})
     made = payload(AMOUNTS, decode=kind, mode="fail")
-    with pytest.raises(DataMalformed, match="of transaction 101 of partition 4 is not " + kind):
+    with pytest.raises(
+        DataMalformed, match="transaction 101 of partition 4: data cannot be decoded as " + kind
+    ):
         decoded(made, good, b"?", good)
 
 
-def test_all_rows_dropped() -> None:
+def test_payload_all_rows_dropped() -> None:
     assert decoded(payload(AMOUNTS, decode="json", mode="drop"), b"{", b"}") == []
 
 
-def test_arrow_has_many_rows_in_one_transaction() -> None:
+def test_payload_arrow_many_rows_per_transaction() -> None:
     rows = decoded(
         payload(AMOUNTS, decode="arrow"),
         ipc({"who": "a", "amount": 1}, {"who": "b", "amount": 2}),
@@ -189,11 +191,11 @@ def test_arrow_has_many_rows_in_one_transaction() -> None:
     ]
 
 
-def test_nothing_at_all() -> None:
+def test_payload_empty_batch() -> None:
     assert decoded(payload(AMOUNTS, decode="json")) == []
 
 
-def test_raw_data_may_be_asked_for_too() -> None:
+def test_payload_raw_data_can_be_requested_too() -> None:
     schema = StructType([StructField("a", DoubleType()), StructField("data", BinaryType())])
     made = payload(schema, decode="json")
     assert decoded(made, b'{"a": 1.5}', b"x") == [(1.5, b'{"a": 1.5}'), (None, b"x")]
@@ -222,12 +224,14 @@ def test_raw_data_may_be_asked_for_too() -> None:
         ),
     ],
 )
-def test_schemas_refused(options: dict[str, str], schema: StructType | None, text: str) -> None:
+def test_payload_invalid_schemas_are_refused(
+    options: dict[str, str], schema: StructType | None, text: str
+) -> None:
     with pytest.raises(OptionError, match=text):
         payload(schema, **options)
 
 
-def test_other_types() -> None:
+def test_payload_column_types() -> None:
     schema = StructType([StructField("i", IntegerType()), StructField("d", DecimalType(9, 2))])
     made = Payload("json", Mode.PERMISSIVE, schema)
     assert [str(v) for v in decoded(made, b'{"i": 1, "d": "2.50"}')[0]] == ["1", "2.50"]

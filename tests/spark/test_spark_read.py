@@ -14,8 +14,8 @@ import waltz
 from tests.spark.conftest import COUNTS, KNOWN, KnownLog, append
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.core.planning import Slice
-from waltz.spark.reading import LogEndsBefore, LogReader, Where
+from waltz.spark.core.slices import Slice
+from waltz.spark.log_reader import ClusterLocation, LogEndsBefore, LogReader
 
 
 def load(spark: Any, log: KnownLog, **options: object) -> Any:
@@ -30,7 +30,7 @@ def ids(frame: Any) -> list[tuple[int, int]]:
     return sorted((row[0], row[1]) for row in frame.select("partition", "transaction_id").collect())
 
 
-def test_contents_are_those_of_the_log(spark: Any, known_log: KnownLog) -> None:
+def test_read_returns_the_log(spark: Any, known_log: KnownLog) -> None:
     rows = load(spark, known_log).collect()
     assert len(rows) == sum(COUNTS.values())
     for row in rows:
@@ -41,7 +41,7 @@ def test_contents_are_those_of_the_log(spark: Any, known_log: KnownLog) -> None:
         assert row.data == expected.data
 
 
-def test_zookeeper_and_root_name_the_cluster_too(spark: Any, known_log: KnownLog) -> None:
+def test_read_by_zookeeper_and_root(spark: Any, known_log: KnownLog) -> None:
     cluster = known_log.cluster
     frame = (
         spark.read.format("waltz")
@@ -54,20 +54,20 @@ def test_zookeeper_and_root_name_the_cluster_too(spark: Any, known_log: KnownLog
     assert frame.count() == sum(COUNTS.values())
 
 
-def test_several_tasks_read_one_partition(spark: Any, known_log: KnownLog) -> None:
+def test_read_partition_in_several_tasks(spark: Any, known_log: KnownLog) -> None:
     frame = load(spark, known_log, partitions="0", rowsPerTask=3500)
     assert frame.rdd.getNumPartitions() == 3
     assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
 
 
-def test_bytes_of_a_task(spark: Any, known_log: KnownLog) -> None:
+def test_read_bytes_per_task(spark: Any, known_log: KnownLog) -> None:
     size = sum(len(t.data) + 36 for (p, _), t in known_log.transactions.items() if p == 0)
     frame = load(spark, known_log, partitions="0", bytesPerTask=size // 4)
     assert frame.rdd.getNumPartitions() in range(4, 7)
     assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
 
 
-def test_positions(spark: Any, known_log: KnownLog) -> None:
+def test_read_positions(spark: Any, known_log: KnownLog) -> None:
     frame = load(
         spark,
         known_log,
@@ -77,12 +77,12 @@ def test_positions(spark: Any, known_log: KnownLog) -> None:
     assert ids(frame) == [(0, i) for i in range(8990, 8995)]
 
 
-def test_nothing_to_read(spark: Any, known_log: KnownLog) -> None:
+def test_read_empty_log(spark: Any, known_log: KnownLog) -> None:
     assert load(spark, known_log, partitions="2").collect() == []
     assert load(spark, known_log, startingPositions="latest").count() == 0
 
 
-def test_one_record(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_read_one_record(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
     partition = next(partitions)
     append(cluster, partition, [b"alone"])
     reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
@@ -90,7 +90,7 @@ def test_one_record(spark: Any, cluster: LocalCluster, partitions: Iterator[int]
     assert [(row.transaction_id, row.data) for row in frame.collect()] == [(0, b"alone")]
 
 
-def test_fewer_rows_than_a_task_has(spark: Any, known_log: KnownLog) -> None:
+def test_read_fewer_rows_than_one_task(spark: Any, known_log: KnownLog) -> None:
     assert len(load(spark, known_log, partitions="0").limit(3).collect()) == 3
 
 
@@ -107,7 +107,7 @@ def test_fewer_rows_than_a_task_has(spark: Any, known_log: KnownLog) -> None:
     ],
 )
 @pytest.mark.parametrize("pushed", [True, False])
-def test_filters(
+def test_read_filters(
     spark: Any, known_log: KnownLog, condition: str, expected: list[Any], pushed: bool
 ) -> None:
     """The same with and without pushing them down."""
@@ -120,18 +120,18 @@ def test_filters(
         waltz.spark.register(spark)
 
 
-def test_filters_spare_tasks(spark: Any, known_log: KnownLog) -> None:
+def test_read_filters_reduce_tasks(spark: Any, known_log: KnownLog) -> None:
     frame = load(spark, known_log, rowsPerTask=1000)
     assert frame.rdd.getNumPartitions() == 10
     assert frame.where("partition = 0 AND transaction_id < 1500").rdd.getNumPartitions() == 2
 
 
-def test_wrong_options_fail_when_loading(spark: Any, known_log: KnownLog) -> None:
+def test_read_invalid_options_fail_on_load(spark: Any, known_log: KnownLog) -> None:
     with pytest.raises(AnalysisException, match="did you mean rowsPerTask"):
         load(spark, known_log, rowPerTask=1)
 
 
-def test_another_schema_is_refused(spark: Any, known_log: KnownLog) -> None:
+def test_read_other_schema_is_refused(spark: Any, known_log: KnownLog) -> None:
     reader = spark.read.format("waltz").option("cluster", str(known_log.file))
     with pytest.raises(AnalysisException, match=r"leave\s+out schema"):
         reader.schema("data STRING").load().collect()
@@ -145,14 +145,14 @@ def test_another_schema_is_refused(spark: Any, known_log: KnownLog) -> None:
         ({"cluster": "/nowhere/cluster.json"}, "the option cluster names /nowhere/cluster.json"),
     ],
 )
-def test_what_the_cluster_does_not_have_fails_when_planning(
+def test_read_missing_partition_fails_on_plan(
     spark: Any, known_log: KnownLog, options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(AnalysisException, match=text):
         load(spark, known_log, **options).collect()
 
 
-def test_a_file_that_is_not_of_a_cluster(spark: Any, tmp_path: Path) -> None:
+def test_read_invalid_cluster_file_is_refused(spark: Any, tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     file.write_text("[]")
     frame = spark.read.format("waltz").option("cluster", str(file)).load()
@@ -160,18 +160,18 @@ def test_a_file_that_is_not_of_a_cluster(spark: Any, tmp_path: Path) -> None:
         frame.collect()
 
 
-def test_an_unreachable_cluster(spark: Any) -> None:
+def test_read_unreachable_cluster_is_reported(spark: Any) -> None:
     frame = spark.read.format("waltz").option("zookeeper", "127.0.0.1:1")
     with pytest.raises(AnalysisException, match=r"127\.0\.0\.1:1"):
         frame.option("timeoutSeconds", 1).load().collect()
 
 
-def where(log: KnownLog, seconds: float = 30) -> Where:
+def where(log: KnownLog, seconds: float = 30) -> ClusterLocation:
     cluster = log.cluster
-    return Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), seconds)
+    return ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), seconds)
 
 
-def test_a_log_that_ends_before_what_was_planned(known_log: KnownLog) -> None:
+def test_read_log_shorter_than_planned_is_reported(known_log: KnownLog) -> None:
     reader = LogReader(where(known_log))
     try:
         with pytest.raises(LogEndsBefore, match=r"partition 1 has no transaction 30 any more"):

@@ -1,4 +1,4 @@
-"""Records straight from replicas: past servers, and never damaged."""
+"""Reads from replicas need no server and never return damaged records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import pytest
 from tests.spark.conftest import append, wait_until
 from waltz.local import LocalCluster
 from waltz.net import TlsConfig
-from waltz.spark.core.planning import Slice
-from waltz.spark.reading import LogReader, Where
+from waltz.spark.core.slices import Slice
+from waltz.spark.log_reader import ClusterLocation, LogReader
 
 DATA = [str(n).encode() * (1 + n % 3) for n in range(300)]
 
 
 @pytest.fixture
 def reader(cluster: LocalCluster) -> Iterator[LogReader]:
-    reader = LogReader(Where(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60))
+    reader = LogReader(
+        ClusterLocation(cluster.zookeeper, cluster.root, TlsConfig(enabled=False), 60)
+    )
     yield reader
     reader.close()
 
@@ -33,7 +35,7 @@ def from_replicas(reader: LogReader, part: Slice) -> list[bytes]:
 
 @contextmanager
 def damaged(segment: Path, data: bytes) -> Iterator[None]:
-    """Have another byte where ``data`` is in the file."""
+    """Change one byte of ``data`` in the file, and restore it afterwards."""
     at = segment.read_bytes().index(data)
     with segment.open("r+b") as file:
         file.seek(at)
@@ -46,7 +48,7 @@ def damaged(segment: Path, data: bytes) -> Iterator[None]:
             file.write(data[:1])
 
 
-def test_no_server_is_needed(
+def test_replica_read_needs_no_server(
     cluster: LocalCluster, partitions: Iterator[int], reader: LogReader
 ) -> None:
     partition = next(partitions)
@@ -61,7 +63,7 @@ def test_no_server_is_needed(
             asyncio.run(cluster.start_one(server))
 
 
-def test_damaged_records_come_from_servers_instead(
+def test_replica_read_damaged_records_come_from_servers(
     cluster: LocalCluster,
     partitions: Iterator[int],
     reader: LogReader,
@@ -70,10 +72,10 @@ def test_damaged_records_come_from_servers_instead(
     partition = next(partitions)
     append(cluster, partition, DATA)
     segment = cluster.layout.data("storage/0") / str(partition) / f"{0:019d}.seg"
-    # It may be the one of three that was not waited for.
+    # The append waited for two of three replicas; this may be the third.
     wait_until(lambda: segment.exists() and DATA[-1] in segment.read_bytes(), 30)
-    with damaged(segment, DATA[150]), caplog.at_level(logging.WARNING, "waltz.spark.reading"):
-        # Which replica is asked first depends on where a slice ends.
+    with damaged(segment, DATA[150]), caplog.at_level(logging.WARNING, "waltz.spark.log_reader"):
+        # The end of a slice decides which replica is read first.
         for last in range(280, 300):
             assert from_replicas(reader, Slice(partition, 3, last)) == DATA[3 : last + 1]
     assert 0 < len(caplog.records) < 20

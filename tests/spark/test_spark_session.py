@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import waltz.spark
-from waltz.spark.needed import check_packages
+from waltz.spark.requirements import check_packages
 from waltz.spark.session import check, check_workers
 
 
-def test_missing_packages_are_named() -> None:
+def test_requirements_missing_packages_are_named() -> None:
     with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz-log\[spark\]'"):
         check_packages(lambda name: None if name == "pyarrow" else object())
 
 
-def test_a_spark_that_is_too_old() -> None:
+def test_session_old_spark_is_refused() -> None:
     check("4.2.0")
     check("10.0.1.dev0")
     with pytest.raises(waltz.spark.SparkUnsuitable, match=r"this is Spark 4\.1\.1"):
@@ -28,18 +28,20 @@ def test_a_spark_that_is_too_old() -> None:
 
 
 @pytest.mark.parametrize("command", [sys.executable, Path(sys.executable).name])
-def test_workers_that_run_this_python(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_workers_with_this_python_are_accepted(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     check_workers(command)
 
 
 @pytest.mark.parametrize("command", ["/usr/bin/env", "no-such-python"])
-def test_workers_that_run_another_python(command: str) -> None:
+def test_session_workers_with_another_python_are_refused(command: str) -> None:
     with pytest.raises(waltz.spark.SparkUnsuitable, match=f"are started as {command}, which"):
         check_workers(command)
 
 
-def test_sessions_of_a_process_are_one(spark: Any) -> None:
+def test_session_is_shared_within_a_process(spark: Any) -> None:
     assert waltz.spark.session("another") is spark
 
 
@@ -56,7 +58,7 @@ except waltz.spark.SparkUnsuitable as problem:
 """
 
 
-def test_a_session_that_was_started_otherwise_is_recognised(tmp_path: Path) -> None:
+def test_session_started_elsewhere_can_be_registered(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", OTHER_PYTHON],
         capture_output=True,
@@ -76,7 +78,7 @@ print(spark.sparkContext.master, spark.sparkContext.pythonExec == sys.executable
 """
 
 
-def test_spark_submit_says_which_master(tmp_path: Path) -> None:
+def test_session_uses_master_of_spark_submit(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SUBMITTED)
     submit = Path(sys.executable).with_name("spark-submit")

@@ -53,7 +53,7 @@ def followed(tmp_path: Path) -> Followed:
     return Followed(tmp_path / "checkpoint")
 
 
-def test_each_row_once_over_restarts(
+def test_stream_rows_come_once_across_restarts(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
     partition = next(partitions)
@@ -69,7 +69,7 @@ def test_each_row_once_over_restarts(
     assert followed.ids == list(range(30))
 
 
-def test_rows_that_come_while_it_runs(
+def test_stream_reads_rows_appended_while_it_runs(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
     """Also while a server that may have the partition, and a replica, are killed."""
@@ -89,7 +89,7 @@ def test_rows_that_come_while_it_runs(
     assert followed.ids == list(range(12))
 
 
-def test_bytes_and_a_beginning(
+def test_stream_max_bytes_and_starting_positions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
     partition = next(partitions)
@@ -107,7 +107,7 @@ def test_bytes_and_a_beginning(
     assert 4 <= len(followed.batches) <= 5
 
 
-def test_a_position_that_is_gone(
+def test_stream_missing_position_fails_or_continues(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
     """The checkpoint is of a longer log: as after a restored backup, or with a wrong cluster."""
@@ -131,7 +131,7 @@ def test_a_position_that_is_gone(
     assert followed.ids == [*range(9), 10]
 
 
-def test_a_checkpoint_of_other_partitions(
+def test_stream_checkpoint_of_other_partitions_is_refused(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
     first, second = next(partitions), next(partitions)
@@ -140,6 +140,8 @@ def test_a_checkpoint_of_other_partitions(
         followed.run(follow(spark, cluster, second))
 
 
-def test_a_stream_has_no_end(spark: Any, cluster: LocalCluster, followed: Followed) -> None:
+def test_stream_ending_positions_are_refused(
+    spark: Any, cluster: LocalCluster, followed: Followed
+) -> None:
     with pytest.raises(StreamingQueryException, match=r"endingPositions is for spark\.read"):
         followed.run(follow(spark, cluster, 1, endingPositions='{"1": 3}'))

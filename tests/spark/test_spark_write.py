@@ -17,7 +17,7 @@ from waltz.local import LocalCluster
 from waltz.spark.core.rows import partition_of
 
 
-def test_columns_become_transactions(
+def test_write_columns_become_transactions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)
@@ -33,7 +33,7 @@ def test_columns_become_transactions(
     assert [json.loads(t.data) for t in found] == [{"id": i} for i in range(100)]
 
 
-def test_a_batch_without_a_name_leaves_no_ledger(
+def test_write_without_id_leaves_no_ledger(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     partition = next(partitions)
@@ -50,7 +50,7 @@ def test_a_batch_without_a_name_leaves_no_ledger(
     assert not [name for name in names if name.startswith("batch-")]
 
 
-def test_keys_choose_partitions(spark: Any, cluster: LocalCluster) -> None:
+def test_write_keys_choose_partitions(spark: Any, cluster: LocalCluster) -> None:
     """Text and its bytes are the same key."""
     partition = partition_of(b"a key", 200)
     save(spark.sql("SELECT 'a key' AS key, 'one' AS data"), cluster)
@@ -58,7 +58,7 @@ def test_keys_choose_partitions(spark: Any, cluster: LocalCluster) -> None:
     assert [t.data for t in written(cluster, partition)][-2:] == [b"one", b"two"]
 
 
-def test_a_write_that_is_repeated(
+def test_write_repeated_with_id_appends_nothing(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     """Rows that are equal are counted, not thrown away."""
@@ -75,7 +75,7 @@ def test_a_write_that_is_repeated(
     assert found == Counter(i % 700 for i in range(3000))
 
 
-def test_ids_do_not_depend_on_tasks(
+def test_write_row_ids_are_independent_of_tasks(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
     """The second time, other tasks have the rows."""
@@ -91,7 +91,7 @@ def test_ids_do_not_depend_on_tasks(
     assert sorted(found) == list(range(500))
 
 
-def test_from_log_to_log(
+def test_write_from_log_to_log(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
     source, sink = next(partitions), next(partitions)
@@ -130,16 +130,16 @@ def test_from_log_to_log(
         (["'x' AS data", "array(1L) AS locks"], "ARRAY<STRUCT<name: STRING, id: BIGINT>>"),
     ],
 )
-def test_frames_that_are_refused(
+def test_write_invalid_frames_are_refused(
     spark: Any, cluster: LocalCluster, columns: list[str], text: str
 ) -> None:
     with pytest.raises(AnalysisException, match=text):
         save(spark.range(1).selectExpr(*columns), cluster)
 
 
-def test_a_log_is_not_overwritten(spark: Any, cluster: LocalCluster) -> None:
+def test_write_overwrite_is_refused(spark: Any, cluster: LocalCluster) -> None:
     writer = spark.sql("SELECT 'x' AS data").write.format("waltz").mode("overwrite")
-    with pytest.raises(AnalysisException, match="only appended to"):
+    with pytest.raises(AnalysisException, match="cannot be overwritten"):
         writer.option("cluster", str(cluster.layout.description)).save()
 
 
@@ -150,7 +150,7 @@ def test_a_log_is_not_overwritten(spark: Any, cluster: LocalCluster) -> None:
         ({"zookeeper": "127.0.0.1:1", "timeoutSeconds": 1}, r"127\.0\.0\.1:1"),
     ],
 )
-def test_clusters_that_are_not_there(
+def test_write_missing_cluster_is_reported(
     spark: Any, cluster: LocalCluster, options: dict[str, Any], text: str
 ) -> None:
     writer = spark.sql("SELECT 'x' AS data").write.format("waltz").mode("append")
@@ -160,14 +160,14 @@ def test_clusters_that_are_not_there(
         writer.save()
 
 
-def test_rows_that_are_refused(spark: Any, cluster: LocalCluster) -> None:
+def test_write_invalid_rows_are_refused(spark: Any, cluster: LocalCluster) -> None:
     with pytest.raises(PySparkException, match="null in data"):
         save(spark.sql("SELECT CAST(NULL AS STRING) AS data"), cluster)
     with pytest.raises(PySparkException, match="only partitions 0 to 199"):
         save(spark.sql("SELECT 'x' AS data, 200 AS partition"), cluster)
 
 
-def test_a_row_of_50_mb(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_write_row_of_50_mb(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
     partition = next(partitions)
     frame = spark.sql(
         f"SELECT {partition} AS partition, repeat('x', {50 << 20}) AS data "

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-import waltz.spark.appending
+import waltz.spark.writer
 from tests.spark.conftest import wait_until
 from tests.spark.faults import Faults
 from tests.spark.sabotage import BATCH_ROWS
-from waltz.spark.appending import Attempt, WriterSession
 from waltz.spark.core.ledger import Superseded
+from waltz.spark.writer import Attempt, WriterSession
 
 PATIENCE_SECONDS = 240
 
 
 def main(place: Path) -> None:
     """Write half of the rows, wait for the successor's commit, go on; note what came of it."""
-    waltz.spark.appending._BATCH_ROWS = BATCH_ROWS
+    waltz.spark.writer._BATCH_ROWS = BATCH_ROWS
     where, task, columns = pickle.loads((place / "order").read_bytes())
     batches = []
     with pa.OSFile(str(place / "rows")) as file:
@@ -43,9 +43,9 @@ def main(place: Path) -> None:
             attempt.flush()
         except Superseded:
             refused = True
-        told = {"before": before, "all": attempt.written.appended, "refused": refused}
+        outcome = {"before": before, "all": attempt.written.appended, "refused": refused}
     session.close()
-    (place / "outcome.json").write_text(json.dumps(told))
+    (place / "outcome.json").write_text(json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""Reads committed records straight from replicas, past the servers. Network and ZooKeeper.
+"""Read committed records from replicas, not through servers. Touches network and ZooKeeper.
 
-A replica answers only readers that know its store session, and only with what the reader knows to
-be committed, as it is on disk: `decoding` checks it. If another session has begun by the time of
-the answer, the replica may have been cut before it answered, so the answer is dropped (spec/wire.md
-section 10). Storages that are too old for this count as if they had refused.
+The caller names the last committed transaction to read; a replica answers only a request that
+carries its store session, with records in disk form, which the caller checks. If another session
+has begun by the time of the answer, its recovery may have cut the replica before it answered.
+Therefore the session is read from the metadata again after each answer, and an answer of an older
+session is dropped (spec/wire.md section 10). A storage of an older version counts as one that
+refused.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WantedRecords:
-    """Records of one partition, from ``first`` to ``last`` at most; ``last`` is committed."""
+    """Records of one partition from ``first`` to at most ``last``, which is committed."""
 
     partition: int
     first: int
@@ -35,7 +37,7 @@ class WantedRecords:
 
 
 class Replicas:
-    """Connections to the storages of one cluster, opened when they are first needed."""
+    """Connections to the storages of one cluster, opened on first use."""
 
     def __init__(self, store: KazooStore, root: str, tls: TlsConfig) -> None:
         self._store = store
@@ -43,7 +45,7 @@ class Replicas:
         self._tls = tls
         self._open: dict[str, RpcConnection] = {}
         self._sessions: dict[int, PartitionMetadata] = {}
-        """Of each partition, its metadata when it was last looked at."""
+        """The metadata of each partition as last read."""
 
     @classmethod
     async def connect(
@@ -54,19 +56,21 @@ class Replicas:
         return cls(store, root, tls)
 
     async def records(self, wanted: WantedRecords) -> StoredBatch | None:
-        """Return records from the first on, at least one, unchecked; None if no replica gives any.
+        """Return at least one record, unchecked, from the first on; None if no replica has any.
 
-        Of what an earlier look at the metadata told, nothing is believed but where to ask: it is
-        the look after the answer that says whether the answer counts.
+        Cached metadata only chooses the replica. Metadata read after the answer decides whether
+        the answer counts (`test_replicas_are_read_across_failures_and_sessions`).
         """
-        metadata = self._sessions.get(wanted.partition) or await self._look(wanted.partition)
-        for storage in _in_turn(metadata, wanted):
-            found = await self._ask(storage, metadata.session_id, wanted)
+        metadata = self._sessions.get(wanted.partition) or await self._read_metadata(
+            wanted.partition
+        )
+        for storage in _rotated(metadata, wanted):
+            found = await self._request_records(storage, metadata.session_id, wanted)
             if found is None:
                 continue
-            now = await self._look(wanted.partition)
+            now = await self._read_metadata(wanted.partition)
             return found if now.session_id == metadata.session_id else None
-        await self._look(wanted.partition)
+        await self._read_metadata(wanted.partition)
         return None
 
     async def close(self) -> None:
@@ -76,12 +80,12 @@ class Replicas:
         self._open.clear()
         await self._store.close()
 
-    async def _look(self, partition: int) -> PartitionMetadata:
+    async def _read_metadata(self, partition: int) -> PartitionMetadata:
         metadata = (await self._cluster.partition_metadata(partition)).value
         self._sessions[partition] = metadata
         return metadata
 
-    async def _ask(
+    async def _request_records(
         self, storage: str, session_id: int, wanted: WantedRecords
     ) -> StoredBatch | None:
         try:
@@ -114,8 +118,8 @@ class Replicas:
         return connection
 
 
-def _in_turn(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
-    """Return the replicas that take part in the session; tasks begin with different ones."""
+def _rotated(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
+    """Return the replicas of the session in an order that differs between tasks."""
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))
     return taking_part[turn:] + taking_part[:turn]

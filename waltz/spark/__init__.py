@@ -22,7 +22,7 @@ What acts: `reading` and `replicas` (records), `appending` and `ledger_store` (a
 `batch`, `stream` and `sink` (what Spark calls), `source` (the format), `where`, `session`.
 """
 
-from waltz.spark.needed import check_packages
+from waltz.spark.requirements import check_packages
 
 check_packages()
 

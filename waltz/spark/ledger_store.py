@@ -1,4 +1,4 @@
-"""The ledgers of writes below the cluster's root: ``spark/<write id>``. ZooKeeper."""
+"""Store ledgers of writes in ZooKeeper, below the cluster's root: ``spark/<write id>``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from urllib.parse import quote
 from waltz.client.deadlines import in_time
 from waltz.metadata.retry import until_answered
 from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, VersionConflict
-from waltz.spark.core.ledger import Joining, Ledger, WriteIsOver
+from waltz.spark.core.ledger import Ledger, NewAttempt, WriteIsOver
 
 T = TypeVar("T")
 
 
 class LedgerStore:
-    """Changes the ledger of one write.
+    """Change the ledger of one write.
 
-    ``lasting``: the ledger is made when it is first needed, and stays. Otherwise it is there while
-    the write goes on, and who finds none is too late.
+    ``persistent``: the ledger is created when it is first needed, and stays. Otherwise it exists
+    while the write runs: an attempt that finds none belongs to a write that has ended, and must not
+    append (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
     def __init__(
@@ -28,23 +29,23 @@ class LedgerStore:
         root: str,
         write_id: str,
         *,
-        lasting: bool,
+        persistent: bool,
         timeout_seconds: float,
     ) -> None:
-        """``timeout_seconds``: ClusterUnreachable is raised if ZooKeeper is silent for so long."""
+        """``timeout_seconds``: raise ClusterUnreachable if ZooKeeper answers later than that."""
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._parent = f"{root}/spark"
         self._path = f"{self._parent}/{quote(write_id, safe='')}"
         self._write_id = write_id
-        self._lasting = lasting
+        self._persistent = persistent
 
     async def create(self) -> None:
-        """Make an empty ledger."""
+        """Create an empty ledger."""
         await self._change(lambda found: found or Ledger(self._write_id, 0), may_create=True)
 
     async def delete(self) -> None:
-        """The write has ended."""
+        """Delete the ledger: the write has ended."""
 
         async def delete() -> None:
             with suppress(NodeMissing):
@@ -52,8 +53,8 @@ class LedgerStore:
 
         await self._answered(delete)
 
-    async def join(self, attempt: Joining, marks: Mapping[int, int]) -> Ledger:
-        """Note an attempt that is about to append; see `Ledger.joined`.
+    async def join(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
+        """Register an attempt that is about to append; see `Ledger.joined`.
 
         Raises Superseded, WriteIsOver.
         """
@@ -61,12 +62,12 @@ class LedgerStore:
         def joined(found: Ledger | None) -> Ledger:
             return (found or Ledger(self._write_id, attempt.epoch)).joined(attempt, marks)
 
-        return await self._change(joined, may_create=self._lasting)
+        return await self._change(joined, may_create=self._persistent)
 
     async def _change(
         self, change: Callable[[Ledger | None], Ledger], *, may_create: bool
     ) -> Ledger:
-        """Replace the ledger by what ``change`` makes of it, which must bear being repeated."""
+        """Compare-and-set the ledger to ``change(ledger)``; ``change`` is idempotent."""
 
         async def once() -> Ledger:
             while True:
@@ -92,5 +93,5 @@ class LedgerStore:
         return await self._answered(once)
 
     async def _answered(self, operation: Callable[[], Awaitable[T]]) -> T:
-        missing = f"ZooKeeper did not take the ledger of the write {self._write_id}"
+        missing = f"ZooKeeper did not store the ledger of the write {self._write_id}"
         return await in_time(until_answered(self._store, operation), self._timeout_seconds, missing)

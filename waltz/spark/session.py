@@ -1,4 +1,4 @@
-"""Sessions that know the format ``waltz``, and the traps on the way there. Starts Spark.
+"""Create Spark sessions with the format ``waltz`` registered. Starts Spark.
 
 Touches environment variables that Spark reads when it starts Python workers.
 """
@@ -20,20 +20,20 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting: whether sources written in Python are given the filters of a query."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""A variable that programs have which spark-submit started: Spark runs by then."""
+"""Set in programs that spark-submit started: Spark runs already."""
 
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _OLDEST = (4, 2)
 
 
 class SparkUnsuitable(RuntimeError):
-    """Spark cannot run this source as it is set up; the text says what to change."""
+    """Spark cannot run this source in its present setup; the text says what to change."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``waltz`` known to a session.
+    """Register the format ``waltz`` in a session.
 
-    Filters are taken if the session's `PUSHDOWN` is on now; register again after changing it.
+    The source accepts filters if the session's `PUSHDOWN` is on; register again after changing it.
     Raises SparkUnsuitable.
     """
     check(pyspark.__version__)
@@ -49,11 +49,11 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a session that knows the format ``waltz``, and runs this Python in its workers.
+    """Return a session with the format ``waltz``, whose workers run this Python.
 
-    Without ``master`` it is that of spark-submit, in a program that spark-submit has started, and
-    otherwise all cores of this machine. If the process has a session already, it is that one, with
-    its own master. Raises SparkUnsuitable.
+    Without ``master`` the session uses the master of spark-submit in a program that spark-submit
+    started, and otherwise all cores of this machine. If the process has a session already, that
+    one is returned, with its own master. Raises SparkUnsuitable.
     """
     check(pyspark.__version__)
     submitted = _SUBMITTED in os.environ
@@ -72,11 +72,11 @@ def session(
 
 
 def check(version: str) -> None:
-    """Raise SparkUnsuitable if the Spark of that version has not what is needed here."""
+    """Raise SparkUnsuitable if that version of Spark is too old."""
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < _OLDEST:
         raise SparkUnsuitable(
-            f"this is Spark {version}, and sources in Python can say where a stream is only since "
+            f"this is Spark {version}; sources in Python can report a stream's position only since "
             "4.2: pip install --upgrade 'waltz-log[spark]'"
         )
 

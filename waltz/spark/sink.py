@@ -1,4 +1,4 @@
-"""The sink as Spark drives it: batch and stream. Touches what `appending` touches."""
+"""The sink as Spark runs it, batch and stream. Touches what `writer` touches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from waltz.spark.appending import SESSIONS, WriteTask, Written
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.rows import Columns
 from waltz.spark.core.write_options import WriteOptions
-from waltz.spark.reading import Where
+from waltz.spark.log_reader import ClusterLocation
+from waltz.spark.writer import SESSION_CACHE, WriteTask, Written
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -26,50 +26,50 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class WrittenMessage(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed
-    """What a task tells the driver."""
+    """The result of a task, for the driver."""
 
     written: Written
 
 
 class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed
-    """A batch write: made where the query is planned, copied into every task."""
+    """A batch write: created in the driver; a copy of it runs in every task."""
 
-    def __init__(self, where: Where, options: WriteOptions, columns: Columns) -> None:
+    def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         """Begin the write. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
         self._where = where
         self._columns = columns
-        self._lasting = options.write_id is not None
+        self._persistent = options.write_id is not None
         self._write_id = options.write_id or f"batch-{uuid.uuid4()}"
         self._run = str(uuid.uuid4())
-        session = SESSIONS.at(where)
+        session = SESSION_CACHE.open(where)
         session.check_cluster()
         session.run(self._ledger().create())
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Append one task's rows."""
-        task = WriteTask(self._write_id, self._lasting, 0, self._run, _context().partitionId())
+        task = WriteTask(self._write_id, self._persistent, 0, self._run, _context().partitionId())
         return _write(self._where, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are in the log."""
+        """End the write: all rows are in the log."""
         self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Some rows may be in the log, and stay there; no task appends any more."""
+        """End the write: rows in the log stay; deleting the ledger stops tasks that still run."""
         self._end()
 
     def _end(self) -> None:
-        if not self._lasting:
-            SESSIONS.at(self._where).run(self._ledger().delete())
+        if not self._persistent:
+            SESSION_CACHE.open(self._where).run(self._ledger().delete())
 
     def _ledger(self) -> Any:
-        return SESSIONS.at(self._where).ledger(self._write_id, lasting=self._lasting)
+        return SESSION_CACHE.open(self._where).ledger(self._write_id, persistent=self._persistent)
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
-    """The sink of a streaming query: copied into every task of every micro-batch."""
+    """The sink of a streaming query; a copy of it runs in every task of every micro-batch."""
 
-    def __init__(self, where: Where, options: WriteOptions, columns: Columns) -> None:
+    def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         self._where = where
         self._columns = columns
         self._write_id = options.write_id
@@ -80,7 +80,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         return _write(self._where, self.task(), self._columns, iterator)
 
     def task(self) -> WriteTask:
-        """Return the task that this process is at."""
+        """Return the task that this process runs."""
         context = _context()
         write_id = self._write_id or context.getLocalProperty(_QUERY_ID)
         epoch = context.getLocalProperty(_BATCH_ID)
@@ -89,17 +89,17 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         return WriteTask(write_id, True, int(epoch), self._run, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: the rows are in the log, and the next epoch ends this one."""
+        """Do nothing: the rows are in the log, and the next epoch supersedes this one."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: the micro-batch is tried again, and finds what is in the log."""
+        """Do nothing: Spark runs the micro-batch again, and its attempts find these rows."""
 
 
 def refuse_overwriting(overwrite: bool) -> None:
-    """Raise OptionError for what a log cannot do."""
+    """Raise OptionError if the write would overwrite: a log can only be appended to."""
     if overwrite:
         raise OptionError(
-            "a log is only appended to: use mode('append'), or outputMode('append') or 'update'"
+            "a log cannot be overwritten: use mode('append'), or outputMode('append') or 'update'"
         )
 
 
@@ -110,10 +110,10 @@ def _context() -> Any:
 
 
 def _write(
-    where: Where, task: WriteTask, columns: Columns, batches: Iterator[Any]
+    where: ClusterLocation, task: WriteTask, columns: Columns, batches: Iterator[Any]
 ) -> WrittenMessage:
     try:
-        return WrittenMessage(SESSIONS.at(where).write(task, columns, batches))
+        return WrittenMessage(SESSION_CACHE.open(where).write(task, columns, batches))
     except BaseException:
-        SESSIONS.forget(where)
+        SESSION_CACHE.forget(where)
         raise

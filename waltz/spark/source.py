@@ -1,4 +1,4 @@
-"""The data source ``waltz`` as Spark knows it. Touches what `reading` touches, and cluster.json."""
+"""The data source ``waltz``. Touches cluster.json, and what `log_reader` and `writer` touch."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from waltz.spark.batch import FilteringReader, WaltzReader
+from waltz.spark.batch_reader import FilteringReader, WaltzReader
+from waltz.spark.cluster_location import locate
 from waltz.spark.core.options import ReadOptions, check_streaming, parse_options
 from waltz.spark.core.payload import Payload, payload_of
 from waltz.spark.core.rows import columns_of
 from waltz.spark.core.write_options import parse_write_options
 from waltz.spark.sink import WaltzStreamWriter, WaltzWriter, refuse_overwriting
-from waltz.spark.stream import WaltzStreamReader
-from waltz.spark.where import locate
+from waltz.spark.stream_reader import WaltzStreamReader
 
 
 class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
-    """A cluster's log; see `waltz.spark` for columns and options."""
+    """A cluster's log as Spark reads and writes it; docs/spark.md lists columns and options."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what goes into ``spark.read.format``."""
+        """Return the name for ``spark.read.format``."""
         return "waltz"
 
     def schema(self) -> StructType:
-        """Return the columns. Raises OptionError, so that ``load`` fails and not what follows."""
+        """Return the columns. Raises OptionError, so that ``load`` fails and not a later action."""
         return payload_of(parse_options(self.options)).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans the tasks and runs in them. Raises OptionError."""
+        """Return the reader of a batch. Raises OptionError."""
         options, payload = self._parsed(schema)
         return WaltzReader(locate(options.cluster), options, payload)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Return what follows the log. Raises OptionError."""
+        """Return the reader of a stream. Raises OptionError."""
         options, payload = self._parsed(schema)
         check_streaming(options)
         return WaltzStreamReader(locate(options.cluster), options, payload)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what appends a batch. Raises OptionError."""
+        """Return the writer of a batch. Raises OptionError."""
         refuse_overwriting(overwrite)
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzWriter(locate(options.cluster), options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return what appends micro-batches. Raises OptionError."""
+        """Return the writer of micro-batches. Raises OptionError."""
         refuse_overwriting(overwrite)
         columns, options = columns_of(schema), parse_write_options(self.options)
         return WaltzStreamWriter(locate(options.cluster), options, columns)
@@ -62,12 +62,12 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
 
 
 class FilteringDataSource(WaltzDataSource):
-    """The same for sessions with ``spark.sql.python.filterPushdown.enabled``.
+    """The data source for sessions with ``spark.sql.python.filterPushdown.enabled``.
 
-    Spark refuses sources that take filters in sessions that do not push them.
+    Spark refuses a source that accepts filters in a session that does not push them.
     """
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what takes filters, too. Raises OptionError."""
+        """Return the reader of a batch, which accepts filters. Raises OptionError."""
         options, payload = self._parsed(schema)
         return FilteringReader(locate(options.cluster), options, payload)

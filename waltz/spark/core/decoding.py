@@ -1,9 +1,10 @@
-"""Records become columns, thousands at once: `pyarrow.RecordBatch`. Pure.
+"""Decode records to columns, thousands at once: `pyarrow.RecordBatch`. Pure.
 
-They come in wire form from servers, which the client has checked, or as they are on disk from
-replicas, and those are checked here. Either way they lie back to back, so all bytes are one Arrow
-column of records as it is; heads and data are sliced out of it by Arrow. Only finding where each
-record begins is a loop, and not even that if all are of one size.
+Records from servers are in wire form, and the client has checked them. Records from replicas are in
+disk form, and are checked here: a replica may return bytes that rotted on its disk. Both forms lie
+back to back, so all bytes are one Arrow column of records without a copy, and Arrow slices heads
+and data out of it. A loop only finds where each record begins, and not even that if all records
+have one size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 
 from waltz.protocol.records import WIRE_OVERHEAD_BYTES, RecordBatch
 from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES, StoredBatch
-from waltz.spark.core.checksums import joined, match, moved
+from waltz.spark.core.checksums import concatenated, match, shifted
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -32,7 +33,7 @@ ARROW_SCHEMA = pa.schema(
         ("data", pa.binary()),
     ]
 )
-"""The columns, all of which may be null as far as Spark and Arrow are told."""
+"""The columns; Spark and Arrow see all of them as nullable."""
 
 _HEAD = np.dtype(
     [
@@ -54,22 +55,22 @@ _LENGTH = struct.Struct(">I")
 
 
 class RecordsDamaged(Exception):
-    """What a replica sent is not the records that it should be."""
+    """A replica's answer is not the requested records, undamaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records as one Arrow column, and where each begins and the last one ends."""
+    """Records as one Arrow column; ``starts`` are their offsets and the end of the last one."""
 
     whole: Any
     starts: np.ndarray[Any, np.dtype[np.int32]]
 
     def slice(self, start: int, stop: int | None = None) -> Any:
-        """Return the same bytes of each record as an Arrow column."""
+        """Return one range of bytes of each record as an Arrow column."""
         return pc.binary_slice(self.whole, start, stop)
 
     def numbers(self, start: int, stop: int | None, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        """Return the same bytes of each record as numbers."""
+        """Return one range of bytes of each record as numbers."""
         found = self.slice(start, stop).buffers()[2] or b""
         return np.frombuffer(found, kind, count=len(self.whole))
 
@@ -82,9 +83,10 @@ def to_arrow(records: RecordBatch) -> Any:
 
 
 def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
-    """Return the records, whose ids must go on from ``first_id``, after checking all of them.
+    """Check the records and return them; their ids must be dense from ``first_id`` on.
 
-    Each must be as the storage wrote it, and its data as the client sent it. Raises RecordsDamaged.
+    Each record must have the checksum that the storage wrote, and its data the checksum that the
+    client sent. Raises RecordsDamaged.
     """
     found = _records(records.raw, records.count, STORED_OVERHEAD_BYTES)
     heads = found.numbers(0, STORED_HEAD_BYTES, _STORED_HEAD)
@@ -96,16 +98,16 @@ def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
 
 
 def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
-    """Whether all records have the checksums that they carry, of themselves and of their data."""
+    """Whether all records match their two checksums: of the record and of its data."""
     sums = found.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
     data_sums = heads["checksum"].astype(np.uint32)
     if not match(data, data_sums):
         return False
     sizes = heads["length"]
     if len(sizes) and (sizes == sizes[0]).all():
-        # A record's checksum is that of its head, moved on by its data, xor that of its data.
-        head_sum = moved(crc32(heads.tobytes()), int(sizes[0]))
-        return head_sum == joined(sums ^ data_sums, STORED_HEAD_BYTES)
+        # A record's checksum is its head's, shifted by the length of its data, xor its data's.
+        head_sum = shifted(crc32(heads.tobytes()), int(sizes[0]))
+        return head_sum == concatenated(sums ^ data_sums, STORED_HEAD_BYTES)
     return match(found.slice(0, -_CRC_BYTES), sums)
 
 
@@ -123,7 +125,7 @@ def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
 
 
 def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
-    """Take ``count`` records that have ``overhead`` beside their data. Raises RecordsDamaged."""
+    """Split ``raw`` into ``count`` records, ``overhead`` bytes plus data each. See `_starts`."""
     starts = _starts(raw, count, overhead)
     buffers = [None, pa.py_buffer(starts), pa.py_buffer(raw)]
     return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers), starts)
@@ -132,7 +134,7 @@ def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
 def _starts(
     raw: bytes | memoryview, count: int, overhead: int
 ) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return where each record begins, and where the last one ends. Raises RecordsDamaged."""
+    """Return the offset of each record, and of the end. Raises RecordsDamaged."""
     if count and len(raw) % count == 0 and len(raw) // count >= overhead:
         size = len(raw) // count
         table = np.frombuffer(raw, np.uint8).reshape(count, size)
@@ -147,7 +149,7 @@ def _starts(
             position += overhead + length_at(raw, position + _LENGTH_AT)[0]
             add(position)
     except struct.error:
-        raise RecordsDamaged("records that are cut off") from None
+        raise RecordsDamaged("the last record is cut off") from None
     if position != len(raw):
-        raise RecordsDamaged("records that do not end where they should")
+        raise RecordsDamaged("the records do not end at the end of the answer")
     return np.array(starts, np.int32)

@@ -1,7 +1,7 @@
-"""What a query's filters leave to be read: bounds of columns that Spark pushes down. Pure.
+"""Apply the filters that Spark pushes down to a read. Pure.
 
-Partition and transaction_id decide which ranges are read at all; a list of ids, and headers, are
-compared row by row before anything is handed to Spark.
+Filters on partition and transaction_id narrow the ranges that are read. A list of ids, and filters
+on header, are applied to each row before Spark gets it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
-    """The numbers that a column may have: from ``low`` to ``high``, and in ``among`` if it is set.
+class ColumnBounds:
+    """The values that a column may have: from ``low`` to ``high``, and in ``among`` if it is set.
 
-    Nothing is allowed if ``low`` is above ``high``.
+    No value is allowed if ``low`` is above ``high``.
     """
 
     low: int = _LOWEST
@@ -45,15 +45,15 @@ class Allowed:
 
     def within(
         self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
-    ) -> Allowed:
-        """Return what both allow."""
+    ) -> ColumnBounds:
+        """Return the bounds that allow what both allow."""
         if among is not None and self.among is not None:
             among &= self.among
         elif among is None:
             among = self.among
         if among is not None:
             low, high = max([low, min(among, default=1)]), min([high, max(among, default=0)])
-        return Allowed(max(self.low, low), min(self.high, high), among)
+        return ColumnBounds(max(self.low, low), min(self.high, high), among)
 
     def mask(self, column: Any) -> Any:
         """Return an Arrow array that is true where ``column`` has an allowed number."""
@@ -66,21 +66,21 @@ class Allowed:
         return pc.and_(pc.greater_equal(wide, self.low), pc.less_equal(wide, self.high))
 
 
-_EVERYTHING = Allowed()
+_EVERYTHING = ColumnBounds()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is allowed in each of `PUSHED_COLUMNS`; a column that is left out is free."""
+class RowFilter:
+    """The bounds of each of `PUSHED_COLUMNS`; a column that is left out is unbounded."""
 
-    columns: Mapping[str, Allowed] = field(default_factory=dict)
+    columns: Mapping[str, ColumnBounds] = field(default_factory=dict)
 
-    def of(self, column: str) -> Allowed:
-        """Return what ``column`` may have."""
+    def of(self, column: str) -> ColumnBounds:
+        """Return the bounds of ``column``."""
         return self.columns.get(column, _EVERYTHING)
 
-    def restrict(self, pushed: Filter) -> Wanted | None:
-        """Return what is left when ``pushed`` must hold too; None if it cannot be said here."""
+    def restrict(self, pushed: Filter) -> RowFilter | None:
+        """Return the filter that also requires ``pushed``; None if it cannot be expressed here."""
         column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
         if column not in PUSHED_COLUMNS:
             return None
@@ -90,7 +90,7 @@ class Wanted:
         return replace(self, columns={**self.columns, column: narrower})
 
     def rows(self, batch: Any) -> Any:
-        """Return the rows of an Arrow batch that are wanted, out of a range that is."""
+        """Return the rows of an Arrow batch that pass; the batch is from a range that does."""
         masks = []
         if self.of("transaction_id").among is not None:
             masks.append(self.of("transaction_id").mask(batch.column("transaction_id")))
@@ -101,8 +101,8 @@ class Wanted:
         return batch.filter(masks[0]) if masks else batch
 
 
-def push(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter]]:
-    """Return what all ``filters`` leave, and those that Spark must apply itself."""
+def push(wanted: RowFilter, filters: Iterable[Filter]) -> tuple[RowFilter, list[Filter]]:
+    """Return the narrowed filter, and the filters that Spark must apply itself."""
     left = []
     for pushed in filters:
         narrower = wanted.restrict(pushed)
@@ -113,7 +113,7 @@ def push(wanted: Wanted, filters: Iterable[Filter]) -> tuple[Wanted, list[Filter
     return wanted, left
 
 
-def _narrower(allowed: Allowed, pushed: Filter) -> Allowed | None:
+def _narrower(allowed: ColumnBounds, pushed: Filter) -> ColumnBounds | None:
     if isinstance(pushed, IsNotNull):
         return allowed  # no column of the log is ever null
     if isinstance(pushed, In):

@@ -1,12 +1,12 @@
-"""Who has written what for one write, as it is kept in ZooKeeper. Pure.
+"""The ledger of one write: which attempts may have appended which rows. Kept in ZooKeeper. Pure.
 
-A write is a streaming query, or one batch. Its ledger is about its newest epoch (a micro-batch; 0
-for a batch): the mark of each partition before the epoch appended anything there, and the client
-id of every attempt at every task. With both, what has been appended for a task is found in the
-log: after the mark, by the client ids of the attempts.
+A write is a streaming query, or one batch. Its ledger describes the newest epoch (a micro-batch; 0
+for a batch): the mark of each partition before the epoch's first append there, and the client id of
+every attempt at every task. Both together locate a task's rows in the log: after the mark, under
+the client ids of the attempts.
 
-An epoch may be run several times: by a driver, and by the one that takes over. Within a run each
-row belongs to one task; another run may have cut the rows otherwise.
+An epoch can run several times: a restarted driver runs it again. Within a run each row belongs to
+one task; another run may distribute the rows over other tasks.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _FORMAT = 1
 
 
 class Superseded(Exception):
-    """The write has gone on without this attempt, which must not append any more."""
+    """A newer epoch of the write has begun; this attempt must not append any more."""
 
     def __init__(self, write_id: str, epoch: int, newest: int) -> None:
         super().__init__(
-            f"the write {write_id} is in epoch {newest} and epoch {epoch} is over: this is a task "
-            "that was given up, or a checkpoint that is older than the log; in that case set a new "
-            "writeId"
+            f"the write {write_id} is in epoch {newest} and epoch {epoch} is over: this task was "
+            "abandoned and appends nothing more, or the checkpoint is older than the log; in that "
+            "case set a new writeId"
         )
 
 
@@ -37,18 +37,17 @@ class WriteIsOver(Exception):
 
     def __init__(self, write_id: str) -> None:
         super().__init__(
-            f"the write {write_id} has ended, and this is a task of it that was given up: nothing "
-            "was appended"
+            f"the write {write_id} has ended, and this abandoned task of it appended nothing more"
         )
 
 
 class LedgerMalformed(ValueError):
-    """What is in ZooKeeper is not a ledger."""
+    """The data of a ledger's znode cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """An attempt before it is in the ledger; ``run`` names the run among those of its epoch."""
+class NewAttempt:
+    """An attempt that is not in the ledger yet; ``run`` names the run among those of its epoch."""
 
     epoch: int
     run: str
@@ -56,16 +55,19 @@ class Joining:
     client_id: int
 
 
-class Attempted(NamedTuple):
-    """What an attempt is at: a task of a run, which is counted from 0."""
+class AttemptedTask(NamedTuple):
+    """The task of an attempt, and the number of its run, from 0."""
 
     task: int
     run: int
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """The locks that an attempt appends under: nobody else may have appended its rows meanwhile."""
+class AttemptLocks:
+    """The locks of an attempt's appends.
+
+    An append under them fails if another attempt has appended the same rows since the mark.
+    """
 
     write_locks: tuple[Lock, ...]
     read_locks: tuple[Lock, ...] = ()
@@ -80,7 +82,7 @@ class Ledger:
     epoch: int
     runs: tuple[str, ...] = ()
     marks: Mapping[int, int] = field(default_factory=dict)
-    attempts: Mapping[int, Attempted] = field(default_factory=dict)
+    attempts: Mapping[int, AttemptedTask] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the node's data."""
@@ -97,26 +99,26 @@ class Ledger:
 
     @classmethod
     def decode(cls, raw: bytes) -> Ledger:
-        """Return what a node's data says. Raises LedgerMalformed."""
+        """Decode a znode's data. Raises LedgerMalformed."""
         try:
-            told: Any = json.loads(raw)
-            if told["format"] != _FORMAT:
-                raise LedgerMalformed(f"a ledger of format {told['format']!r}")
+            fields: Any = json.loads(raw)
+            if fields["format"] != _FORMAT:
+                raise LedgerMalformed(f"unknown ledger format {fields['format']!r}")
             return cls(
-                told["writeId"],
-                told["epoch"],
-                tuple(told["runs"]),
-                {int(p): int(mark) for p, mark in told["marks"].items()},
-                {int(client): Attempted(*at) for client, at in told["attempts"].items()},
+                fields["writeId"],
+                fields["epoch"],
+                tuple(fields["runs"]),
+                {int(p): int(mark) for p, mark in fields["marks"].items()},
+                {int(client): AttemptedTask(*at) for client, at in fields["attempts"].items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise LedgerMalformed(f"not a ledger of a write: {problem}") from None
 
-    def joined(self, attempt: Joining, marks: Mapping[int, int]) -> Ledger:
+    def joined(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Return the ledger with an attempt that is about to append to the partitions of ``marks``.
 
-        ``marks`` are the partitions' present marks; what the epoch has noted before counts. Raises
-        Superseded.
+        ``marks`` are the partitions' present marks. A mark that the epoch recorded before stays,
+        or rows appended since then would be missed. Raises Superseded.
         """
         if attempt.epoch < self.epoch:
             raise Superseded(self.write_id, attempt.epoch, self.epoch)
@@ -124,7 +126,7 @@ class Ledger:
         if attempt.epoch > self.epoch:
             before = Ledger(self.write_id, attempt.epoch)
         runs = before.runs if attempt.run in before.runs else (*before.runs, attempt.run)
-        at = Attempted(attempt.task, runs.index(attempt.run))
+        at = AttemptedTask(attempt.task, runs.index(attempt.run))
         return replace(
             before,
             runs=runs,
@@ -132,32 +134,34 @@ class Ledger:
             attempts={**before.attempts, attempt.client_id: at},
         )
 
-    def others(self, client_id: int, *, stable: bool) -> frozenset[int]:
+    def competing_attempts(self, client_id: int, *, has_row_ids: bool) -> frozenset[int]:
         """Return the client ids of the other attempts that may have appended the same rows.
 
-        They are those at the same task. Rows with ids that are ``stable`` are recognised whatever
-        task they were in, so for them all attempts of other runs count, too.
+        They are those at the same task. Rows that have ids are recognised in any task, so for them
+        all attempts of other runs count, too.
         """
         own = self.attempts[client_id]
         return frozenset(
             client
             for client, at in self.attempts.items()
-            if client != client_id and (at.task == own.task or (stable and at.run != own.run))
+            if client != client_id and (at.task == own.task or (has_row_ids and at.run != own.run))
         )
 
-    def fence(self, client_id: int, *, stable: bool) -> Fence:
-        """Return the locks of an attempt: its appends are refused if one of `others` came between.
+    def locks_of(self, client_id: int, *, has_row_ids: bool) -> AttemptLocks:
+        """Return the locks that make an append fail if a competing attempt came between.
 
-        Attempts at one task write the same lock. With ``stable`` ids a run also tells every older
-        one that a newer run appends, and every newer one that an older run does.
+        Attempts at one task take the same lock. If rows have ids, a run also takes a lock that
+        every older run checks, and one that every newer run checks. Without these locks an
+        abandoned attempt could append a row again
+        (`test_ledger_attempts_at_same_rows_conflict`).
         """
         own = self.attempts[client_id]
         tasks = (Lock(f"waltz.spark.task/{self.write_id}", own.task),)
-        if not stable:
-            return Fence(tasks)
+        if not has_row_ids:
+            return AttemptLocks(tasks)
         older = range(own.run)
         appended, overtaken = f"waltz.spark.run/{self.write_id}", f"waltz.spark.new/{self.write_id}"
-        return Fence(
+        return AttemptLocks(
             tasks,
             (Lock(overtaken, own.run), *(Lock(appended, run) for run in older)),
             (Lock(appended, own.run), *(Lock(overtaken, run) for run in older)),

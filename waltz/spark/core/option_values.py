@@ -1,4 +1,4 @@
-"""Options of Spark's readers and writers become values; the cluster that they name. Pure."""
+"""Parse the options of Spark's readers and writers, and the cluster that they name. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from waltz.runtime.cluster_file import DEFAULT_ROOT
 from waltz.runtime.configuration import Key, positive, text, tls_config, tls_keys
 
 _OF_SPARK = frozenset(("checkpointlocation",))
-"""Options that Spark hands on to sources and sinks although they are not for them."""
+"""Spark's own options, which it passes on to sources and sinks."""
 
 
 class OptionError(ValueError):
-    """An option cannot be used; the text names it and says what is wanted."""
+    """An option is invalid; the text names it and says what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
     """The cluster: named by ``cluster_file``, or by ``zookeeper`` and ``root``.
 
-    ``tls`` is None if nothing was said about it. ``timeout_seconds`` is how long servers may leave
-    a question, or an append, without an answer.
+    ``tls`` is None if no TLS option is set. ``timeout_seconds`` bounds the wait for the answer to a
+    request or an append.
     """
 
     cluster_file: Path | None
@@ -39,7 +39,9 @@ CLUSTER_KEYS = (
     Key("cluster", Path, None, "cluster.json of a local cluster"),
     Key("zookeeper", text, None, "host:port of ZooKeeper, comma-separated"),
     Key("root", text, None, f"the cluster's znode; without it {DEFAULT_ROOT}"),
-    Key("timeoutSeconds", positive, 60, "how long servers may leave a task without an answer"),
+    Key(
+        "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
+    ),
     *tls_keys("tls."),
 )
 

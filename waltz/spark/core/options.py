@@ -1,4 +1,4 @@
-"""The options of ``read`` and ``readStream``: names, defaults, what their texts mean. Pure."""
+"""The options of ``read`` and ``readStream``: names, defaults, values. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waltz.spark.core.option_values import (
     cluster_options,
     option_values,
 )
-from waltz.spark.core.parsing import check_avro_schema
+from waltz.spark.core.payload_parsers import check_avro_schema
 
 
 class Edge(Enum):
@@ -29,7 +29,7 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where to begin or to stop, by partition; ``otherwise`` is for those not in ``by_partition``.
+    """First or last positions by partition; ``otherwise`` is for partitions not named.
 
     A number is a transaction id: the first to be read, or the first not to be read.
     """
@@ -39,7 +39,7 @@ class Positions:
 
 
 class Mode(Enum):
-    """What becomes of a row whose data cannot be decoded."""
+    """The treatment of a row whose data cannot be decoded."""
 
     PERMISSIVE = "permissive"
     """Its decoded columns are null."""
@@ -49,11 +49,11 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What is to be read, and how.
+    """The parsed options of a read.
 
     ``partitions`` is None for all of them. A task reads at most ``rows_per_task``, or what makes
     about ``bytes_per_task``; a micro-batch ``max_rows``, or about ``max_bytes`` (None: no limit).
-    ``go_on_if_missing`` skips positions that the log does not have any more. ``decode`` is what
+    ``skip_missing`` reads on from the log's end if a position is beyond it. ``decode`` is what
     ``data`` holds: binary, utf8, json, arrow or avro, which was written with ``avro_schema``, JSON;
     ``mode`` is for rows that do not.
     """
@@ -66,7 +66,7 @@ class ReadOptions:
     bytes_per_task: int | None
     max_rows: int | None
     max_bytes: int | None
-    go_on_if_missing: bool
+    skip_missing: bool
     from_replicas: bool
     decode: str
     avro_schema: str | None
@@ -88,7 +88,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         bytes_per_task=values["bytesPerTask"],
         max_rows=values["maxRowsPerTrigger"],
         max_bytes=values["maxBytesPerTrigger"],
-        go_on_if_missing=values["missingPositions"] == "continue",
+        skip_missing=values["missingPositions"] == "continue",
         from_replicas=values["readFrom"] == "replicas",
         decode=values["decode"],
         avro_schema=values["avroSchema"],

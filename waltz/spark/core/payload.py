@@ -1,7 +1,7 @@
-"""What ``data`` holds, as columns, and what becomes of rows that do not hold that. Pure.
+"""Decode ``data`` to columns, and treat rows that cannot be decoded. Pure.
 
-Thousands of rows are decoded at once. If that fails, the rows are halved until those that are to
-blame stand alone, so that a few bad rows cost little.
+Thousands of rows are decoded at once. If that fails, the rows are halved until each malformed row
+is alone, so that a few of them cost little.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import Mode, ReadOptions
-from waltz.spark.core.parsing import (
+from waltz.spark.core.payload_parsers import (
     MALFORMED,
     avro_fields,
     parse_arrow,
@@ -28,19 +28,19 @@ from waltz.spark.core.parsing import (
 from waltz.spark.core.schema import SCHEMA
 
 Parse = Callable[[Any, Any], tuple[Any, list[int]]]
-"""One of `parsing`: data and an Arrow schema, to a table and the rows that it came from."""
+"""One of `payload_parsers`: from data and an Arrow schema to a table and its source rows."""
 
 _DATA = SCHEMA.names.index("data")
 
 
 class DataMalformed(ValueError):
-    """The data of a transaction is not what the option decode says."""
+    """The data of a transaction cannot be decoded as the option decode says."""
 
     def __init__(self, partition: int, transaction_id: int, kind: str) -> None:
         super().__init__(
-            f"the data of transaction {transaction_id} of partition {partition} is not {kind} of "
-            "the columns asked for: correct the option decode or the schema, or set mode to "
-            "permissive (null columns) or drop"
+            f"transaction {transaction_id} of partition {partition}: data cannot be decoded as "
+            f"{kind} with the requested columns; correct the option decode or the schema, or set "
+            "mode to permissive (null columns) or drop"
         )
         self.partition = partition
         self.transaction_id = transaction_id
@@ -48,9 +48,9 @@ class DataMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` what Spark gets.
+    """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` the result's columns.
 
-    ``avro_schema`` is what Avro was written with.
+    ``avro_schema`` is the schema that Avro data was written with.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Payload:
         return self._decoded(batch, parse, self.own_schema())
 
     def own(self) -> list[StructField]:
-        """Return the columns that come out of ``data``."""
+        """Return the columns that are decoded from ``data``."""
         return [field for field in self.schema if field.name not in SCHEMA.names]
 
     def own_schema(self) -> Any:
@@ -116,14 +116,14 @@ class Payload:
 
 
 def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payload:
-    """Return how data is decoded; ``schema`` is what the query asks for. Raises OptionError."""
+    """Return how data is decoded; ``schema`` is the query's. Raises OptionError."""
     kind = options.decode
     if kind in ("binary", "utf8"):
         fixed = SCHEMA if kind == "binary" else _with_text()
         if schema is not None and schema != fixed:
             raise OptionError(
-                f"the waltz source has the columns {', '.join(SCHEMA.names)} and no others: leave "
-                "out schema(), and select or cast afterwards, or set decode to json or arrow"
+                f"the waltz source has only the columns {', '.join(SCHEMA.names)}: leave out "
+                "schema() and select or cast afterwards, or set decode to json or arrow"
             )
         return Payload(kind, options.mode, fixed)
     if schema is None:
@@ -181,7 +181,7 @@ def _with_text() -> StructType:
 def _pieces(
     data: Any, parse: Parse, parsed: Any, first: int
 ) -> Iterator[tuple[int, int, Any | None, list[int]]]:
-    """Yield runs of rows, in order: where they begin, how many, their table (None: malformed)."""
+    """Yield runs of rows in order: first row, count, table (None: malformed), source rows."""
     count = len(data)
     if not count:
         return

@@ -1,4 +1,4 @@
-"""The rows of a frame as what is appended: data, header, locks, and who they are. Pure."""
+"""Convert the rows of a frame to appends: partition, data, header, locks, fingerprint. Pure."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _HEADER = struct.Struct(">i")
 
 
 class RowRefused(ValueError):
-    """A row that cannot be appended."""
+    """A row cannot be appended; the text says why and what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is appended for one row; ``fingerprint`` stands for header and data."""
+    """One row as it is appended; ``fingerprint`` identifies header and data."""
 
     data: bytes
     header: int
@@ -53,7 +53,7 @@ class Row:
 
 
 def fingerprint(header: int, data: bytes) -> bytes:
-    """Return 16 bytes that are different for everything that is different."""
+    """Return a 16-byte digest of header and data."""
     return blake2b(_HEADER.pack(header) + data, digest_size=16).digest()
 
 
@@ -64,13 +64,13 @@ def partition_of(key: bytes, num_partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a frame has of those that the sink takes."""
+    """The sink's columns that a frame has."""
 
     names: tuple[str, ...]
 
     @property
-    def stable(self) -> bool:
-        """Whether rows carry an id of their own."""
+    def has_row_ids(self) -> bool:
+        """Whether each row has an id of its own."""
         return "id" in self.names
 
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, Row]]:
@@ -108,9 +108,9 @@ def columns_of(schema: StructType) -> Columns:
             _check_locks(field)
         elif field.name not in _COLUMNS:
             raise OptionError(
-                f"the waltz sink has no column {field.name}: it takes data and, if they are there, "
-                "partition or key, header, locks and id; put what else there is into data, for "
-                "example by to_json(struct(*))"
+                f"the waltz sink has no column {field.name}: it takes data and, optionally, "
+                "partition or key, header, locks and id; put other columns into data, for example "
+                "by to_json(struct(*))"
             )
         elif field.dataType not in _COLUMNS[field.name]:
             wanted = " or ".join(kind.simpleString().upper() for kind in _COLUMNS[field.name])

@@ -16,10 +16,10 @@ from waltz.spark.core.option_values import (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where rows go.
+    """The parsed options of a write.
 
-    ``write_id`` names a write that may be repeated, so that what is in the log already is not
-    written again. Without one a stream has its query's id, and a batch cannot be repeated.
+    ``write_id`` names a write that may be repeated: rows that are in the log are not appended
+    again. Without one a stream uses its query's id, and a batch cannot be repeated.
     """
 
     cluster: ClusterOptions

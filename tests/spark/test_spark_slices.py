@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.core.filters import Allowed, Wanted
+from waltz.spark.core.filters import ColumnBounds, RowFilter
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import ReadOptions, parse_options
-from waltz.spark.core.planning import (
+from waltz.spark.core.slices import (
     PositionMissing,
     Slice,
     choose_partitions,
@@ -28,11 +28,11 @@ def plan(chosen: ReadOptions, marks: dict[int, int]) -> list[Slice]:
     return cut(spans(chosen, marks), dict.fromkeys(marks, chosen.rows_per_task))
 
 
-def test_every_partition_is_read_to_its_end() -> None:
+def test_slices_every_partition_is_read_to_its_mark() -> None:
     assert plan(options(), {1: 4, 0: 0, 2: -1}) == [Slice(0, 0, 0), Slice(1, 0, 4)]
 
 
-def test_a_long_range_is_cut_evenly() -> None:
+def test_slices_long_range_is_split_evenly() -> None:
     assert plan(options(rowsPerTask="4"), {0: 9}) == [
         Slice(0, 0, 2),
         Slice(0, 3, 5),
@@ -40,14 +40,14 @@ def test_a_long_range_is_cut_evenly() -> None:
     ]
 
 
-def test_positions() -> None:
+def test_slices_positions() -> None:
     chosen = options(
         startingPositions='{"0": 3, "2": "latest"}', endingPositions='{"0": 5, "1": "earliest"}'
     )
     assert plan(chosen, {0: 9, 1: 9, 2: 9, 3: 0}) == [Slice(0, 3, 4), Slice(3, 0, 0)]
 
 
-def test_a_position_just_after_the_end_is_an_empty_range() -> None:
+def test_slices_position_after_the_end_is_empty() -> None:
     assert plan(options(startingPositions='{"0": 10}'), {0: 9}) == []
 
 
@@ -65,35 +65,35 @@ def test_a_position_just_after_the_end_is_an_empty_range() -> None:
         ),
     ],
 )
-def test_positions_refused(given: dict[str, str], text: str) -> None:
+def test_slices_invalid_positions_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         plan(options(**given), {0: 9})
 
 
-def test_a_position_that_is_gone_may_be_passed_over() -> None:
+def test_slices_missing_position_can_be_skipped() -> None:
     chosen = options(startingPositions='{"0": 11}', missingPositions="continue")
     assert spans(chosen, {0: 9, 1: 0}) == {1: (0, 1)}
     assert starting_positions(chosen, {0: 9, 1: 0}) == {0: 10, 1: 0}
 
 
-def test_a_position_that_is_gone_is_named() -> None:
+def test_slices_missing_position_is_named() -> None:
     with pytest.raises(PositionMissing) as missing:
         starting_positions(options(startingPositions='{"0": 11}'), {0: 9})
     found = missing.value
     assert (found.partition, found.position, found.mark) == (0, 11, 9)
 
 
-def test_only_wanted_ids_are_read() -> None:
-    wanted = Wanted({"transaction_id": Allowed(3, 4)})
+def test_slices_filtered_ids_narrow_ranges() -> None:
+    wanted = RowFilter({"transaction_id": ColumnBounds(3, 4)})
     assert spans(options(), {0: 9, 1: 3, 2: 2}, wanted) == {0: (3, 5), 1: (3, 4)}
 
 
-def test_rows_for_so_many_bytes() -> None:
+def test_slices_rows_for_bytes() -> None:
     assert rows_for(1000, 10, 100) == 100
     assert rows_for(1, 10, 100) == 1
 
 
-def test_partitions_chosen() -> None:
+def test_slices_partitions_are_chosen() -> None:
     assert choose_partitions(options(), 3) == (0, 1, 2)
     assert choose_partitions(options(partitions="2,0"), 3) == (0, 2)
 
@@ -109,7 +109,7 @@ def test_partitions_chosen() -> None:
         ),
     ],
 )
-def test_partitions_refused(given: dict[str, str], text: str) -> None:
+def test_slices_unknown_partitions_are_refused(given: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         choose_partitions(options(**given), 3)
 

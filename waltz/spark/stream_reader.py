@@ -1,6 +1,6 @@
-"""Streams as Spark follows them. Touches what `reading` touches.
+"""Streaming reads as Spark runs them. Touches what `log_reader` touches.
 
-What a micro-batch takes is decided in `admission`; the rows are read as a batch's are.
+`core.offsets` decides what a micro-batch takes; the rows are read as those of a batch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from waltz.client import WaltzError
-from waltz.spark.batch import SliceTask, read_slice, rows_per_task
-from waltz.spark.core.admission import (
+from waltz.spark.batch_reader import SliceTask, read_slice, rows_per_task
+from waltz.spark.core.filters import RowFilter
+from waltz.spark.core.offsets import (
     Offset,
     admit_bytes,
     admit_rows,
@@ -28,19 +29,18 @@ from waltz.spark.core.admission import (
     positions_of,
     spans_between,
 )
-from waltz.spark.core.filters import Wanted
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import Payload
-from waltz.spark.core.planning import choose_partitions, cut, starting_positions
-from waltz.spark.reading import READERS, LogReader, Where
+from waltz.spark.core.slices import choose_partitions, cut, starting_positions
+from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
 T = TypeVar("T")
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not typed
-    """Asked for offsets in one process, as long as the query runs; copied into every task."""
+    """Serves offsets in one process while the query runs; a copy of it runs in every task."""
 
-    def __init__(self, where: Where, options: ReadOptions, payload: Payload) -> None:
+    def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
         self._where = where
         self._options = options
         self._payload = payload
@@ -48,16 +48,16 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._target: dict[int, int] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - this and the following are Spark's names
-        """Return where a new query begins. Raises OptionError, waltz.WaltzError."""
+        """Return the first offset of a new query. Raises OptionError, waltz.WaltzError."""
 
         def begin(reader: LogReader) -> Offset:
             marks = reader.marks(self._chosen(reader))
             return offset_of(starting_positions(self._options, marks))
 
-        return self._asking(begin)
+        return self._with_reader(begin)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return where the next micro-batch ends. Raises OptionError, waltz.WaltzError."""
+        """Return the end offset of the next micro-batch. Raises OptionError, waltz.WaltzError."""
 
         def decide(reader: LogReader) -> Offset:
             starts = positions_of(start, self._chosen(reader))
@@ -68,10 +68,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 }
             return offset_of(self._admit(reader, starts, ends, limit))
 
-        return self._asking(decide)
+        return self._with_reader(decide)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what the options maxRowsPerTrigger and maxBytesPerTrigger say."""
+        """Return the limit of the options maxRowsPerTrigger and maxBytesPerTrigger."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -79,18 +79,18 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return the logs' ends when they were last asked for, so that Spark can tell the lag."""
+        """Return the logs' ends as last read; Spark computes the lag from them."""
         if not self._marks:
             return None
         return offset_of({partition: mark + 1 for partition, mark in self._marks.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note the logs' present ends: the query stops there."""
+        """Record the logs' present ends, where the query stops."""
 
-        def note(reader: LogReader) -> dict[int, int]:
+        def record(reader: LogReader) -> dict[int, int]:
             return {p: mark + 1 for p, mark in reader.marks(self._chosen(reader)).items()}
 
-        self._target = self._asking(note)
+        self._target = self._with_reader(record)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a micro-batch. Raises PositionMissing, waltz.WaltzError."""
@@ -99,7 +99,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             chosen = self._chosen(reader)
             starts, ends = positions_of(start, chosen), positions_of(end, chosen)
             if any(end > self._marks.get(partition, -1) + 1 for partition, end in ends.items()):
-                # Planned by an earlier run: the log may have become another one since.
+                # An earlier run planned this batch: the log may have been restored since.
                 there = self._available(reader, ends)
                 ends = {partition: min(end, there[partition]) for partition, end in ends.items()}
             found = spans_between(starts, ends)
@@ -107,23 +107,25 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 SliceTask(part) for part in cut(found, rows_per_task(self._options, reader, found))
             ]
 
-        return self._asking(plan)
+        return self._with_reader(plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's transactions as Arrow batches."""
         assert isinstance(partition, SliceTask)
-        yield from read_slice(self._where, partition.part, self._options, self._payload, Wanted())
+        yield from read_slice(
+            self._where, partition.part, self._options, self._payload, RowFilter()
+        )
 
     def stop(self) -> None:
         """Close the connections."""
-        READERS.forget(self._where)
+        READER_CACHE.forget(self._where)
 
     def _chosen(self, reader: LogReader) -> tuple[int, ...]:
         return choose_partitions(self._options, reader.num_partitions)
 
     def _available(self, reader: LogReader, starts: Mapping[int, int]) -> dict[int, int]:
-        self._marks = reader.marks_from(starts)
-        return available(starts, self._marks, go_on_if_missing=self._options.go_on_if_missing)
+        self._marks = reader.confirmed_marks(starts)
+        return available(starts, self._marks, skip_missing=self._options.skip_missing)
 
     def _admit(
         self,
@@ -148,10 +150,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             ends = admit_bytes(starts, ends, size, samples)
         return dict(ends)
 
-    def _asking(self, ask: Callable[[LogReader], T]) -> T:
-        """Return what ``ask`` finds out, over connections that stay open between triggers."""
+    def _with_reader(self, work: Callable[[LogReader], T]) -> T:
+        """Return ``work(reader)``; the reader's connections stay open between triggers."""
         try:
-            return ask(READERS.at(self._where))
+            return work(READER_CACHE.open(self._where))
         except WaltzError:
-            READERS.forget(self._where)
+            READER_CACHE.forget(self._where)
             raise

@@ -1,23 +1,23 @@
-"""From the options that name a cluster to where it is. Reads cluster.json."""
+"""Find the cluster that options name. Reads cluster.json."""
 
 from __future__ import annotations
 
 from waltz.net import TlsConfig
 from waltz.runtime.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
 from waltz.spark.core.option_values import ClusterOptions, OptionError
-from waltz.spark.reading import Where
+from waltz.spark.log_reader import ClusterLocation
 
 
-def locate(options: ClusterOptions) -> Where:
+def locate(options: ClusterOptions) -> ClusterLocation:
     """Return the cluster that the options name. Raises OptionError."""
     seconds = float(options.timeout_seconds)
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
-        return Where(options.zookeeper, root, options.tls or TlsConfig(), seconds)
+        return ClusterLocation(options.zookeeper, root, options.tls or TlsConfig(), seconds)
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:
         raise OptionError(f"the option cluster names {options.cluster_file}: {problem}") from None
     tls = options.tls or TlsConfig(enabled=described.tls)
-    return Where(described.zookeeper, options.root or described.root, tls, seconds)
+    return ClusterLocation(described.zookeeper, options.root or described.root, tls, seconds)

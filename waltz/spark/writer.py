@@ -1,9 +1,10 @@
-"""Appends a task's rows, each once. Network and ZooKeeper.
+"""Append a task's rows, each exactly once. Touches the network and ZooKeeper.
 
-Every attempt at a task has a client id of its own, which it notes in the write's ledger before it
-appends anything. What other attempts have appended it finds in the log by their client ids, and
-appends what is missing, under a lock that only attempts at the same rows take: `missing` says why
-that is safe whoever else is still at work.
+Every attempt at a task has a client id of its own, and registers it in the write's ledger before
+its first append. It finds the rows of other attempts in the log by their client ids, and appends
+what is missing under locks that only attempts at the same rows take. `core.missing_rows` explains
+why this is safe while other attempts are still running; the test is
+`test_attempts_in_any_order_append_each_row_once`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any, TypeVar
 from waltz.client import Appended, Client, ClientOptions, Draft
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.spark.core.ledger import Joining, Ledger
-from waltz.spark.core.missing import Missing
+from waltz.spark.core.ledger import Ledger, NewAttempt
+from waltz.spark.core.missing_rows import MissingRows
 from waltz.spark.core.rows import Columns, Row, fingerprint
 from waltz.spark.ledger_store import LedgerStore
-from waltz.spark.reading import Where
+from waltz.spark.log_reader import ClusterLocation
 
 T = TypeVar("T")
 
@@ -35,10 +36,10 @@ _SESSION_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """One task of a write. ``lasting``: the write's ledger outlives it; see `LedgerStore`."""
+    """One task of a write. ``persistent``: the ledger stays after the write; see `LedgerStore`."""
 
     write_id: str
-    lasting: bool
+    persistent: bool
     epoch: int
     run: str
     task: int
@@ -46,16 +47,16 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How many rows a task had, and how many of them this attempt appended."""
+    """The number of rows of a task, and of those that this attempt appended."""
 
     rows: int
     appended: int
 
 
 class WriterSession:
-    """A worker's session with one cluster's ZooKeeper, for one task after the other."""
+    """A worker's session with one cluster's ZooKeeper; serves one task at a time."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ClusterLocation) -> None:
         """Connect. Raises ConnectFailed."""
         self.where = where
         self._loop = asyncio.new_event_loop()
@@ -68,29 +69,29 @@ class WriterSession:
         )
 
     def run(self, work: Awaitable[T]) -> T:
-        """Return what ``work`` returns; the event loop runs only meanwhile."""
+        """Run the event loop until ``work`` is done; return its result."""
 
         async def wait() -> T:
             return await work
 
         return self._loop.run_until_complete(wait())
 
-    def ledger(self, write_id: str, *, lasting: bool) -> LedgerStore:
+    def ledger(self, write_id: str, *, persistent: bool) -> LedgerStore:
         """Return the ledger of a write."""
         return LedgerStore(
             self._store,
             self.where.root,
             write_id,
-            lasting=lasting,
+            persistent=persistent,
             timeout_seconds=self.where.timeout_seconds,
         )
 
     def check_cluster(self) -> None:
-        """Raise NoCluster if there is none."""
+        """Raise NoCluster if the location holds no cluster."""
         self.run(Cluster(self._store, self.where.root).params())
 
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> Written:
-        """Append what is missing of a task's Arrow batches.
+        """Append the missing rows of a task's Arrow batches.
 
         Raises RowRefused, Superseded, WriteIsOver, waltz.WaltzError.
         """
@@ -101,7 +102,7 @@ class WriterSession:
             return attempt.written
 
     async def client(self) -> Client:
-        """Open a client with an id of its own."""
+        """Open a client with a new client id."""
         seconds = self.where.timeout_seconds
         options = ClientOptions(
             tls=self.where.tls,
@@ -118,15 +119,15 @@ class WriterSession:
 
 
 class Attempt:
-    """One attempt at a task; to be entered with ``with``."""
+    """One attempt at a task; a context manager."""
 
     def __init__(self, session: WriterSession, task: WriteTask, columns: Columns) -> None:
         self.written = Written(0, 0)
         self._session = session
         self._task = task
         self._columns = columns
-        self._ledger = session.ledger(task.write_id, lasting=task.lasting)
-        self._partitions: dict[int, Missing] = {}
+        self._ledger = session.ledger(task.write_id, persistent=task.persistent)
+        self._partitions: dict[int, MissingRows] = {}
         self._waiting: defaultdict[int, list[Row]] = defaultdict(list)
         self._sizes: defaultdict[int, int] = defaultdict(int)
 
@@ -143,7 +144,7 @@ class Attempt:
         self._session.run(self._client.close())
 
     def add(self, batch: Any) -> None:
-        """Take the rows of an Arrow batch; append those of partitions that have enough."""
+        """Buffer the rows of an Arrow batch; append those of partitions with a full buffer."""
         rows = self._columns.rows(batch, self._task.task, self._client.num_partitions)
         for partition, row in rows:
             waiting, size = self._waiting[partition], self._sizes[partition] + len(row.data)
@@ -154,7 +155,7 @@ class Attempt:
         self.written = Written(self.written.rows + batch.num_rows, self.written.appended)
 
     def flush(self) -> None:
-        """Append whatever is left."""
+        """Append the buffered rows."""
         self._session.run(self._append([p for p, rows in self._waiting.items() if rows]))
 
     async def _append(self, partitions: list[int]) -> None:
@@ -165,7 +166,7 @@ class Attempt:
 
     async def _append_to(self, partition: int, rows: list[Row]) -> None:
         missing = self._partitions[partition]
-        left = missing.of(rows)
+        left = missing.select(rows)
         while left:
             drafts = [self._draft(row) for row in left]
             outcomes = await self._client.bulk.append(partition, drafts, mark=missing.mark)
@@ -184,10 +185,10 @@ class Attempt:
             ]
             if refused:
                 await self._catch_up(partition)
-            left = missing.of(refused)
+            left = missing.select(refused)
 
     def _draft(self, row: Row) -> Draft[bytes]:
-        fence = self._fence
+        fence = self._locks
         return Draft(
             row.data,
             row.header,
@@ -197,29 +198,35 @@ class Attempt:
         )
 
     async def _join(self, partitions: list[int]) -> None:
-        """Note this attempt in the ledger, before its first append to each of ``partitions``."""
+        """Register this attempt in the ledger, before its first append to each of ``partitions``.
+
+        An attempt that appended first could be invisible to its successor, which would then append
+        the same rows again.
+        """
         if not partitions:
             return
         marks = await asyncio.gather(*map(self._client.high_water_mark, partitions))
-        ledger = await self._noted(dict(zip(partitions, marks, strict=True)))
+        ledger = await self._register_attempt(dict(zip(partitions, marks, strict=True)))
         for partition in partitions:
-            self._partitions[partition] = Missing(
-                ledger.marks[partition], stable=self._columns.stable
+            self._partitions[partition] = MissingRows(
+                ledger.marks[partition], has_row_ids=self._columns.has_row_ids
             )
-        self._fence = ledger.fence(self._client.client_id, stable=self._columns.stable)
-        if self._others(ledger):
+        self._locks = ledger.locks_of(self._client.client_id, has_row_ids=self._columns.has_row_ids)
+        if self._competing_attempts(ledger):
             await asyncio.gather(*map(self._catch_up, partitions))
 
-    async def _noted(self, marks: Mapping[int, int]) -> Ledger:
+    async def _register_attempt(self, marks: Mapping[int, int]) -> Ledger:
         task = self._task
-        joining = Joining(task.epoch, task.run, task.task, self._client.client_id)
+        joining = NewAttempt(task.epoch, task.run, task.task, self._client.client_id)
         return await self._ledger.join(joining, marks)
 
-    def _others(self, ledger: Ledger) -> frozenset[int]:
-        return ledger.others(self._client.client_id, stable=self._columns.stable)
+    def _competing_attempts(self, ledger: Ledger) -> frozenset[int]:
+        return ledger.competing_attempts(
+            self._client.client_id, has_row_ids=self._columns.has_row_ids
+        )
 
     async def _catch_up(self, partition: int) -> None:
-        """Take in what other attempts have appended, up to the log's present end."""
+        """Find what competing attempts have appended, up to the log's present end."""
         missing = self._partitions[partition]
         end = None
         while end is None or missing.mark < end:
@@ -228,13 +235,13 @@ class Attempt:
             end = page.high_water_mark if end is None else end
             if not page.headers:
                 return
-            # Read after the headers: an attempt is noted before it appends.
-            others = self._others(await self._noted({}))
+            # The ledger is read after the headers: every attempt registers before it appends.
+            others = self._competing_attempts(await self._register_attempt({}))
             ids = [h.transaction_id for h in page.headers if h.req_id.client_id in others]
             found: list[bytes] = []
             for start, stop in _runs(ids):
                 found += await self._fingerprints(partition, start, stop)
-            missing.take_in(page.headers[-1].transaction_id, found)
+            missing.record_found(page.headers[-1].transaction_id, found)
 
     async def _fingerprints(self, partition: int, first: int, stop: int) -> list[bytes]:
         found: list[bytes] = []
@@ -247,21 +254,21 @@ class Attempt:
         return found
 
 
-class WriterSessions:
-    """The sessions of a worker process, by cluster."""
+class SessionCache:
+    """The sessions of one worker process, by cluster; the process runs one task at a time."""
 
     def __init__(self) -> None:
-        self._open: dict[Where, WriterSession] = {}
+        self._open: dict[ClusterLocation, WriterSession] = {}
 
-    def at(self, where: Where) -> WriterSession:
-        """Return the session with a cluster, still open from the task before."""
+    def open(self, where: ClusterLocation) -> WriterSession:
+        """Return the session with a cluster; it stays open from task to task."""
         session = self._open.get(where)
         if session is None:
             session = self._open[where] = WriterSession(where)
         return session
 
-    def forget(self, where: Where) -> None:
-        """End the session with a cluster: something went wrong, and the next begins anew."""
+    def forget(self, where: ClusterLocation) -> None:
+        """End the session with a cluster after an error, so that the next one is new."""
         session = self._open.pop(where, None)
         if session is not None:
             with suppress(Exception):
@@ -269,7 +276,7 @@ class WriterSessions:
 
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield first id and successor of the last one for each run of consecutive ``ids``."""
+    """Yield each run of consecutive ``ids`` as a half-open range."""
     first = stop = None
     for each in ids:
         if first is not None and each != stop:
@@ -284,5 +291,5 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, stop
 
 
-SESSIONS = WriterSessions()
-"""Of this process: Spark gives its workers one task after the other, and nothing to keep."""
+SESSION_CACHE = SessionCache()
+"""One per process: Spark offers its tasks no place of their own to keep connections."""

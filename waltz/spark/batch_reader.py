@@ -1,4 +1,4 @@
-"""Batch reads as Spark plans and runs them. Touches what `reading` touches."""
+"""Batch reads as Spark plans and runs them. Touches what `log_reader` touches."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from waltz.spark.core.filters import Wanted, push
+from waltz.spark.core.filters import RowFilter, push
 from waltz.spark.core.options import ReadOptions
 from waltz.spark.core.payload import Payload
-from waltz.spark.core.planning import Slice, Span, choose_partitions, cut, rows_for, spans
-from waltz.spark.reading import READERS, LogReader, Where
+from waltz.spark.core.slices import Slice, Span, choose_partitions, cut, rows_for, spans
+from waltz.spark.log_reader import READER_CACHE, ClusterLocation, LogReader
 
 
 @dataclass
 class SliceTask(InputPartition):  # type: ignore[misc]  # pyspark is not typed
-    """What one task reads."""
+    """The slice that one task reads."""
 
     part: Slice
 
 
 class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
-    """Planned where the query is planned; copied into every task."""
+    """Plans the tasks in the driver; a copy of it runs in every task."""
 
-    def __init__(self, where: Where, options: ReadOptions, payload: Payload) -> None:
+    def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
         self._where = where
         self._options = options
         self._payload = payload
-        self._wanted = Wanted()
+        self._wanted = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """Fix what is to be read, up to the logs' present ends, and cut it into tasks.
+        """Fix the ranges to read, up to the logs' present ends, and cut them into tasks.
 
         Raises OptionError, waltz.WaltzError.
         """
@@ -50,7 +50,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield one task's transactions as Arrow batches."""
-        # Without anything to read, Spark still runs one task: with an InputPartition of its own.
+        # If there is nothing to read, Spark runs one task with an InputPartition of its own.
         if isinstance(partition, SliceTask):
             yield from read_slice(
                 self._where, partition.part, self._options, self._payload, self._wanted
@@ -58,7 +58,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
 
 
 class FilteringReader(WaltzReader):
-    """Leaves out what the query's filters do, where possible before it is read."""
+    """Applies the query's filters, where possible before records are read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Take the filters on partition, transaction_id and header; return the others."""
@@ -69,7 +69,7 @@ class FilteringReader(WaltzReader):
 def rows_per_task(
     options: ReadOptions, reader: LogReader, found: dict[int, Span]
 ) -> dict[int, int]:
-    """Return how many rows of each partition a task reads. Touches the network if bytes count."""
+    """Return the rows per task of each partition. Touches the network if bytes are bounded."""
     if options.bytes_per_task is None:
         return dict.fromkeys(found, options.rows_per_task)
     samples = reader.sample((partition, first) for partition, (first, _) in found.items())
@@ -80,15 +80,15 @@ def rows_per_task(
 
 
 def read_slice(
-    where: Where, part: Slice, options: ReadOptions, payload: Payload, wanted: Wanted
+    where: ClusterLocation, part: Slice, options: ReadOptions, payload: Payload, wanted: RowFilter
 ) -> Iterator[Any]:
-    """Yield what is wanted of a slice as Arrow batches, over connections that stay open."""
-    reader = READERS.at(where)
+    """Yield the rows of a slice that pass the filter as Arrow batches."""
+    reader = READER_CACHE.open(where)
     try:
         with closing(reader.read(part, from_replicas=options.from_replicas)) as batches:
             for batch in batches:
                 yield payload.decode(wanted.rows(batch))
     except Exception:
-        # The next attempt begins with new connections.
-        READERS.forget(where)
+        # The next attempt opens new connections.
+        READER_CACHE.forget(where)
         raise

@@ -1,4 +1,4 @@
-"""From options and the logs' ends to slices: what is read, and which task reads what. Pure."""
+"""Plan a read: from options and the logs' ends to one slice per task. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from waltz.client.core.ranges import format_partitions
-from waltz.spark.core.filters import Wanted
+from waltz.spark.core.filters import RowFilter
 from waltz.spark.core.option_values import OptionError
 from waltz.spark.core.options import Edge, Positions, ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Neighbouring transactions of one partition, both ends included. Never empty."""
+    """Consecutive transactions of one partition, both ends included. Never empty."""
 
     partition: int
     first: int
@@ -24,17 +24,17 @@ class Slice:
 
 
 Span = tuple[int, int]
-"""The first transaction id to be read, and the first one not to be read."""
+"""A half-open range: the first transaction id to read, and the first one not to read."""
 
 
 class PositionMissing(OptionError):
-    """A position lies beyond the end of its log, so that what it stands for is not there."""
+    """A position is beyond the end of its log."""
 
     def __init__(self, what: str, partition: int, position: int, mark: int) -> None:
         super().__init__(
             f"{what} is transaction {position} of partition {partition}, but that log ends at "
             f"{mark}: the position belongs to another cluster, or the log was lost and restored; "
-            "correct it, or set missingPositions to continue to go on from the end that is there"
+            "correct it, or set missingPositions to continue to read on from the present end"
         )
         self.partition = partition
         self.position = position
@@ -62,15 +62,15 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
 
 
 def spans(
-    options: ReadOptions, marks: Mapping[int, int], wanted: Wanted | None = None
+    options: ReadOptions, marks: Mapping[int, int], wanted: RowFilter | None = None
 ) -> dict[int, Span]:
-    """Return what is to be read of each partition: less, if only some of it is ``wanted``.
+    """Return the range to read of each partition, narrowed by the query's filters (``wanted``).
 
-    ``marks`` are the high-water marks of the partitions to read: nothing after them is read, so
-    that the result is the same however long it takes. Empty spans are left out. Raises OptionError
-    for positions in the wrong order, PositionMissing for those that a log does not reach.
+    ``marks`` are the high-water marks of the partitions to read. Nothing after them is read, so the
+    result does not depend on how long the read takes. Empty ranges are left out. Raises OptionError
+    for positions in the wrong order, PositionMissing for positions beyond a log's end.
     """
-    ids = (wanted or Wanted()).of("transaction_id")
+    ids = (wanted or RowFilter()).of("transaction_id")
     found = {}
     for partition, mark in sorted(marks.items()):
         first, end = (
@@ -78,8 +78,8 @@ def spans(
         )
         if first > end:
             raise OptionError(
-                f"partition {partition} is to be read from {first} until before {end}: "
-                "startingPositions must not be after endingPositions"
+                f"partition {partition}: startingPositions ({first}) is after endingPositions "
+                f"({end}): exchange or correct them"
             )
         first, end = max(first, ids.low), min(end, ids.high + 1)
         if first < end:
@@ -106,7 +106,7 @@ def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Sli
 
 
 def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
-    """Return how many rows make about ``size`` bytes if they are like the sample; at least 1."""
+    """Return the number of rows of about ``size`` bytes, by a sample; at least 1."""
     return max(1, size * sample_rows // max(sample_bytes, 1))
 
 
@@ -114,7 +114,7 @@ def _position(options: ReadOptions, name: str, given: Positions, partition: int,
     position = _resolve(given, partition, mark)
     if position <= mark + 1:
         return position
-    if options.go_on_if_missing:
+    if options.skip_missing:
         return mark + 1
     raise PositionMissing(f"the option {name}", partition, position, mark)
 

@@ -1,8 +1,8 @@
-"""From the data of many rows to a table: text, JSON, Arrow, Avro. Pure.
+"""Parse the data of many rows to a table: text, JSON, Arrow, Avro. Pure.
 
-Each function takes an Arrow array of data. It returns a table of the columns asked for, and for
-each of its rows the row of data that it came from. It raises one of `MALFORMED` if any data is not
-what it should be.
+Each function takes an Arrow array of data. It returns a table of the requested columns, and for
+each of its rows the row of data it came from. It raises one of `MALFORMED` if any data is
+malformed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 _NEWLINE = b"\n"
 _NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)
-"""From fastavro for bytes that are not of the schema, from Arrow for values of other types."""
+"""Raised by fastavro for bytes that do not match the schema, by Arrow for other types."""
 
 
 def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
@@ -29,9 +29,9 @@ def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse one JSON object in each row; fields that are not asked for are left out."""
+    """Parse one JSON object in each row; fields that are not requested are left out."""
     if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
-        raise pa.ArrowInvalid("a line break within data")
+        raise pa.ArrowInvalid("data contains a line break")
     lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
     options = pyarrow.json.ParseOptions(
         explicit_schema=schema,
@@ -41,7 +41,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
     size = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pyarrow.json.read_json(pa.BufferReader(lines), size, options)
     if table.num_rows != len(data):
-        raise pa.ArrowInvalid("data that is not one JSON object")
+        raise pa.ArrowInvalid("data is not one JSON object")
     return table.select(schema.names).cast(schema), list(range(len(data)))
 
 
@@ -74,7 +74,7 @@ def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]
         except _NOT_AVRO as problem:
             raise pa.ArrowInvalid(f"not Avro: {problem}") from None
         if stream.tell() != end:
-            raise pa.ArrowInvalid("a datum that ends before or after its row")
+            raise pa.ArrowInvalid("the datum ends before or after its row")
     try:
         return pa.Table.from_pylist(rows, schema), list(range(len(data)))
     except _NOT_AVRO as problem:
@@ -88,7 +88,7 @@ def check_avro_schema(written: str) -> None:
     except (ValueError, LookupError, TypeError, fastavro.schema.SchemaParseException) as problem:
         raise ValueError(f"not an Avro schema in JSON ({problem})") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise ValueError("the schema of a record is wanted, such as an .avsc file has")
+        raise ValueError("expected the schema of a record, as in an .avsc file")
 
 
 def avro_fields(written: str) -> list[str]:

@@ -1,8 +1,9 @@
-"""Reads the log for Spark: one client on one event loop. Network and ZooKeeper.
+"""Read the log for Spark: one client on one event loop. Touches the network and ZooKeeper.
 
-Spark calls from one thread and takes one batch after the other; the event loop runs while it waits
-for a batch, and at no other time. The next range has been asked for by then, so that it arrives in
-the sockets' buffers while Spark works on this one; nothing else is held, however long a slice is.
+Spark calls from one thread and takes one batch after the other. The event loop runs only while
+Spark waits for a batch. The next range is requested before that, so that it arrives in the sockets'
+buffers while Spark processes the present one. Memory is bounded by two ranges for slices of any
+length (`test_worker_memory_is_bounded`).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from waltz.protocol.records import RecordBatch
 from waltz.protocol.stored import StoredBatch
 from waltz.runtime.memory import keep_freed_memory
 from waltz.spark.core.decoding import RecordsDamaged, stored_to_arrow, to_arrow
-from waltz.spark.core.planning import Slice
+from waltz.spark.core.slices import Slice
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 Records = RecordBatch | StoredBatch
-"""In wire form and checked, from servers, or as they are on disk, from replicas."""
+"""From servers in wire form, checked; from replicas in disk form, unchecked."""
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
@@ -46,16 +47,17 @@ _SAMPLE_BYTES = 64 << 10
 
 
 class ReadTimedOut(WaltzError):
-    """Servers left the reader without an answer for too long."""
+    """Servers did not answer the reader in time."""
 
 
 class LogEndsBefore(WaltzError):
-    """A log no longer reaches what was planned to be read."""
+    """A log ends before a transaction that the plan reads."""
 
     def __init__(self, partition: int, transaction_id: int, mark: int) -> None:
         super().__init__(
             f"partition {partition} has no transaction {transaction_id} any more: its log ends at "
-            f"{mark}; it was lost and restored, or ZooKeeper names another cluster now"
+            f"{mark}. The log was lost and restored, or the address names another cluster now: "
+            "check the cluster, and begin a new query with a new checkpoint"
         )
         self.partition = partition
         self.transaction_id = transaction_id
@@ -63,7 +65,7 @@ class LogEndsBefore(WaltzError):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ClusterLocation:
     """The cluster to read from, and how long its servers may leave a question unanswered."""
 
     zookeeper: str
@@ -73,9 +75,9 @@ class Where:
 
 
 class LogReader:
-    """A client of one cluster, for one thread. Close it, or let the process end."""
+    """A client of one cluster for one thread. Close it, or let the process end."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: ClusterLocation) -> None:
         """Connect. Raises what `waltz.connect` raises."""
         self._where = where
         self._loop = asyncio.new_event_loop()
@@ -93,52 +95,55 @@ class LogReader:
 
     def marks(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the high-water marks of ``partitions``. Raises ReadTimedOut."""
-        asked = tuple(partitions)
+        wanted = tuple(partitions)
 
-        async def ask() -> list[int]:
-            return await asyncio.gather(*map(self._client.high_water_mark, asked))
+        async def fetch() -> list[int]:
+            return await asyncio.gather(*map(self._client.high_water_mark, wanted))
 
         where = f"{self._where.zookeeper}{self._where.root}"
-        marks = self._run(self._in_time(ask(), f"not every log of {where} told its end"))
-        return dict(zip(asked, marks, strict=True))
+        marks = self._run(
+            self._in_time(fetch(), f"not every partition of {where} returned its high-water mark")
+        )
+        return dict(zip(wanted, marks, strict=True))
 
-    def marks_from(self, starts: Mapping[int, int]) -> dict[int, int]:
+    def confirmed_marks(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return the marks of the partitions of ``starts``, transaction ids that will be read next.
 
-        A mark below its start is told only after it was confirmed: a server that has not yet heard
-        that it lost a partition knows an old log. Raises ReadTimedOut.
+        A mark below its start is confirmed first: a server that has not noticed yet that it lost
+        the partition would return an old mark, and the stream would read transactions twice.
+        Raises ReadTimedOut.
         """
         marks = self.marks(starts)
         for partition, start in starts.items():
             if marks[partition] < start - 1:
-                marks[partition] = self._run(self._confirmed(partition, start))
+                marks[partition] = self._run(self._confirmed_mark(partition, start))
         return marks
 
     def sample(self, firsts: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Return, by partition, how many rows a few have from the ids given on, and their bytes.
+        """Return (rows, bytes) of a few transactions of each partition, from the given ids on.
 
         ``firsts`` are partitions with an id that is in the log. Raises what `read` raises.
         """
-        asked = tuple(firsts)
+        wanted = tuple(firsts)
 
-        async def ask() -> list[RecordRange]:
+        async def fetch() -> list[RecordRange]:
             return await asyncio.gather(
-                *(self._range(*where, _SAMPLE_ROWS, _SAMPLE_BYTES) for where in asked)
+                *(self._range(*where, _SAMPLE_ROWS, _SAMPLE_BYTES) for where in wanted)
             )
 
-        found = self._run(self._in_time(ask(), "not every partition gave a sample"))
+        found = self._run(self._in_time(fetch(), "not every partition returned a sample"))
         return {
             partition: (part.records.count, len(part.records.wire))
-            for (partition, _), part in zip(asked, found, strict=True)
+            for (partition, _), part in zip(wanted, found, strict=True)
         }
 
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        ``from_replicas``: where replicas give them; what they refuse comes from the servers, and
-        the rest of the slice if what they give is damaged.
+        ``from_replicas``: read from replicas. Servers supply what replicas refuse, and the rest of
+        the slice after a replica returned damaged records.
 
-        Raises ReadTimedOut when nothing comes, LogEndsBefore, and what `Client.bulk` raises.
+        Raises ReadTimedOut, LogEndsBefore, and what `Client.bulk` raises.
         """
         first = part.first
         while first <= part.last:
@@ -148,15 +153,19 @@ class LogReader:
                     try:
                         batch = _as_arrow(records, first)
                     except RecordsDamaged as damaged:
-                        assert from_replicas, "what comes from servers has been checked"
-                        log.warning("partition %d: %s", part.partition, damaged)
+                        assert from_replicas, "the client has checked records from servers"
+                        log.warning(
+                            "partition %d: %s; reading the rest from servers",
+                            part.partition,
+                            damaged,
+                        )
                         from_replicas = False
                         break
                     first += batch.num_rows
                     yield batch
 
     def _records(self, part: Slice, from_replicas: bool) -> Generator[Records, None, None]:
-        """Yield the transactions of ``part`` in order, as they came."""
+        """Yield the transactions of ``part`` in order, undecoded."""
         ranges = self._ranges(part, from_replicas)
         try:
             while (records := self._run(anext(ranges, None))) is not None:
@@ -179,33 +188,33 @@ class LogReader:
 
     async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
         first = part.first
-        asked = self._ask(part, first, from_replicas)
+        request = self._request(part, first, from_replicas)
         try:
             while first <= part.last:
-                # Timed here and not in the task, whose time goes on while the loop stands still.
+                # The time limit is here: a task's own would also count while the loop does not run.
                 records = await self._in_time(
-                    asked, f"nothing came from partition {part.partition}"
+                    request, f"partition {part.partition} sent no records"
                 )
                 first += records.count
                 if first <= part.last:
-                    asked = self._ask(part, first, from_replicas)
-                    # Lets it be sent before the loop stands still.
+                    request = self._request(part, first, from_replicas)
+                    # Send the request before the loop stops running.
                     await asyncio.sleep(0)
                 yield records
         finally:
-            asked.cancel()
+            request.cancel()
             with suppress(asyncio.CancelledError, WaltzError):
-                await asked
+                await request
 
-    async def _confirmed(self, partition: int, start: int) -> int:
+    async def _confirmed_mark(self, partition: int, start: int) -> int:
         work = self._client.bulk.headers(partition, start, max_headers=1)
         try:
-            found = await self._in_time(work, f"partition {partition} did not tell its end")
+            found = await self._in_time(work, f"partition {partition} did not confirm its end")
         except ClientAhead as ahead:
             return ahead.log_mark
         return found.high_water_mark
 
-    def _ask(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[Records]:
+    def _request(self, part: Slice, first: int, from_replicas: bool) -> asyncio.Task[Records]:
         rows = min(_BATCH_ROWS, part.last - first + 1)
         if from_replicas:
             wanted = WantedRecords(part.partition, first, part.last, rows, _BATCH_BYTES)
@@ -259,29 +268,29 @@ def _as_arrow(records: Records, first: int) -> Any:
             return to_arrow(records)
 
 
-class Readers:
-    """The readers of a worker process, which does one task after the other, by cluster."""
+class ReaderCache:
+    """The readers of one worker process, by cluster; the process runs one task at a time."""
 
     def __init__(self) -> None:
-        self._open: dict[Where, LogReader] = {}
+        self._open: dict[ClusterLocation, LogReader] = {}
 
-    def at(self, where: Where) -> LogReader:
-        """Return the reader of a cluster, its connections still open from the task before."""
+    def open(self, where: ClusterLocation) -> LogReader:
+        """Return the reader of a cluster; its connections stay open from task to task."""
         reader = self._open.get(where)
         if reader is None:
             keep_freed_memory()
-            # Spark has its workers look for garbage after each task: not among the modules.
+            # Spark collects garbage in its workers after each task: exclude the modules.
             gc.freeze()
             reader = self._open[where] = LogReader(where)
         return reader
 
-    def forget(self, where: Where) -> None:
-        """Close the reader of a cluster: something went wrong, and the next begins anew."""
+    def forget(self, where: ClusterLocation) -> None:
+        """Close the reader of a cluster after an error; the next one opens new connections."""
         reader = self._open.pop(where, None)
         if reader is not None:
             with suppress(ClusterUnreachable):
                 reader.close()
 
 
-READERS = Readers()
-"""Of this process: Spark gives its workers one task after the other, and nothing to keep."""
+READER_CACHE = ReaderCache()
+"""One per process: Spark offers its tasks no place of their own to keep connections."""

@@ -1,4 +1,4 @@
-"""Whether the packages are there without which Spark cannot read the log. Looks for modules."""
+"""Check that the packages that `waltz.spark` needs are installed. Looks for modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "fastavro")
 
 
 def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
-    """Raise ImportError, with what to do, if a package is missing."""
+    """Raise ImportError with the command that installs them if packages are missing."""
     missing = [name for name in _PACKAGES if find(name) is None]
     if missing:
         raise ImportError(

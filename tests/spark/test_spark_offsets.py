@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.spark.core.admission import (
+from waltz.spark.core.offsets import (
     admit_bytes,
     admit_rows,
     available,
@@ -15,14 +15,14 @@ from waltz.spark.core.admission import (
     spans_between,
 )
 from waltz.spark.core.option_values import OptionError
-from waltz.spark.core.planning import PositionMissing
+from waltz.spark.core.slices import PositionMissing
 
 BACKLOGS = st.dictionaries(
     st.integers(0, 30), st.tuples(st.integers(0, 2**62), st.integers(0, 10**6)), min_size=1
 )
 
 
-def test_offsets_are_exact() -> None:
+def test_offsets_round_trip_is_exact() -> None:
     positions = {10: 2**63 - 1, 9: 0}
     offset = offset_of(positions)
     assert offset == {"9": "0", "10": "9223372036854775807"}
@@ -36,20 +36,20 @@ def test_offsets_are_exact() -> None:
         ({"logOffset": "x"}, "is not an offset of the waltz source"),
     ],
 )
-def test_a_checkpoint_of_something_else(offset: dict[str, str], text: str) -> None:
+def test_offsets_of_another_query_are_refused(offset: dict[str, str], text: str) -> None:
     with pytest.raises(OptionError, match=text):
         positions_of(offset, [0, 1])
 
 
-def test_a_log_that_became_shorter() -> None:
+def test_offsets_beyond_the_log_are_refused_or_skipped() -> None:
     with pytest.raises(PositionMissing, match=r"where the stream goes on is transaction 7 of part"):
-        available({0: 7}, {0: 5}, go_on_if_missing=False)
-    assert available({0: 7}, {0: 5}, go_on_if_missing=True) == {0: 6}
-    assert available({0: 6}, {0: 5}, go_on_if_missing=False) == {0: 6}
+        available({0: 7}, {0: 5}, skip_missing=False)
+    assert available({0: 7}, {0: 5}, skip_missing=True) == {0: 6}
+    assert available({0: 6}, {0: 5}, skip_missing=False) == {0: 6}
 
 
 @given(BACKLOGS, st.integers(1, 10**6))
-def test_a_limit_is_used_up_and_not_exceeded(
+def test_admit_rows_uses_exactly_the_limit(
     backlogs: dict[int, tuple[int, int]], limit: int
 ) -> None:
     starts = {p: start for p, (start, _) in backlogs.items()}
@@ -60,16 +60,16 @@ def test_a_limit_is_used_up_and_not_exceeded(
     assert taken == min(limit, sum(rows for _, rows in backlogs.values()))
 
 
-def test_a_log_that_became_shorter_takes_no_share() -> None:
+def test_admit_rows_shortened_log_gets_no_share() -> None:
     assert admit_rows({0: 10, 1: 0}, {0: 6, 1: 100}, 7) == {0: 6, 1: 7}
 
 
-def test_bytes_are_shared_by_the_size_of_rows() -> None:
+def test_admit_bytes_weighs_by_row_size() -> None:
     starts, ends = {0: 0, 1: 5}, {0: 100, 1: 5}
     assert admit_bytes(starts, ends, 500, {0: (4, 40)}) == {0: 50, 1: 5}
     assert admit_bytes(starts, ends, 1000, {0: (4, 40)}) == {0: 100, 1: 5}
     assert admit_bytes(starts, ends, 1, {0: (4, 40)}) == {0: 1, 1: 5}
 
 
-def test_what_is_between_two_offsets() -> None:
+def test_spans_between_offsets_leave_out_empty_ranges() -> None:
     assert spans_between({0: 1, 1: 2, 2: 9}, {0: 4, 1: 2, 2: 7}) == {0: (1, 4)}

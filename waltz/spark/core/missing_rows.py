@@ -1,0 +1,54 @@
+"""Select the rows of a task that are not yet in one partition of the log. Pure.
+
+`mark` is the last transaction that was taken into account. An append under the attempt's locks and
+that mark is refused if another attempt has appended the same rows since. The attempt then reads
+what was appended, and selects again. So a row is appended only while it is proven to be missing
+(`test_attempts_in_any_order_append_each_row_once`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from waltz.spark.core.rows import Row
+
+
+class MissingRows:
+    """The rows that one attempt has found in one partition.
+
+    ``has_row_ids``: equal rows are the same row, whichever attempt wrote it. Without ids equal rows
+    are counted, and only those of the same task count.
+    """
+
+    def __init__(self, mark: int, *, has_row_ids: bool) -> None:
+        self.mark = mark
+        self._has_row_ids = has_row_ids
+        self._found: Counter[bytes] = Counter()
+
+    def record_found(self, mark: int, fingerprints: Iterable[bytes] = ()) -> None:
+        """Record that the log up to ``mark`` has rows of other attempts with these fingerprints."""
+        assert mark >= self.mark, "a mark never goes down: rows between would be appended twice"
+        self.mark = mark
+        self._found.update(fingerprints)
+
+    def select(self, rows: Iterable[Row]) -> list[Row]:
+        """Return those of ``rows`` that must be appended. Call again for rows that were refused."""
+        missing = []
+        selected: set[bytes] = set()
+        for row in rows:
+            if self._has_row_ids:
+                if not self._found[row.fingerprint] and row.fingerprint not in selected:
+                    selected.add(row.fingerprint)
+                    missing.append(row)
+            elif self._found[row.fingerprint]:
+                self._found[row.fingerprint] -= 1
+            else:
+                missing.append(row)
+        return missing
+
+    def appended(self, last_id: int, rows: Iterable[Row]) -> None:
+        """Record that this attempt's own ``rows`` are in the log, the last one as ``last_id``."""
+        self.mark = max(self.mark, last_id)
+        if self._has_row_ids:
+            self._found.update(row.fingerprint for row in rows)
