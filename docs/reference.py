@@ -16,11 +16,12 @@ import typer
 from docs.metrics_reference import metrics_page
 from waltz.cli.app import app
 from waltz.cli.cluster_options import named
-from waltz.cli.settings import SCHEMA as CLI
-from waltz.client.settings import SCHEMA as CLIENT
-from waltz.runtime.configuration import Schema, variable
-from waltz_server.shell.config import SCHEMA as SERVER
-from waltz_storage.shell.config import SCHEMA as STORAGE
+from waltz.cli.settings import CliSettings
+from waltz.client.settings import ClientSettings
+from waltz.runtime.configuration import Settings, keys
+from waltz.runtime.core.setting_names import variable
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
 
 HERE = Path(__file__).parent
 
@@ -49,11 +50,11 @@ server.yml` shows which value each setting has and where it comes from.
 Settings of Waltz 0.13.2 that have no effect here are accepted with a warning; what they were for \
 is said in [compatibility](compatibility.md#settings)."""
 
-_PROCESSES = (
-    ("waltz-server FILE", SERVER),
-    ("waltz-storage FILE", STORAGE),
-    ("waltz.connect_as_configured(FILE), waltz client …, waltz perf …", CLIENT),
-    ("waltz … --cluster FILE.yml", CLI),
+_PROCESSES: tuple[tuple[str, type[Settings]], ...] = (
+    ("waltz-server FILE", ServerConfig),
+    ("waltz-storage FILE", StorageConfig),
+    ("waltz.connect_as_configured(FILE), waltz client …, waltz perf …", ClientSettings),
+    ("waltz … --cluster FILE.yml", CliSettings),
 )
 
 
@@ -80,14 +81,14 @@ def commands_page() -> str:
 def settings_page() -> str:
     """Return the page of all settings of all processes."""
     lines = ["# Settings", "", _MADE, "", _ABOUT_SETTINGS, ""]
-    for read_by, schema in _PROCESSES:
-        lines += [f"## {schema.process.capitalize()}", "", f"Read by `{read_by}`.", ""]
+    for read_by, model in _PROCESSES:
+        lines += [f"## {model.process.capitalize()}", "", f"Read by `{read_by}`.", ""]
         lines += ["| Setting | Type | Default | Meaning |", "|---|---|---|---|"]
-        for key in schema.keys:
+        for key in keys(model):
             default = "**must be set**" if key.required else _default(key.default)
             lines.append(f"| `{key.name}` | {key.kind} | {default} | {_cell(key.meaning)} |")
-        lines += ["", *_meaningless(schema)]
-    example = SERVER.keys[0].name
+        lines += ["", *_without_effect(model)]
+    example = keys(ServerConfig)[0].name
     lines += [f"For instance, `{example}` is `{variable(example)}` in the environment."]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -102,12 +103,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
 """What makes each page."""
 
 
-def _meaningless(schema: Schema) -> Iterator[str]:
-    if not schema.meaningless:
+def _without_effect(model: type[Settings]) -> Iterator[str]:
+    if not model.without_effect:
         return
     yield "| Of 0.13.2, without effect here | Because |"
     yield "|---|---|"
-    for name, why in schema.meaningless.items():
+    for name, why in model.without_effect.items():
         shown = f"{name}*" if name.endswith(".") else name
         yield f"| `{shown}` | {_cell(why)} |"
     yield ""

@@ -14,9 +14,9 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold
 from waltz.client.settings import read_client_settings
 from waltz.local.core.plan import Plan, PlanError, Shape
-from waltz.runtime.configuration import ConfigError
-from waltz_server.shell import config as server
-from waltz_storage.shell import config as storage
+from waltz.runtime.configuration import ConfigError, read
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
 
 _COMMON: dict[str, Any] = {
     "zookeeper.connectString": "127.0.0.1:2181",
@@ -65,10 +65,14 @@ class Settings:
 
     name = "settings"
     modules = (
-        "waltz.runtime.configuration.keys",
+        "waltz.runtime.core.setting_names",
+        "waltz.runtime.core.value_types",
+        "waltz.runtime.configuration.key_stores",
         "waltz.runtime.configuration.reading",
-        "waltz.runtime.configuration.resolving",
+        "waltz.runtime.configuration.settings",
+        "waltz.runtime.configuration.sources",
         "waltz.runtime.configuration.tls",
+        "waltz.runtime.configuration.yaml_file",
         "waltz.client.settings",
         "waltz_server.shell.config",
         "waltz_storage.shell.config",
@@ -78,8 +82,8 @@ class Settings:
         self._folder = tempfile.TemporaryDirectory(prefix="waltz-fuzz-")
         self._path = Path(self._folder.name) / "settings.yml"
         self._loads: tuple[Callable[[Path], Any], ...] = (
-            server.load,
-            storage.load,
+            lambda path: read(ServerConfig, path),
+            lambda path: read(StorageConfig, path),
             read_client_settings,
             lambda path: Plan.from_json(path.read_text(errors="replace")),
         )

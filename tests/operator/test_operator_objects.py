@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.operator.operator_world import cluster_resource, pool_resource
-from waltz.runtime.configuration.resolving import from_environment, resolve
+from waltz.runtime.configuration import DEFAULT, Settings, look_up
 from waltz_operator.core.desired import Desired
 from waltz_operator.core.objects import (
     Manifest,
@@ -32,8 +32,8 @@ from waltz_operator.core.objects import (
     zookeeper_switch,
 )
 from waltz_operator.core.resources import StoragePool, WaltzCluster
-from waltz_server.shell.config import SCHEMA as SERVER
-from waltz_storage.shell.config import SCHEMA as STORAGE
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
 
 _GOLDEN = Path(__file__).parent / "golden"
 
@@ -132,19 +132,21 @@ def test_pods_may_do_nothing_but_their_work(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", _CLUSTERS)
-@pytest.mark.parametrize(("name", "schema"), [("server", SERVER), ("storage", STORAGE)])
-def test_the_processes_understand_their_settings(case: str, name: str, schema: Any) -> None:
-    """By the schema that the process itself reads them with."""
+@pytest.mark.parametrize("model", [ServerConfig, StorageConfig])
+def test_manifests_set_only_settings_that_the_process_accepts(
+    case: str, model: type[Settings]
+) -> None:
+    """By the model that the process itself reads its settings with."""
     for workload in manifests(case):
         if "template" not in workload.body.get("spec", {}):
             continue
         (container,) = pod_of(workload)["containers"]
-        if container["name"] == name:
+        if container["name"] == model.process:
             environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
-            given, warnings = from_environment(schema, environment)
-            resolved = resolve(schema, [given])
+            resolved = look_up(model, None, environment)
             assert resolved.problems == ()
-            assert warnings == []
+            assert resolved.warnings == ()
+            given = [setting for setting in resolved.settings if setting.origin != DEFAULT]
             assert len(given) == len(environment), "all are settings"
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from waltz.net import TlsConfig
-from waltz.spark.core.option_values import OptionError
+from waltz.spark.core.option_values import OptionError, TlsOptions
 from waltz.spark.core.options import Edge, Positions, parse_options
 
 CLUSTER = {"zookeeper": "zk:2181"}
@@ -29,12 +28,12 @@ def test_options_names_are_case_insensitive() -> None:
     options = parse_options({"CLUSTER": "c.json", "rowspertask": "7", "TLS.servername": "x"})
     assert options.cluster.cluster_file == Path("c.json")
     assert options.rows_per_task == 7
-    assert options.cluster.tls == TlsConfig(server_name="x")
+    assert options.cluster.tls == TlsOptions(server_name="x")
 
 
 def test_options_tls() -> None:
     given = {"tls.enabled": "false", "tls.certificate": "c", "tls.key": "k", "tls.ca": "a"}
-    assert parse_options(CLUSTER | given).cluster.tls == TlsConfig(
+    assert parse_options(CLUSTER | given).cluster.tls == TlsOptions(
         enabled=False, certificate=Path("c"), key=Path("k"), ca=Path("a")
     )
 
@@ -67,26 +66,26 @@ def test_options_ending_positions_default_to_latest() -> None:
     [
         ({}, "set either the option zookeeper"),
         (CLUSTER | {"cluster": "c.json"}, "set either the option zookeeper"),
-        ({"zookeeper": " "}, "the option zookeeper is ' ': it must not be empty"),
+        ({"zookeeper": " "}, "the option zookeeper is ' ': must not be empty"),
         (CLUSTER | {"startingPosition": "latest"}, "did you mean startingPositions?"),
         (CLUSTER | {"quux": "1"}, "the waltz source has no option quux"),
         (CLUSTER | {"partitions": "0-x"}, "the option partitions is '0-x': "),
-        (CLUSTER | {"rowsPerTask": "0"}, "a number above 0 is wanted"),
+        (CLUSTER | {"rowsPerTask": "0"}, "expected a number above 0"),
         (CLUSTER | {"rowsPerTask": "many"}, "the option rowsPerTask is 'many'"),
         (CLUSTER | {"startingPositions": "newest"}, "earliest, latest, or JSON"),
         (CLUSTER | {"startingPositions": "[1]"}, "earliest, latest, or JSON"),
         (CLUSTER | {"startingPositions": '{"a": 1}'}, "'a' is not the number of a partition"),
         (CLUSTER | {"endingPositions": '{"0": -1}'}, "-1 is neither a transaction id"),
         (CLUSTER | {"endingPositions": '{"0": true}'}, "True is neither a transaction id"),
-        (CLUSTER | {"tls.enabled": "maybe"}, "true or false is wanted"),
+        (CLUSTER | {"tls.enabled": "maybe"}, "expected true or false"),
         (CLUSTER | {"decode": "xml"}, "the option decode is 'xml': "),
         (CLUSTER | {"mode": "strict"}, "the option mode is 'strict': "),
         (CLUSTER | {"readFrom": "disks"}, "the option readFrom is 'disks': "),
         (CLUSTER | {"missingPositions": "skip"}, "the option missingPositions is 'skip': "),
-        (CLUSTER | {"timeoutSeconds": "-1"}, "a number above 0 is wanted"),
-        (CLUSTER | {"maxRowsPerTrigger": "0"}, "a number above 0 is wanted"),
+        (CLUSTER | {"timeoutSeconds": "-1"}, "expected a number above 0"),
+        (CLUSTER | {"maxRowsPerTrigger": "0"}, "expected a number above 0"),
         (CLUSTER | {"maxBytesPerTrigger": "1k"}, "the option maxBytesPerTrigger is '1k': "),
-        (CLUSTER | {"bytesPerTask": "-4"}, "a number above 0 is wanted"),
+        (CLUSTER | {"bytesPerTask": "-4"}, "expected a number above 0"),
         (CLUSTER | {"avroSchema": "{"}, "not an Avro schema in JSON"),
         (CLUSTER | {"avroSchema": '"long"'}, "the schema of a record is wanted"),
     ],

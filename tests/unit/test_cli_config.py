@@ -11,10 +11,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from waltz.cli.cluster_options import Target, named
-from waltz.cli.config.commands import Process, _schema, app
+from waltz.cli.config.commands import Process, _model, app
 from waltz.cli.settings import read_cli_settings
 from waltz.net import TlsConfig
-from waltz.runtime.configuration import ConfigError, Schema
+from waltz.runtime.configuration import ConfigError, keys
 
 
 def explain(*arguments: str, **variables: str) -> Result:
@@ -36,18 +36,17 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("process", list(Process))
-def test_every_setting_is_explained_without_a_file(process: Process) -> None:
+def test_explain_without_file_shows_every_setting(process: Process) -> None:
     ended = explain(process.value)
     assert ended.exit_code == 0, ended.output
-    schema: Schema = _schema(process)
-    for key in schema.keys:
+    for key in keys(_model(process)):
         line = next(line for line in ended.stdout.splitlines() if line.split()[:1] == [key.name])
         assert key.meaning in line
         assert key.kind in line
         assert ("must be set" in line) == key.required
 
 
-def test_every_value_has_its_origin(file: Path) -> None:
+def test_explain_shows_the_origin_of_every_value(file: Path) -> None:
     found = as_json("server", str(file), WALTZ_SERVER_PORT="2")
     settings = {setting["name"]: setting for setting in found["settings"]}
     assert settings["server.port"] == {
@@ -58,7 +57,7 @@ def test_every_value_has_its_origin(file: Path) -> None:
         "required": True,
         "default": None,
         "variable": "WALTZ_SERVER_PORT",
-        "meaning": "client-facing port; 0 takes a free one",
+        "meaning": "port for clients; 0 takes a free one",
     }
     assert (settings["cluster.root"]["value"], settings["cluster.root"]["origin"]) == (
         "/x",
@@ -70,25 +69,25 @@ def test_every_value_has_its_origin(file: Path) -> None:
     assert found["warnings"] == [f"{file}: server.region has no effect: no server uses it"]
 
 
-def test_yaml_says_the_same(file: Path) -> None:
+def test_explain_as_yaml_equals_json(file: Path) -> None:
     assert yaml.safe_load(explain("server", str(file), "-o", "yaml").stdout) == as_json(
         "server", str(file)
     )
 
 
-def test_all_that_is_wrong_is_shown_at_once(file: Path) -> None:
+def test_explain_shows_all_problems_at_once(file: Path) -> None:
     file.write_text("server.port: many\nserver.prot: 1\n")
     ended = explain("server", str(file))
     assert ended.exit_code == 1
     for problem in (
-        "server.port is 'many': a whole number is wanted",
+        "server.port is 'many': expected a whole number",
         "unknown setting server.prot; did you mean server.port?",
         "zookeeper.connectString, zookeeper.sessionTimeout, cluster.root must be set",
     ):
         assert problem in ended.stdout
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_explain_of_unreadable_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     ended = explain("server", str(tmp_path / "none.yml"))
     assert ended.exit_code == 1
     assert (
@@ -99,7 +98,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 # ---- the file of the tools of 0.13.2
 
 
-def test_a_file_of_the_tools_of_0_13_2_names_the_cluster(
+def test_cluster_option_accepts_the_settings_file_of_0_13_2(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "cli.yml"
@@ -120,7 +119,7 @@ def test_a_file_of_the_tools_of_0_13_2_names_the_cluster(
         read_cli_settings(path, {})
 
 
-def test_variables_of_the_options_are_not_taken_for_misspelt_settings(
+def test_variables_of_cli_options_are_no_unknown_settings(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_text("zookeeper.connectString: zk:2181\n")

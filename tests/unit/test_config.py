@@ -1,4 +1,4 @@
-"""Settings: dotted or nested, checked, and one clear sentence about what is wrong."""
+"""Settings in a file: dotted or nested, checked, and one sentence about what is wrong."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ from hypothesis import strategies as st
 
 from waltz.runtime.configuration import (
     ConfigError,
-    Key,
-    boolean,
-    flatten,
-    integer,
-    one_of,
-    port,
-    positive,
-    read_settings,
-    text,
-    tls_config,
-    tls_keys,
+    Positive,
+    Settings,
+    TlsSettings,
+    group,
+    read,
+    setting,
 )
-from waltz.runtime.configuration import file as path_type
-from waltz_server.shell import config as server_config
-from waltz_storage.shell import config as storage_config
+from waltz.runtime.core.setting_names import flatten
+from waltz.runtime.core.value_types import boolean, integer, one_of, port, positive, text
+from waltz.runtime.core.value_types import file as path_type
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
+
+
+class Empty(Settings):
+    """A model without settings."""
+
+
+class Small(Settings):
+    """A model with one setting, and a group."""
+
+    a: Positive = setting("a", "a number", 7)
+    tls_settings: TlsSettings = group("x.tls", TlsSettings())
+
 
 REQUIRED_BY_SERVER = {
     "zookeeper.connectString": "localhost:2181",
@@ -54,7 +63,7 @@ SSL = (
     "trustManager.algorithm",
 )
 PEM_FILES = ("certificate", "key", "ca")
-"""What stands in for the key stores, which are refused without."""
+"""What replaces the key stores: without them the key stores are errors."""
 GRAPHITE = ("hostname", "port", "prefix", "useUdp", "reportIntervalMs")
 SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "server.jetty.port": 55181,
@@ -96,8 +105,8 @@ def write(file: Path, values: Any) -> Path:
 # ---- the server's and the storage's keys
 
 
-def test_every_server_key_of_0_13_2_is_accepted(file: Path) -> None:
-    config = server_config.load(write(file, SERVER_KEYS_0_13_2))
+def test_server_config_accepts_every_key_of_0_13_2(file: Path) -> None:
+    config = read(ServerConfig, write(file, SERVER_KEYS_0_13_2))
     partition = config.partition
     assert (config.port, config.http_port, config.session_timeout_ms) == (55180, 55181, 6000)
     assert (config.feed_cache_bytes, config.data_cache_bytes) == (1 << 20, 1 << 21)
@@ -108,22 +117,22 @@ def test_every_server_key_of_0_13_2_is_accepted(file: Path) -> None:
     assert (partition.retry.first_seconds, partition.retry.longest_seconds) == (0.05, 5.0)
 
 
-def test_every_storage_key_of_0_13_2_is_accepted(file: Path) -> None:
-    config = storage_config.load(write(file, STORAGE_KEYS_0_13_2))
+def test_storage_config_accepts_every_key_of_0_13_2(file: Path) -> None:
+    config = read(StorageConfig, write(file, STORAGE_KEYS_0_13_2))
     assert (config.port, config.admin_port, config.http_port) == (55280, 55281, 55282)
     assert (config.segment_threshold, config.open_segments) == (1 << 20, 9)
     assert config.directory == Path("/data")
 
 
 @pytest.mark.parametrize("key", sorted(REQUIRED_BY_SERVER))
-def test_a_required_key_must_be_set(file: Path, key: str) -> None:
+def test_config_without_a_required_key_is_an_error(file: Path, key: str) -> None:
     values = {k: v for k, v in REQUIRED_BY_SERVER.items() if k != key}
     with pytest.raises(ConfigError, match=rf"{key} must be set"):
-        server_config.load(write(file, values))
+        read(ServerConfig, write(file, values))
 
 
-def test_defaults_are_those_of_0_13_2(file: Path) -> None:
-    config = server_config.load(write(file, REQUIRED_BY_SERVER))
+def test_server_config_has_the_defaults_of_0_13_2(file: Path) -> None:
+    config = read(ServerConfig, write(file, REQUIRED_BY_SERVER))
     partition = config.partition
     assert (config.http_port, config.bind_host, config.advertised_port) == (None, None, None)
     assert config.advertised_host
@@ -134,7 +143,7 @@ def test_defaults_are_those_of_0_13_2(file: Path) -> None:
     assert (partition.retry.first_seconds, partition.retry.longest_seconds) == (0.1, 20.0)
 
 
-def test_keys_without_a_meaning_warn_once_each_and_say_why(
+def test_key_without_effect_logs_one_warning_with_the_reason(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     meaningless = {
@@ -144,7 +153,7 @@ def test_keys_without_a_meaning_warn_once_each_and_say_why(
     }
     with caplog.at_level(logging.WARNING):
         pem_files = {k: "x.pem" for k in SERVER_KEYS_0_13_2 if "server.tls." in k}
-        server_config.load(write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
+        read(ServerConfig, write(file, REQUIRED_BY_SERVER | meaningless | pem_files))
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(meaningless)
     assert all("has no effect: " in each for each in warned)
@@ -160,15 +169,15 @@ def test_keys_without_a_meaning_warn_once_each_and_say_why(
         ("storage.checkpointIntervall", "storage.checkpointInterval"),
     ],
 )
-def test_an_unknown_key_suggests_the_nearest(file: Path, wrong: str, near: str) -> None:
+def test_unknown_key_suggests_the_most_similar(file: Path, wrong: str, near: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        server_config.load(write(file, REQUIRED_BY_SERVER | {wrong: 1}))
+        read(ServerConfig, write(file, REQUIRED_BY_SERVER | {wrong: 1}))
     assert str(caught.value) == f"{file}: unknown setting {wrong}; did you mean {near}?"
 
 
-def test_an_unknown_key_without_a_likeness_is_only_named(file: Path) -> None:
+def test_unknown_key_without_a_similar_one_has_no_suggestion(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown setting qqq$"):
-        server_config.load(write(file, REQUIRED_BY_SERVER | {"qqq": 1}))
+        read(ServerConfig, write(file, REQUIRED_BY_SERVER | {"qqq": 1}))
 
 
 @pytest.mark.parametrize(
@@ -176,26 +185,28 @@ def test_an_unknown_key_without_a_likeness_is_only_named(file: Path) -> None:
     [
         ({"server.minFetchSize": 1000}, "server.realtimeThreshold must exceed"),
         ({"server.jetty.port": 55180}, "must differ"),
-        ({"server.port": 70000}, "server.port is 70000: a port between 0 and 65535"),
+        ({"server.port": 70000}, "server.port is 70000: expected a port between 0 and 65535"),
         ({"server.port": "many"}, "server.port is 'many'"),
-        ({"server.port": 1.5}, "server.port is 1.5: a whole number"),
-        ({"server.port": True}, "server.port is True: a whole number"),
+        ({"server.port": 1.5}, "server.port is 1.5: expected a whole number"),
+        ({"server.port": True}, "server.port is True: expected a whole number"),
         ({"zookeeper.sessionTimeout": 0}, "a number above 0"),
         ({"zookeeper.connectString": " "}, "must not be empty"),
         ({"server.tls.enabled": "maybe"}, "true or false"),
         ({"server.feedCacheSize": [1]}, "server.feedCacheSize is"),
     ],
 )
-def test_bad_values_are_named(file: Path, changes: dict[str, Any], what: str) -> None:
+def test_bad_value_error_names_file_key_and_expectation(
+    file: Path, changes: dict[str, Any], what: str
+) -> None:
     with pytest.raises(ConfigError, match=what) as caught:
-        server_config.load(write(file, REQUIRED_BY_SERVER | changes))
+        read(ServerConfig, write(file, REQUIRED_BY_SERVER | changes))
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
 
 
 def test_ports_of_0_may_be_equal(file: Path) -> None:
     zeros = {"server.port": 0, "server.jetty.port": 0}
-    assert server_config.load(write(file, REQUIRED_BY_SERVER | zeros)).port == 0
+    assert read(ServerConfig, write(file, REQUIRED_BY_SERVER | zeros)).port == 0
 
 
 # ---- the file
@@ -205,36 +216,36 @@ def test_ports_of_0_may_be_equal(file: Path) -> None:
     ("content", "what"),
     [("a: [", "is not valid YAML"), ("- 1\n- 2\n", "must be a YAML map"), ("x", "must be a YAML")],
 )
-def test_a_file_that_is_no_map_is_refused(file: Path, content: str, what: str) -> None:
+def test_file_that_is_no_map_is_an_error(file: Path, content: str, what: str) -> None:
     file.write_text(content)
     with pytest.raises(ConfigError, match=what) as caught:
-        read_settings(file, (), {})
+        read(Empty, file, {})
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_or_unreadable_file_is_named(file: Path, tmp_path: Path) -> None:
+def test_unreadable_file_error_names_the_file(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"cannot read {file}: No such file"):
-        read_settings(file, (), {})
+        read(Empty, file, {})
     with pytest.raises(ConfigError, match=f"cannot read {tmp_path}: Is a directory"):
-        read_settings(tmp_path, (), {})
+        read(Empty, tmp_path, {})
 
 
-def test_bytes_that_are_no_text_are_refused(file: Path) -> None:
+def test_file_that_is_no_text_is_an_error(file: Path) -> None:
     for content in (b"\xff\xfe\x00\x00", b"a: \xff"):
         file.write_bytes(content)
         with pytest.raises(ConfigError, match="is not valid YAML"):
-            read_settings(file, (), {})
+            read(Empty, file, {})
 
 
 def test_keys_that_are_no_strings_are_unknown_settings(file: Path) -> None:
     file.write_text("1: 2\n? [3]\n: 4\n")
     with pytest.raises(ConfigError):
-        read_settings(file, (), {})
+        read(Empty, file, {})
 
 
-def test_an_empty_file_has_defaults(file: Path) -> None:
+def test_empty_file_leaves_the_defaults(file: Path) -> None:
     file.write_text("")
-    assert read_settings(file, (Key("a", integer, 7),), {}) == {"a": 7}
+    assert read(Small, file, {}).a == 7
 
 
 _SEGMENTS = st.text("abc", min_size=1, max_size=2)
@@ -260,7 +271,9 @@ def _regroup(flat: dict[str, Any], cut: int) -> dict[str, Any]:
 
 @given(_TREES, st.integers(1, 4))
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-def test_dots_and_nesting_are_equivalent_in_any_split(tree: dict[str, Any], cut: int) -> None:
+def test_flatten_gives_the_same_names_for_any_split_of_dots_and_maps(
+    tree: dict[str, Any], cut: int
+) -> None:
     flat = flatten(tree)
     prefixes = {name.rsplit(".", n)[0] for name in flat for n in range(1, 5) if "." in name}
     if not prefixes & flat.keys():
@@ -268,11 +281,11 @@ def test_dots_and_nesting_are_equivalent_in_any_split(tree: dict[str, Any], cut:
     assert flatten(flat) == flat
 
 
-# ---- parsers
+# ---- types of values
 
 
 @pytest.mark.parametrize(
-    ("parse", "good", "bad"),
+    ("convert", "good", "bad"),
     [
         (integer, {"12": 12, -3: -3, 4.0: 4}, ("", "x", None, 1.5, True, "1.5")),
         (path_type, {"a/b": Path("a/b")}, (None, "", 5, "\0")),
@@ -283,18 +296,20 @@ def test_dots_and_nesting_are_equivalent_in_any_split(tree: dict[str, Any], cut:
         (one_of("heap", "direct"), {"heap": "heap"}, ("stack", None)),
     ],
 )
-def test_parsers(parse: Any, good: dict[Any, Any], bad: tuple[Any, ...]) -> None:
-    assert [parse(value) for value in good] == list(good.values())
+def test_value_type_converts_good_values_and_rejects_others(
+    convert: Any, good: dict[Any, Any], bad: tuple[Any, ...]
+) -> None:
+    assert [convert(value) for value in good] == list(good.values())
     for value in bad:
         with pytest.raises((ValueError, TypeError)):
-            parse(value)
+            convert(value)
 
 
-def test_tls_settings_become_a_tls_config(file: Path) -> None:
+def test_tls_settings_make_a_tls_config(file: Path) -> None:
     given_ = {"x.tls.certificate": "c.pem", "x.tls.key": "k.pem", "x.tls.serverName": "name"}
-    config = tls_config(read_settings(write(file, given_), tls_keys("x.tls."), {}), "x.tls.")
+    config = read(Small, write(file, given_), {}).tls_settings.config()
     assert config.enabled
     assert (config.certificate, config.key, config.ca) == (Path("c.pem"), Path("k.pem"), None)
     assert config.server_name == "name"
-    off = read_settings(write(file, {"x.tls.enabled": False}), tls_keys("x.tls."), {})
-    assert not tls_config(off, "x.tls.").enabled
+    off = read(Small, write(file, {"x.tls.enabled": False}), {})
+    assert not off.tls_settings.config().enabled

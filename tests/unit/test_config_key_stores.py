@@ -1,4 +1,4 @@
-"""The commands that convert key stores of 0.13.2 leave PEM files that can be used."""
+"""The commands that convert key stores of 0.13.2 write PEM files that can be used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from waltz.net import TlsConfig
-from waltz.runtime.configuration.tls import identity_commands, trust_commands
+from waltz.runtime.configuration.key_stores import identity_commands, trust_commands
 
 _PASSWORD = "change it"
 
@@ -29,7 +29,7 @@ def run(*commands: str) -> None:
 
 
 @needs_tools
-def test_a_key_store_becomes_pem_files(tmp_path: Path) -> None:
+def test_conversion_commands_write_usable_pem_files(tmp_path: Path) -> None:
     store, trust = tmp_path / "key store.jks", tmp_path / "trust.jks"
     certificate, shared = tmp_path / "certificate", "-storetype JKS -storepass:env STORE_PASSWORD"
     key = "-keyalg RSA -alias waltz -dname CN=waltz -keypass:env STORE_PASSWORD"

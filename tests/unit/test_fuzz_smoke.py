@@ -18,7 +18,7 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.registry import offline_targets
 from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
-from waltz.runtime.configuration import ConfigError
+from waltz.runtime.configuration import ConfigError, read
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import Registry
 from waltz_storage.core.control.control_format import EntryCorrupted, decode_entry, fresh_entry
@@ -26,7 +26,7 @@ from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.metrics import CATALOGUE
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell import config
+from waltz_storage.shell.config import StorageConfig
 
 _ROUNDS = {"directories": 5, "settings": 3}
 _OPTIONS = LogOptions(lambda: 1, allocate_bytes=0)
@@ -93,7 +93,7 @@ def test_settings_that_only_look_like_yaml(tmp_path: Path) -> None:
     ):
         path.write_text(f"storage.port: {value}\n")
         with pytest.raises(ConfigError, match=r"storage\.yml"):
-            config.load(path)
+            read(StorageConfig, path)
 
 
 def _directory(disk: FaultDisk) -> StorageDirectory:

@@ -12,8 +12,9 @@ import yaml
 from waltz.local import Layout, PlanError, Shape, wanted_shape
 from waltz.local.core.plan import Plan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
-from waltz_server.shell import config as server_config
-from waltz_storage.shell import config as storage_config
+from waltz.runtime.configuration import read
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
 
 SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
 PLAN = Plan.of(SHAPE, count(20_000))
@@ -46,12 +47,12 @@ def test_a_cluster_needs_one_of_each(counts: tuple[int, int, int]) -> None:
 def test_the_processes_understand_what_they_are_told(tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text(yaml.safe_dump(storage_settings(PLAN, LAYOUT, 1, 4000)))
-    storage = storage_config.load(file)
+    storage = read(StorageConfig, file)
     assert (storage.port, storage.admin_port) == (PLAN.storages[1].port, PLAN.storages[1].admin)
     assert storage.directory == Path("/somewhere/storage/1")
     assert storage.tls.enabled
     file.write_text(yaml.safe_dump(server_settings(PLAN, LAYOUT, 1, 4000)))
-    server = server_config.load(file)
+    server = read(ServerConfig, file)
     assert (server.port, server.advertised_host) == (PLAN.servers[1].port, "127.0.0.1")
     assert server.session_timeout_ms == 4000
     assert server.tls.enabled

@@ -10,9 +10,10 @@ import pytest
 
 from tests.eventually import eventually
 from waltz.net import FrameConnection
+from waltz.runtime.configuration import read
 from waltz_server.main import run_node
-from waltz_server.shell import config
 from waltz_server.shell import node as node_module
+from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
 from waltz_server.shell.node import ServerNode
 
@@ -74,7 +75,7 @@ def hosted() -> Hosted:
 
 @pytest.fixture
 def node(hosted: Hosted) -> ServerNode:
-    node = ServerNode(config.load(None, SETTINGS))
+    node = ServerNode(read(ServerConfig, None, SETTINGS))
     node._hosted[0] = cast(HostedPartition, hosted)
     return node
 

@@ -1,4 +1,4 @@
-"""The processes' command lines: what they teach, and how they refuse."""
+"""The command lines of server and storage: help, version, unusable settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from waltz.runtime.configuration import Schema
-from waltz_server.shell.config import SCHEMA as SERVER
-from waltz_storage.shell.config import SCHEMA as STORAGE
+from waltz.runtime.configuration import Settings, keys
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
 
 
 def run(process: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -26,24 +26,24 @@ def run(process: str, *arguments: str, **variables: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("schema", [SERVER, STORAGE], ids=["server", "storage"])
-def test_help_teaches(schema: Schema) -> None:
-    ended = run(schema.process, "--help")
+@pytest.mark.parametrize("model", [ServerConfig, StorageConfig], ids=["server", "storage"])
+def test_help_of_service_shows_usage_and_every_setting(model: type[Settings]) -> None:
+    ended = run(model.process, "--help")
     assert ended.returncode == 0
-    assert f"Usage: waltz-{schema.process} [OPTIONS] [FILE]" in ended.stdout
-    assert f"waltz config explain {schema.process} FILE" in ended.stdout
+    assert f"Usage: waltz-{model.process} [OPTIONS] [FILE]" in ended.stdout
+    assert f"waltz config explain {model.process} FILE" in ended.stdout
     assert "SIGTERM" in ended.stdout
-    assert all(f"{key.name} ({key.kind}" in ended.stdout for key in schema.keys)
+    assert all(f"{key.name} ({key.kind}" in ended.stdout for key in keys(model))
 
 
 @pytest.mark.parametrize("process", ["server", "storage"])
-def test_the_version_is_told(process: str) -> None:
+def test_version_option_prints_installed_version(process: str) -> None:
     ended = run(process, "--version")
     assert (ended.returncode, ended.stdout) == (0, f"waltz-{process} {version('waltz-log')}\n")
 
 
 @pytest.mark.parametrize("process", ["server", "storage"])
-def test_what_cannot_run_says_why_in_one_line(process: str, tmp_path: Path) -> None:
+def test_service_with_unusable_settings_exits_with_one_line(process: str, tmp_path: Path) -> None:
     for arguments, said in (
         ((), "without a settings file, $WALTZ_ZOOKEEPER_CONNECT_STRING"),
         ((str(tmp_path),), f"cannot read {tmp_path}: Is a directory"),
@@ -54,7 +54,7 @@ def test_what_cannot_run_says_why_in_one_line(process: str, tmp_path: Path) -> N
         assert ended.stderr.count("\n") == 1
 
 
-def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+def test_service_without_file_reads_the_environment(tmp_path: Path) -> None:
     ended = run(
         "storage",
         WALTZ_ZOOKEEPER_CONNECT_STRING="127.0.0.1:1",

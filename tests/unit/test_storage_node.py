@@ -9,7 +9,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -20,9 +19,9 @@ from waltz.net import PLAINTEXT, ListenFailed, RemoteFailure, RpcConnection
 from waltz.protocol import ADMIN, STORAGE, FrameDecoder, UnsupportedByPeer, admin, storage
 from waltz.protocol.frames import encode_frame
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz.runtime.configuration import ConfigError
+from waltz.runtime.configuration import ConfigError, ListeningTlsSettings, read
 from waltz_storage.core.errors import DirectoryRefused
-from waltz_storage.shell.config import StorageConfig, load
+from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import ClusterIdentity
 from waltz_storage.shell.node import StorageNode
 
@@ -41,11 +40,10 @@ def settings(path: Path) -> StorageConfig:
         admin_port=0,
         http_port=0,
         bind_host="127.0.0.1",
-        ports_file=None,
         directory=path,
         segment_threshold=1_000_000,
         open_segments=5,
-        tls=PLAINTEXT,
+        tls_settings=ListeningTlsSettings(enabled=False),
     )
 
 
@@ -291,7 +289,7 @@ async def test_health_names_the_file_and_offset_of_damage(tmp_path: Path) -> Non
 
 async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        node = StorageNode(replace(settings(tmp_path), port=taken.getsockname()[1]))
+        node = StorageNode(settings(tmp_path).model_copy(update={"port": taken.getsockname()[1]}))
         with pytest.raises(ListenFailed, match="another process listens"):
             await node.start(CLUSTER)
         await node.stop()
@@ -304,7 +302,7 @@ async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> N
 async def test_the_control_file_is_where_the_setting_says(tmp_path: Path) -> None:
     data, meta = tmp_path / "data", tmp_path / "meta"
     data.mkdir()
-    config = replace(settings(data), meta_directory=meta)
+    config = settings(data).model_copy(update={"meta_directory": meta})
     node = StorageNode(config)
     with pytest.raises(DirectoryRefused, match=f"{meta} does not exist"):
         await node.start(CLUSTER)
@@ -332,7 +330,7 @@ storage: {admin: {port: 4001}, directory: /data, segment.size.threshold: "2000"}
 def test_nested_and_dotted_settings_are_the_same(tmp_path: Path) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD)
-    config = load(file)
+    config = read(StorageConfig, file)
     assert (config.port, config.admin_port, config.http_port) == (4000, 4001, None)
     assert (config.segment_threshold, config.open_segments) == (2000, 5)
     assert config.tls.enabled
@@ -350,7 +348,7 @@ def test_bad_settings_are_told(tmp_path: Path, more: str, message: str) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD + more)
     with pytest.raises(ConfigError, match=message):
-        load(file)
+        read(StorageConfig, file)
 
 
 def test_the_command_fails_with_one_line(tmp_path: Path) -> None:

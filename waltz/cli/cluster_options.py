@@ -16,10 +16,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from waltz.cli.settings import read_cli_settings
+from waltz.cli.settings import TlsFile, read_cli_settings
 from waltz.net import PLAINTEXT, TlsConfig
-from waltz.runtime.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
-from waltz.runtime.configuration import ConfigError, read_settings, tls_config, tls_keys
+from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
+from waltz.runtime.configuration import ConfigError, read
+from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 LOCAL_DIRECTORY = Path("waltz-local")
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"
@@ -100,7 +101,7 @@ def named(
             settings = read_cli_settings(cluster)
         except ConfigError as problem:
             raise CannotTell(str(problem)) from problem
-        secured = tls_named(tls, default=settings.tls)
+        secured = tls_named(tls, default=settings.tls_settings.config())
         return Target(zookeeper or settings.zookeeper, root or settings.root, secured)
     if cluster is not None:
         try:
@@ -153,6 +154,6 @@ def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
     if option.lower() == "on":
         return TlsConfig()
     try:
-        return tls_config(read_settings(Path(option), tls_keys(""), {}), "")
+        return read(TlsFile, Path(option), {}).config()
     except ConfigError as problem:
         raise CannotTell(f"--tls must be on, off or a file: {problem}") from problem

@@ -1,4 +1,4 @@
-"""The settings file of the command line tools, as 0.13.2 has it (spec/behaviour.md section 14).
+"""The settings file of 0.13.2's command line tools (spec/behaviour.md section 14).
 
 Touches that file and the environment, when they are read.
 """
@@ -6,57 +6,51 @@ Touches that file and the environment, when they are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from waltz.net import TlsConfig
-from waltz.runtime.cluster_file import DEFAULT_ROOT
 from waltz.runtime.configuration import (
     KEY_STORES,
-    Key,
-    Schema,
-    read_schema,
-    text,
-    tls_config,
-    tls_keys,
-    tls_problems,
+    Settings,
+    Text,
+    TlsSettings,
+    group,
+    read,
+    setting,
 )
+from waltz.runtime.configuration.cluster import CLUSTER_ROOT, ZOOKEEPER
+from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
-_OWN_TIMES = "each verb knows how long it may wait, and has an option where that is to be chosen"
-
-SCHEMA = Schema(
-    "cli",
-    (
-        Key(
-            "zookeeper.connectString",
-            text,
-            meaning="host:port of the ZooKeeper servers, with commas",
-        ),
-        Key("cluster.root", text, DEFAULT_ROOT, "the cluster's znode"),
-        *tls_keys("tls."),
-    ),
-    {
-        "zookeeper.sessionTimeout": _OWN_TIMES,
-        "zookeeper.connectTimeout": _OWN_TIMES,
-        "ssl.": KEY_STORES,
-    },
-    lambda values, ignored: tls_problems("", values, ignored),
-)
+_OWN_TIMES = "each verb has a bound of its own, and an option where that is to be chosen"
 
 
-@dataclass(frozen=True, slots=True)
-class CliSettings:
+_WITHOUT_EFFECT = {
+    "zookeeper.sessionTimeout": _OWN_TIMES,
+    "zookeeper.connectTimeout": _OWN_TIMES,
+    "ssl.": KEY_STORES,
+}
+
+
+class CliSettings(Settings):
     """Where a cluster is, and how to connect to its processes."""
 
-    zookeeper: str
-    root: str
-    tls: TlsConfig
+    process = "cli"
+    without_effect = _WITHOUT_EFFECT
+
+    zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)
+    root: Text = setting("cluster.root", CLUSTER_ROOT, DEFAULT_ROOT)
+    tls_settings: TlsSettings = group("tls", TlsSettings())
+
+    def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a sentence for each combination of values that cannot be used."""
+        yield from self.tls_settings.tls_problems("", ignored)
+
+
+class TlsFile(Settings, TlsSettings):
+    """The file of the option ``--tls``, whose keys are those of TLS without a prefix."""
 
 
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:
     """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
-    values = read_schema(SCHEMA, path, environment)
-    return CliSettings(
-        values["zookeeper.connectString"], values["cluster.root"], tls_config(values, "tls.")
-    )
+    return read(CliSettings, path, environment)

@@ -38,7 +38,7 @@ from waltz.client.core.serializers import (
 from waltz.client.core.values import Attempt, Draft, Serializer, Transaction
 from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.log_client import LogClient
-from waltz.client.settings import ClientOptions, ConnectOptions
+from waltz.client.options import ClientOptions, ConnectOptions
 
 __all__ = [
     "Absent",

@@ -14,8 +14,8 @@ from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.client.core.values import Draft
 from waltz.client.log_bulk import HeaderRange, LogBulk, RecordRange
 from waltz.client.membership_state import MembershipState
+from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
-from waltz.client.settings import ClientOptions
 
 
 class Bulk(LogBulk):

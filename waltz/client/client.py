@@ -23,8 +23,8 @@ from waltz.client.core.serializers import append_of
 from waltz.client.core.values import DataT, Draft
 from waltz.client.log_client import LogClient
 from waltz.client.membership_state import MembershipState
+from waltz.client.options import ClientOptions
 from waltz.client.request_client import RequestClient
-from waltz.client.settings import ClientOptions
 from waltz.client.stream import ServerStream, StreamSources
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams

@@ -9,12 +9,7 @@ from waltz.client.client import Client
 from waltz.client.core.errors import ClusterUnreachable
 from waltz.client.core.values import Serializer
 from waltz.client.opening import Opening
-from waltz.client.settings import (
-    ClientOptions,
-    ConnectOptions,
-    client_options,
-    read_client_settings,
-)
+from waltz.client.options import ClientOptions, ConnectOptions, client_options
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.kazoo_store import ConnectFailed, KazooStore
 
@@ -78,6 +73,9 @@ def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
     An unknown key is an error; a key that has no meaning here is a warning. TLS is configured by
     ``client.tls.*``, with PEM files. Raises ConfigError and what `connect` raises.
     """
+    # Imported here: pydantic takes longer to import than the whole client.
+    from waltz.client.settings import read_client_settings
+
     zookeeper, root, options = read_client_settings(Path(path))
     return Opening(lambda: _open(zookeeper, root, options))
 

@@ -18,7 +18,7 @@ from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.client.core.serializers import append_of
 from waltz.client.core.values import MAX_DATA_BYTES, Draft, Serializer
 from waltz.client.deadlines import in_time
-from waltz.client.settings import ClientOptions
+from waltz.client.options import ClientOptions
 from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS
 from waltz.protocol.records import RecordBatch, RecordHeader
 

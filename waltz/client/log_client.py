@@ -17,7 +17,7 @@ from waltz.client.core.metrics import Appending, ClientMetrics
 from waltz.client.core.values import DataT, Draft, StreamBounds, stream_bounds
 from waltz.client.deadlines import in_time
 from waltz.client.log_bulk import LogBulk
-from waltz.client.settings import ClientOptions
+from waltz.client.options import ClientOptions
 from waltz.client.submitting import Build, submit
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION

@@ -9,9 +9,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_ROOT = "/waltz"
-"""The znode of a cluster when nobody names another."""
-
 
 class BadClusterFile(ValueError):
     """The file does not describe a local cluster; the text names it and says why."""

@@ -18,11 +18,12 @@ from waltz.metadata.cluster import NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import ListenFailed, TlsConfigError
-from waltz.runtime.configuration import ConfigError, Key, Schema, variable
+from waltz.runtime.configuration import ConfigError, Key, Settings, keys, read
+from waltz.runtime.core.setting_names import variable
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal
 from waltz.runtime.version import build_version
 
-C = TypeVar("C")
+S = TypeVar("S", bound=Settings)
 
 _EXPECTED = (
     ConfigError,
@@ -48,7 +49,7 @@ Version = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Service(Generic[C]):
+class Service(Generic[S]):
     """A process that serves: what it is called, how it is set up, what it does.
 
     ``serve`` runs until the event is set, then ends in good order. ``expected`` are the errors of
@@ -58,9 +59,8 @@ class Service(Generic[C]):
     command: str
     summary: str
     stopping: str
-    schema: Schema
-    load: Callable[[Path | None], C]
-    serve: Callable[[C, asyncio.Event], Coroutine[Any, Any, None]]
+    settings: type[S]
+    serve: Callable[[S, asyncio.Event], Coroutine[Any, Any, None]]
     expected: tuple[type[Exception], ...] = ()
 
 
@@ -87,7 +87,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
     ) -> None:
         set_up_logging(verbose=verbose)
         try:
-            run_loop(_serve(service, service.load(file)))
+            run_loop(_serve(service, read(service.settings, file)))
         except expected as error:
             print(f"{service.command}: {error}", file=sys.stderr)  # noqa: T201
             raise typer.Exit(1) from None
@@ -95,16 +95,16 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
     return verb
 
 
-async def _serve(service: Service[C], config: C) -> None:
+async def _serve(service: Service[S], config: S) -> None:
     await service.serve(config, stop_signal())
 
 
 def _lesson(service: Service[Any]) -> str:
     """Return what ``--help`` says after the options; lines of one paragraph would be joined."""
-    keys = service.schema.keys
-    required = [key for key in keys if key.required]
-    optional = [key for key in keys if not key.required]
-    process = service.schema.process
+    known = keys(service.settings)
+    required = [key for key in known if key.required]
+    optional = [key for key in known if not key.required]
+    process = service.settings.process
     return "\n\n".join(
         (
             f"Example: {service.command} {process}.yml",

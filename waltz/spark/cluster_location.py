@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from waltz.net import TlsConfig
-from waltz.runtime.cluster_file import DEFAULT_ROOT, BadClusterFile, read_cluster_file
+from waltz.runtime.cluster_file import BadClusterFile, read_cluster_file
+from waltz.runtime.core.setting_names import DEFAULT_ROOT
 from waltz.spark.core.option_values import ClusterOptions, OptionError
 from waltz.spark.log_reader import ClusterLocation
 
@@ -11,13 +14,14 @@ from waltz.spark.log_reader import ClusterLocation
 def locate(options: ClusterOptions) -> ClusterLocation:
     """Return the cluster that the options name. Raises OptionError."""
     seconds = float(options.timeout_seconds)
+    tls = None if options.tls is None else TlsConfig(**asdict(options.tls))
     if options.cluster_file is None:
         assert options.zookeeper is not None
         root = options.root or DEFAULT_ROOT
-        return ClusterLocation(options.zookeeper, root, options.tls or TlsConfig(), seconds)
+        return ClusterLocation(options.zookeeper, root, tls or TlsConfig(), seconds)
     try:
         described = read_cluster_file(options.cluster_file)
     except BadClusterFile as problem:
         raise OptionError(f"the option cluster names {options.cluster_file}: {problem}") from None
-    tls = options.tls or TlsConfig(enabled=described.tls)
+    tls = tls or TlsConfig(enabled=described.tls)
     return ClusterLocation(described.zookeeper, options.root or described.root, tls, seconds)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, overload
 from waltz.client import LogClient, LogStream, Serializer
 from waltz.client import connect as connect_async
 from waltz.client.core.values import DataT, StreamBounds
-from waltz.client.settings import ConnectOptions
+from waltz.client.options import ConnectOptions
 from waltz.sync.blocking import Blocking
 from waltz.sync.event_loop import EventLoopThread
 from waltz.sync.stream import SyncStream

@@ -6,7 +6,7 @@ import asyncio
 
 from waltz.runtime.process import report_ports, run_until_done
 from waltz.runtime.service import Service, run_service
-from waltz_server.shell.config import SCHEMA, ServerConfig, load
+from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.http import start_http
 from waltz_server.shell.node import ServerNode
 
@@ -38,8 +38,7 @@ SERVICE = Service(
     "Run a Waltz server: it orders, locks and replicates appends, and feeds clients.",
     "SIGTERM and SIGINT have it leave the cluster at once, so that other servers take over, and "
     "finish the appends that it has.",
-    SCHEMA,
-    load,
+    ServerConfig,
     serve,
 )
 

@@ -7,7 +7,7 @@ import asyncio
 from waltz.runtime.process import report_ports, run_until_done
 from waltz.runtime.service import Service, run_service
 from waltz_storage.core.errors import DirectoryRefused, DiskFailed, NoSpace
-from waltz_storage.shell.config import SCHEMA, StorageConfig, load
+from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.node import StorageNode, learn_cluster
 
 
@@ -37,8 +37,7 @@ SERVICE = Service(
     "Run a Waltz storage node: it keeps replicas of the log on this machine's disk.",
     "SIGTERM and SIGINT have it finish what it was asked, make everything durable and close its "
     "files, which Waltz 0.13.2 can then open.",
-    SCHEMA,
-    load,
+    StorageConfig,
     serve,
     (DirectoryRefused, DiskFailed, NoSpace),
 )

@@ -15,7 +15,7 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, show
 from waltz.cli.running import Failed, failing_clearly
 from waltz.client import settings as client
-from waltz.runtime.configuration import ConfigError, Schema, look_up
+from waltz.runtime.configuration import ConfigError, Settings, look_up
 
 app = typer.Typer(no_args_is_help=True, help="What can be set, and what is.")
 
@@ -60,7 +60,7 @@ def explain_command(
     """
     with failing_clearly():
         try:
-            resolved = look_up(_schema(process), file, os.environ)
+            resolved = look_up(_model(process), file, os.environ)
         except ConfigError as problem:
             raise Failed(str(problem)) from problem
     show(output, explained(process.value, file, resolved))
@@ -68,18 +68,18 @@ def explain_command(
         raise typer.Exit(1)
 
 
-def _schema(process: Process) -> Schema:
+def _model(process: Process) -> type[Settings]:
     # The services are loaded only here: other verbs need not wait for it.
     match process:
         case Process.SERVER:
             from waltz_server.shell import config as server
 
-            return server.SCHEMA
+            return server.ServerConfig
         case Process.STORAGE:
             from waltz_storage.shell import config as storage
 
-            return storage.SCHEMA
+            return storage.StorageConfig
         case Process.CLIENT:
-            return client.SCHEMA
+            return client.ClientSettings
         case Process.CLI:
-            return cli.SCHEMA
+            return cli.CliSettings

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from waltz.cli.rows import Rows, Shown
-from waltz.runtime.configuration import REQUIRED, Resolved, Setting, variable
-from waltz.runtime.configuration.resolving import DEFAULT
+from waltz.runtime.configuration import DEFAULT, Resolved, Setting
+from waltz.runtime.core.setting_names import variable
 
 _COLUMNS = ("setting", "value", "from", "type", "default", "meaning")
 
 
-def explained(process: str, file: Path | None, resolved: Resolved) -> Shown:
+def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown:
     """Return every setting of a process, and what is wrong with them."""
     remarks = [
         *(("problem", problem) for problem in resolved.problems),
@@ -37,7 +37,7 @@ def _row(setting: Setting) -> tuple[str, ...]:
     return (
         key.name,
         _written(setting.value),
-        "nowhere" if setting.value is REQUIRED and setting.origin == DEFAULT else setting.origin,
+        "nowhere" if key.required and setting.origin == DEFAULT else setting.origin,
         key.kind,
         default,
         key.meaning,
@@ -59,12 +59,10 @@ def _value(setting: Setting) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if value is REQUIRED:
-        return None
     return str(value) if isinstance(value, Path) else value
 
 
 def _written(value: Any) -> str:
-    if value is None or value is REQUIRED:
+    if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else str(value)

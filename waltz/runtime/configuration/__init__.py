@@ -1,61 +1,57 @@
-"""Settings: typed, checked, from a YAML file and environment variables.
+"""Settings: typed models, filled from a YAML file and environment variables.
 
-* `keys`: what a setting is, and the types of values
-* `resolving`: which value each setting has, where it came from, what is wrong
-* `reading`: the file and the environment; what the processes call
-* `processes`: settings that several kinds of processes have
-* `tls`: the settings of TLS, and what to do with the key stores of 0.13.2
+* `settings`: the base class of all models, built on pydantic-settings; the keys of a model
+* `cluster`, `tls`: settings that several models have
+* `sources`: what the file and the environment set, and warnings about variables that have no effect
+* `yaml_file`: the YAML file as dotted names and values
+* `reading`: the value and origin of every setting, and what is wrong with them
+* `key_stores`: how to convert the Java key stores of 0.13.2, which are not read
 """
 
-from waltz.runtime.configuration.keys import (
-    REQUIRED,
+from waltz.runtime.configuration.cluster import ClusterSettings
+from waltz.runtime.configuration.reading import DEFAULT, Resolved, Setting, look_up, read
+from waltz.runtime.configuration.settings import (
+    File,
+    Group,
     Key,
-    Kind,
-    Schema,
-    boolean,
-    file,
-    integer,
-    one_of,
-    port,
-    positive,
-    text,
+    OptionalFile,
+    OptionalPort,
+    OptionalText,
+    Port,
+    Positive,
+    Settings,
+    Switch,
+    Text,
+    group,
+    keys,
+    setting,
 )
-from waltz.runtime.configuration.processes import cluster_keys, endpoint_keys
-from waltz.runtime.configuration.reading import ConfigError, look_up, read_schema, read_settings
-from waltz.runtime.configuration.resolving import Resolved, Setting, flatten, variable
-from waltz.runtime.configuration.tls import (
-    KEY_STORES,
-    listening_tls_keys,
-    tls_config,
-    tls_keys,
-    tls_problems,
-)
+from waltz.runtime.configuration.tls import KEY_STORES, ListeningTlsSettings, TlsSettings
+from waltz.runtime.configuration.yaml_file import ConfigError
 
 __all__ = [
+    "DEFAULT",
     "KEY_STORES",
-    "REQUIRED",
+    "ClusterSettings",
     "ConfigError",
+    "File",
+    "Group",
     "Key",
-    "Kind",
+    "ListeningTlsSettings",
+    "OptionalFile",
+    "OptionalPort",
+    "OptionalText",
+    "Port",
+    "Positive",
     "Resolved",
-    "Schema",
     "Setting",
-    "boolean",
-    "cluster_keys",
-    "endpoint_keys",
-    "file",
-    "flatten",
-    "integer",
-    "listening_tls_keys",
+    "Settings",
+    "Switch",
+    "Text",
+    "TlsSettings",
+    "group",
+    "keys",
     "look_up",
-    "one_of",
-    "port",
-    "positive",
-    "read_schema",
-    "read_settings",
-    "text",
-    "tls_config",
-    "tls_keys",
-    "tls_problems",
-    "variable",
+    "read",
+    "setting",
 ]

@@ -1,121 +1,158 @@
-"""Reads settings: a YAML file and environment variables in, checked values out. Touches one file.
+"""Values and origins of settings, and what is wrong. Touches a file and the environment; logs.
 
-Dotted keys and nested maps are equivalent in any split (spec/behaviour.md section 14). A key that
-nobody knows is an error that suggests the nearest; one that 0.13.2 knows and this system has no use
-for is accepted with a warning.
+An unknown setting is an error that suggests the most similar one. A setting of 0.13.2 that has no
+effect here is accepted with a warning.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-import yaml
+from pydantic import ValidationError
 
-from waltz.runtime.configuration.keys import Key, Schema
-from waltz.runtime.configuration.resolving import (
-    Given,
-    Resolved,
-    flatten,
-    from_environment,
-    resolve,
-)
+from waltz.runtime.configuration.settings import Key, Settings, keys
+from waltz.runtime.configuration.sources import Given, GivenSource, from_environment
+from waltz.runtime.configuration.yaml_file import ConfigError, read_yaml
+from waltz.runtime.core.setting_names import variable
 
 log = logging.getLogger(__name__)
 
-_YAML_SLIPS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+DEFAULT = "default"
+"""The origin of a value that is not set."""
+
+S = TypeVar("S", bound=Settings)
 
 
-class ConfigError(ValueError):
-    """The configuration cannot be used; the text names the file, the key and what to do."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting with its value (None: it has none, or one that cannot be used) and its origin."""
+
+    key: Key
+    value: Any
+    origin: str
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a map with the same key twice: YAML's own way is to take the last."""
+@dataclass(frozen=True, slots=True)
+class Resolved(Generic[S]):
+    """Every setting of a process, what is wrong with them, and what has no effect.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise ConfigError(f"{key.value} is set twice, the second time in line {line}")
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    ``config`` is None if ``problems`` is not empty.
+    """
+
+    config: S | None
+    settings: tuple[Setting, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def look_up(schema: Schema, path: Path | None, environment: Mapping[str, str]) -> Resolved:
-    """Return every setting with its value and origin, good or not.
+def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -> Resolved[S]:
+    """Return every setting with its value and origin, whether or not it can be used.
 
     Without ``path`` everything comes from the environment. Raises ConfigError if the file cannot
     be read.
     """
-    in_file = {} if path is None else _read_file(path)
-    in_environment, warnings = from_environment(schema, environment)
-    resolved = resolve(schema, (in_file, in_environment), None if path is None else str(path))
-    return Resolved(resolved.settings, resolved.problems, (*warnings, *resolved.warnings))
+    values = {} if path is None else read_yaml(path)
+    in_file = {name: Given(value, str(path)) for name, value in values.items()}
+    in_environment, warnings = from_environment(model, environment)
+    given = in_file | in_environment
+    known = {key.name: key for key in keys(model)}
+    ignored: dict[str, Any] = {}
+    problems: list[str] = []
+    for name in given.keys() - known.keys():
+        why = _why_without_effect(model, name)
+        if why is None:
+            problems.append(f"{given[name].origin}: {_unknown(name, known)}")
+        else:
+            ignored[name] = given[name].value
+            warnings.append(f"{given[name].origin}: {name} has no effect: {why}")
+    config, wrong = None, {}
+    try:
+        sources = (GivenSource(model, in_environment), GivenSource(model, in_file))
+        arguments: dict[str, Any] = {"_build_sources": (sources, {})}
+        config = model(**arguments)
+    except ValidationError as refused:
+        wrong = _wrong(refused)
+        problems += _wrong_values(wrong, given, path)
+    if config is not None and not problems:
+        where = path or "the environment"
+        problems += (f"{where}: {problem}" for problem in config.problems(ignored))
+    return Resolved(
+        None if problems else config,
+        tuple(_setting(key, given, wrong) for key in known.values()),
+        tuple(sorted(problems)),
+        tuple(sorted(warnings)),
+    )
 
 
-def read_schema(
-    schema: Schema, path: Path | None, environment: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the value of every key; warnings go to the log.
+def read(model: type[S], path: Path | None, environment: Mapping[str, str] = os.environ) -> S:
+    """Return the settings in the file at ``path`` and the environment; warnings go to the log.
 
-    Raises ConfigError, whose text is the first problem and how to see the others.
+    Raises ConfigError, whose text is the first problem and the command that shows the others.
     """
-    resolved = look_up(schema, path, environment)
+    resolved = look_up(model, path, environment)
     for warning in resolved.warnings:
         log.warning("%s", warning)
-    if resolved.problems:
-        first, *others = resolved.problems
-        more = ""
-        if others:
-            command = f"waltz config explain {schema.process} {path or ''}".rstrip()
-            more = f" (and {len(others)} more: {command} shows them)"
-        raise ConfigError(first + more)
-    return resolved.values
-
-
-def read_settings(
-    path: Path, keys: Sequence[Key], meaningless: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the values of ``keys`` in a file that belongs to no process; raises ConfigError."""
-    resolved = look_up(Schema("", tuple(keys), meaningless), path, {})
-    for warning in resolved.warnings:
-        log.warning("%s", warning)
-    if resolved.problems:
+    if resolved.config is not None:
+        return resolved.config
+    if not model.process:
         raise ConfigError("; ".join(resolved.problems))
-    return resolved.values
+    first, *others = resolved.problems
+    more = ""
+    if others:
+        command = f"waltz config explain {model.process} {path or ''}".rstrip()
+        more = f" (and {len(others)} more: {command} shows them)"
+    raise ConfigError(first + more)
 
 
-def _read_file(path: Path) -> dict[str, Given]:
-    try:
-        flat = flatten(_read_map(path))
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from error
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return {name: Given(value, str(path)) for name, value in flat.items()}
+def _why_without_effect(model: type[Settings], name: str) -> str | None:
+    for key, why in model.without_effect.items():
+        if name == key or (key.endswith(".") and name.startswith(key)):
+            return why
+    return None
 
 
-def _read_map(path: Path) -> Mapping[str, Any]:
-    try:
-        tree = yaml.load(path.read_bytes(), _Loader)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    # Beside its own errors, the YAML library lets through what is raised for a value that only
-    # looks like one of its types: a 13th month, or !!bool 5.
-    except (yaml.YAMLError, *_YAML_SLIPS) as error:
-        what = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not valid YAML: {what}") from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, Mapping):
-        raise ConfigError(f"{path} must be a YAML map of settings")
-    return tree
+def _unknown(name: str, known: Iterable[str]) -> str:
+    similar = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    return f"unknown setting {name}{hint}"
+
+
+def _wrong(refused: ValidationError) -> dict[str, str]:
+    """Return what is wrong by the names of settings; it is "" for one that is missing."""
+    wrong: dict[str, str] = {}
+    for error in refused.errors(include_url=False):
+        reason = error.get("ctx", {}).get("error", error["msg"])
+        wrong[".".join(map(str, error["loc"]))] = "" if error["type"] == "missing" else str(reason)
+    return wrong
+
+
+def _wrong_values(
+    wrong: Mapping[str, str], given: Mapping[str, Given], path: Path | None
+) -> Iterator[str]:
+    for name, reason in wrong.items():
+        if reason:
+            yield f"{given[name].origin}: {name} is {given[name].value!r}: {reason}"
+    missing = [name for name, reason in wrong.items() if not reason]
+    if missing:
+        yield _missing(missing, path)
+
+
+def _missing(names: Sequence[str], path: Path | None) -> str:
+    if path is not None:
+        return f"{path}: {', '.join(names)} must be set"
+    variables = ", ".join(f"${variable(name)}" for name in names)
+    return f"without a settings file, {variables} must be set"
+
+
+def _setting(key: Key, given: Mapping[str, Given], wrong: Mapping[str, str]) -> Setting:
+    found = given.get(key.name)
+    if found is None:
+        return Setting(key, key.default, DEFAULT)
+    value = None if key.name in wrong else key.value_type(found.value)
+    return Setting(key, value, found.origin)

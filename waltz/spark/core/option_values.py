@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from waltz.net import TlsConfig
-from waltz.runtime.cluster_file import DEFAULT_ROOT
-from waltz.runtime.configuration import Key, positive, text, tls_config, tls_keys
+from waltz.runtime.core.setting_names import DEFAULT_ROOT
+from waltz.runtime.core.value_types import boolean, file, positive, text
 
 _OF_SPARK = frozenset(("checkpointlocation",))
 """Spark's own options, which it passes on to sources and sinks."""
@@ -18,6 +17,28 @@ _OF_SPARK = frozenset(("checkpointlocation",))
 
 class OptionError(ValueError):
     """An option is invalid; the text names it and says what is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name, how its text is converted, its default, what it means."""
+
+    name: str
+    convert: Callable[[Any], Any]
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """The values of the ``tls.*`` options; their meanings are those of `waltz.net.TlsConfig`."""
+
+    enabled: bool = True
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    server_name: str | None = None
+    verify_server_name: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +52,46 @@ class ClusterOptions:
     cluster_file: Path | None
     zookeeper: str | None
     root: str | None
-    tls: TlsConfig | None
+    tls: TlsOptions | None
     timeout_seconds: int
 
 
-CLUSTER_KEYS = (
-    Key("cluster", Path, None, "cluster.json of a local cluster"),
-    Key("zookeeper", text, None, "host:port of ZooKeeper, comma-separated"),
-    Key("root", text, None, f"the cluster's znode; without it {DEFAULT_ROOT}"),
-    Key(
+CLUSTER_OPTIONS = (
+    Option("cluster", Path, None, "cluster.json of a local cluster"),
+    Option("zookeeper", text, None, "host:port of ZooKeeper, comma-separated"),
+    Option("root", text, None, f"the cluster's znode; without it {DEFAULT_ROOT}"),
+    Option(
         "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
     ),
-    *tls_keys("tls."),
+    Option("tls.enabled", boolean, True, "whether connections are secured"),
+    Option("tls.certificate", file, None, "PEM file to present; without it a self-signed one"),
+    Option("tls.key", file, None, "PEM file of the certificate's key"),
+    Option("tls.ca", file, None, "PEM file to verify peers with; without it any peer is accepted"),
+    Option("tls.serverName", text, None, "name in the certificates of servers"),
+    Option("tls.verifyServerName", boolean, True, "off accepts certificates with any name"),
 )
 
 
-def option_values(keys: Iterable[Key], given: Mapping[str, str], what: str) -> dict[str, Any]:
-    """Return a value for each of ``keys``. Their names are compared without regard to case.
+def option_values(options: Iterable[Option], given: Mapping[str, str], what: str) -> dict[str, Any]:
+    """Return a value for each of ``options``. Their names are compared without regard to case.
 
     ``what`` is what has the options, such as "the waltz source". Raises OptionError.
     """
-    keys = tuple(keys)
-    known = {key.name.lower(): key for key in keys}
-    values = {key.name: key.default for key in keys}
+    options = tuple(options)
+    known = {option.name.lower(): option for option in options}
+    values = {option.name: option.default for option in options}
     for name, raw in given.items():
         if name.lower() in _OF_SPARK:
             continue
-        key = known.get(name.lower())
-        if key is None:
+        option = known.get(name.lower())
+        if option is None:
             near = difflib.get_close_matches(name.lower(), known, n=1)
             hint = f"; did you mean {known[near[0]].name}?" if near else ""
             raise OptionError(f"{what} has no option {name}{hint}")
         try:
-            values[key.name] = key.parse(raw)
+            values[option.name] = option.convert(raw)
         except ValueError as problem:
-            raise OptionError(f"the option {key.name} is {raw!r}: {problem}") from None
+            raise OptionError(f"the option {option.name} is {raw!r}: {problem}") from None
     return values
 
 
@@ -82,6 +108,17 @@ def cluster_options(values: Mapping[str, Any], given: Mapping[str, str]) -> Clus
         cluster_file=cluster_file,
         zookeeper=zookeeper,
         root=values["root"],
-        tls=tls_config(values, "tls.") if any_tls else None,
+        tls=_tls_options(values) if any_tls else None,
         timeout_seconds=values["timeoutSeconds"],
+    )
+
+
+def _tls_options(values: Mapping[str, Any]) -> TlsOptions:
+    return TlsOptions(
+        enabled=values["tls.enabled"],
+        certificate=values["tls.certificate"],
+        key=values["tls.key"],
+        ca=values["tls.ca"],
+        server_name=values["tls.serverName"],
+        verify_server_name=values["tls.verifyServerName"],
     )

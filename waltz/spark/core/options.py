@@ -9,10 +9,11 @@ from enum import Enum
 from typing import Any
 
 from waltz.client.core.ranges import parse_partitions
-from waltz.runtime.configuration import Key, one_of, positive
+from waltz.runtime.core.value_types import one_of, positive
 from waltz.spark.core.option_values import (
-    CLUSTER_KEYS,
+    CLUSTER_OPTIONS,
     ClusterOptions,
+    Option,
     OptionError,
     cluster_options,
     option_values,
@@ -78,7 +79,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     Raises OptionError.
     """
-    values = option_values(_KEYS, given, "the waltz source")
+    values = option_values(_OPTIONS, given, "the waltz source")
     return ReadOptions(
         cluster=cluster_options(values, given),
         partitions=values["partitions"],
@@ -151,18 +152,24 @@ def _is_digits(text: str) -> bool:
 
 _EDGES = {edge.value: edge for edge in Edge}
 
-_KEYS = (
-    *CLUSTER_KEYS,
-    Key("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
-    Key("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
-    Key("endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"),
-    Key("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
-    Key("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
-    Key("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
-    Key("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
-    Key("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
-    Key("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
-    Key("decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"),
-    Key("avroSchema", _avro_schema, None, "the schema that Avro was written with, as JSON"),
-    Key("mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"),
+_OPTIONS = (
+    *CLUSTER_OPTIONS,
+    Option("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
+    Option("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
+    Option(
+        "endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"
+    ),
+    Option("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
+    Option("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
+    Option("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
+    Option("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
+    Option("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
+    Option("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
+    Option(
+        "decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"
+    ),
+    Option("avroSchema", _avro_schema, None, "the schema that Avro was written with, as JSON"),
+    Option(
+        "mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"
+    ),
 )

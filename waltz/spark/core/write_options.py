@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from waltz.runtime.configuration import Key, text
+from waltz.runtime.core.value_types import text
 from waltz.spark.core.option_values import (
-    CLUSTER_KEYS,
+    CLUSTER_OPTIONS,
     ClusterOptions,
+    Option,
     cluster_options,
     option_values,
 )
@@ -28,11 +29,11 @@ class WriteOptions:
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Return what the options say. Raises OptionError."""
-    values = option_values(_KEYS, given, "the waltz sink")
+    values = option_values(_OPTIONS, given, "the waltz sink")
     return WriteOptions(cluster_options(values, given), values["writeId"])
 
 
-_KEYS = (
-    *CLUSTER_KEYS,
-    Key("writeId", text, None, "names a write that may be repeated"),
+_OPTIONS = (
+    *CLUSTER_OPTIONS,
+    Option("writeId", text, None, "names a write that may be repeated"),
 )

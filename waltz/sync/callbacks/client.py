@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 from waltz import sync as blocking
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
 from waltz.client.core.values import DataT
-from waltz.client.settings import ConnectOptions
+from waltz.client.options import ConnectOptions
 from waltz.sync import SyncClient
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from waltz.runtime.configuration.resolving import variable
+from waltz.runtime.core.setting_names import variable
 from waltz_operator.core.names import Component, labels, selector, tls_name, tls_secret
 from waltz_operator.core.resources import TlsMode, WaltzCluster
 from waltz_operator.core.resources.parts import Resources, Scheduling, Volume

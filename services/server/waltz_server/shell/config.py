@@ -1,70 +1,33 @@
-"""The server's settings: those of Waltz 0.13.2 and its own (spec/behaviour.md section 14).
+"""The server's settings: those of 0.13.2 and this system's own (spec/behaviour.md section 14).
 
-Touches one file and the environment, when they are read.
+Touches the host's name, when no other is set.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from waltz.net.core.backoff import Backoff
 from waltz.net.tls import TlsConfig
 from waltz.runtime.configuration import (
     KEY_STORES,
-    Key,
-    Schema,
-    cluster_keys,
-    endpoint_keys,
-    port,
-    positive,
-    read_schema,
-    text,
-    tls_config,
-    tls_keys,
-    tls_problems,
+    ClusterSettings,
+    OptionalFile,
+    OptionalPort,
+    OptionalText,
+    Port,
+    Positive,
+    TlsSettings,
+    group,
+    setting,
 )
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import PartitionSettings
 
-_KEYS = (
-    *cluster_keys(),
-    Key("server.port", port, meaning="client-facing port; 0 takes a free one"),
-    *endpoint_keys("server."),
-    Key("server.advertised.host", text, None, "host told to clients; not set: the host name"),
-    Key("server.advertised.port", port, None, "port told to clients; not set: server.port"),
-    Key("server.optimisticLockTableSize", positive, 30_000, "slots of a partition's lock table"),
-    Key("server.feedCacheSize", positive, 64 << 20, "bytes of feed, shared by the partitions"),
-    Key("server.minFetchSize", positive, 100, "transactions fed for one feed request at least"),
-    Key("server.realtimeThreshold", positive, 1000, "distance to the end that counts as near"),
-    Key(
-        "server.transactionDataCacheSize",
-        positive,
-        128 << 20,
-        "bytes of recent data, shared by the partitions",
-    ),
-    Key("storage.maxBatchSize", positive, 500, "transactions in one append to the storages"),
-    Key(
-        "storage.initialRetryInterval",
-        positive,
-        100,
-        "milliseconds until a partition tries again after a failed session or replica, at first",
-    ),
-    Key(
-        "storage.maxRetryInterval",
-        positive,
-        20_000,
-        "milliseconds until it tries again, at most: the pause doubles",
-    ),
-    Key("storage.checkpointInterval", positive, 250_000, "transactions in one store session"),
-    *tls_keys("server.tls."),
-)
-
-_MEANINGLESS = {
+_WITHOUT_EFFECT = {
     "server.region": "no server uses it",
     "server.transactionDataCacheAllocation": "there is one kind of memory here",
     "server.ssl.": KEY_STORES,
@@ -72,64 +35,92 @@ _MEANINGLESS = {
 }
 
 
-def _problems(values: Mapping[str, Any], ignored: Mapping[str, Any]) -> Iterator[str]:
-    if values["server.minFetchSize"] >= values["server.realtimeThreshold"]:
-        yield "server.realtimeThreshold must exceed server.minFetchSize"
-    if values["server.port"] and values["server.port"] == values["server.jetty.port"]:
-        yield "server.port and server.jetty.port must differ"
-    yield from tls_problems("server.", values, ignored)
+class ServerConfig(ClusterSettings):
+    """A server's settings. Sizes are in bytes, times in milliseconds."""
 
+    process = "server"
+    without_effect = _WITHOUT_EFFECT
 
-SCHEMA = Schema("server", _KEYS, _MEANINGLESS, _problems)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """A server's settings, checked. Sizes in bytes, times in seconds."""
-
-    zookeeper: str
-    session_timeout_ms: int
-    cluster_root: str
-    port: int
-    http_port: int | None
-    bind_host: str | None
-    advertised_host: str
-    advertised_port: int | None
-    ports_file: Path | None
-    feed_cache_bytes: int
-    data_cache_bytes: int
-    partition: PartitionSettings
-    tls: TlsConfig
-
-
-def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> ServerConfig:
-    """Read the settings in the file at ``path`` and the environment; raises ConfigError."""
-    values = read_schema(SCHEMA, path, environment)
-    partition = PartitionSettings(
-        lock_table_size=values["server.optimisticLockTableSize"],
-        min_fetch=values["server.minFetchSize"],
-        realtime_threshold=values["server.realtimeThreshold"],
-        replication=ReplicationLimits(
-            batch_records=values["storage.maxBatchSize"],
-            checkpoint_interval=values["storage.checkpointInterval"],
-        ),
-        retry=Backoff(
-            values["storage.initialRetryInterval"] / 1000,
-            values["storage.maxRetryInterval"] / 1000,
-        ),
+    port: Port = setting("server.port", "port for clients; 0 takes a free one")
+    http_port: OptionalPort = setting(
+        "server.jetty.port", "HTTP port for health and metrics; not set: no HTTP", None
     )
-    return ServerConfig(
-        zookeeper=values["zookeeper.connectString"],
-        session_timeout_ms=values["zookeeper.sessionTimeout"],
-        cluster_root=values["cluster.root"],
-        port=values["server.port"],
-        http_port=values["server.jetty.port"],
-        bind_host=values["server.bind.host"],
-        advertised_host=values["server.advertised.host"] or socket.getfqdn(),
-        advertised_port=values["server.advertised.port"],
-        ports_file=values["server.ports.file"],
-        feed_cache_bytes=values["server.feedCacheSize"],
-        data_cache_bytes=values["server.transactionDataCacheSize"],
-        partition=partition,
-        tls=tls_config(values, "server.tls."),
+    bind_host: OptionalText = setting(
+        "server.bind.host", "address to listen on; not set: all", None
     )
+    ports_file: OptionalFile = setting(
+        "server.ports.file", "file to write the ports in use to, as JSON", None
+    )
+    advertised: OptionalText = setting(
+        "server.advertised.host", "host that clients connect to; not set: the host name", None
+    )
+    advertised_port: OptionalPort = setting(
+        "server.advertised.port", "port that clients connect to; not set: server.port", None
+    )
+    lock_table_size: Positive = setting(
+        "server.optimisticLockTableSize", "slots of a partition's lock table", 30_000
+    )
+    feed_cache_bytes: Positive = setting(
+        "server.feedCacheSize", "bytes of feed, shared by the partitions", 64 << 20
+    )
+    min_fetch: Positive = setting(
+        "server.minFetchSize", "the fewest transactions fed for one feed request", 100
+    )
+    realtime_threshold: Positive = setting(
+        "server.realtimeThreshold",
+        "distance to the log's end up to which a feed is real-time",
+        1000,
+    )
+    data_cache_bytes: Positive = setting(
+        "server.transactionDataCacheSize",
+        "bytes of recent data, shared by the partitions",
+        128 << 20,
+    )
+    batch_records: Positive = setting(
+        "storage.maxBatchSize", "the most transactions in one append to the storages", 500
+    )
+    first_retry_ms: Positive = setting(
+        "storage.initialRetryInterval",
+        "milliseconds until a partition retries a failed session or replica for the first time",
+        100,
+    )
+    longest_retry_ms: Positive = setting(
+        "storage.maxRetryInterval",
+        "the most milliseconds between two retries: the interval doubles",
+        20_000,
+    )
+    checkpoint_interval: Positive = setting(
+        "storage.checkpointInterval", "transactions in one store session", 250_000
+    )
+    tls_settings: TlsSettings = group("server.tls", TlsSettings())
+
+    def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a sentence for each combination of values that cannot be used."""
+        if self.min_fetch >= self.realtime_threshold:
+            yield "server.realtimeThreshold must exceed server.minFetchSize"
+        if self.port and self.port == self.http_port:
+            yield "server.port and server.jetty.port must differ"
+        yield from self.tls_settings.tls_problems("server.", ignored)
+
+    @cached_property
+    def tls(self) -> TlsConfig:
+        """How connections are secured."""
+        return self.tls_settings.config()
+
+    @cached_property
+    def advertised_host(self) -> str:
+        """The host that clients connect to."""
+        return self.advertised or socket.getfqdn()
+
+    @cached_property
+    def partition(self) -> PartitionSettings:
+        """What every partition is set to."""
+        return PartitionSettings(
+            lock_table_size=self.lock_table_size,
+            min_fetch=self.min_fetch,
+            realtime_threshold=self.realtime_threshold,
+            replication=ReplicationLimits(
+                batch_records=self.batch_records, checkpoint_interval=self.checkpoint_interval
+            ),
+            retry=Backoff(self.first_retry_ms / 1000, self.longest_retry_ms / 1000),
+        )

@@ -1,0 +1,59 @@
+"""The options of a client, given as arguments. Touches nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from waltz.client.core.values import Serializer
+from waltz.net import TlsConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """The options of a client, with their defaults. Times are in seconds.
+
+    Attributes:
+        tls: How connections to servers are secured. By default they are, and any server certificate
+            is accepted, as in Waltz 0.13.2.
+        serializer: Turns values into bytes and back. Without one, data is bytes.
+        session_timeout_ms: The session timeout requested from ZooKeeper, in milliseconds.
+        connect_timeout: How long ZooKeeper may take to answer when the client is opened.
+        append_timeout: The timeout of every append and submit without one of its own; None: none.
+        answer_timeout: The timeout of every other call without one of its own; None: none.
+        max_in_flight: The number of appends without outcome per partition. Further ones wait.
+        long_wait_seconds: How long an append may have no outcome before the client sends a flush.
+        stream_buffer: The number of transactions that a stream holds before it stops reading.
+    """
+
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    serializer: Serializer[Any] | None = None
+    session_timeout_ms: int = 30_000
+    connect_timeout: float = 10.0
+    append_timeout: float | None = None
+    answer_timeout: float | None = None
+    max_in_flight: int = 1000
+    long_wait_seconds: float = 5.0
+    stream_buffer: int = 10_000
+
+
+class _PlainOptions(TypedDict, total=False):
+    session_timeout_ms: int
+    connect_timeout: float
+    append_timeout: float | None
+    answer_timeout: float | None
+    max_in_flight: int
+    stream_buffer: int
+
+
+class ConnectOptions(_PlainOptions, total=False):
+    """The options that `waltz.connect` takes; `ClientOptions` has their meaning and defaults."""
+
+    tls: TlsConfig | None
+
+
+def client_options(serializer: Serializer[Any] | None, options: ConnectOptions) -> ClientOptions:
+    """Return the options of a client that is opened with these arguments."""
+    plain: _PlainOptions = options
+    tls = options.pop("tls", None) or TlsConfig()
+    return ClientOptions(serializer=serializer, tls=tls, **plain)

@@ -1,0 +1,19 @@
+"""The settings that name a cluster. Touches nothing."""
+
+from __future__ import annotations
+
+from waltz.runtime.configuration.settings import Positive, Settings, Text, setting
+
+ZOOKEEPER = "host:port of the ZooKeeper servers, separated by commas"
+CLUSTER_ROOT = "the cluster's znode"
+
+
+class ClusterSettings(Settings):
+    """The cluster, all of whose settings are required."""
+
+    zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)
+    session_timeout_ms: Positive = setting(
+        "zookeeper.sessionTimeout",
+        "milliseconds without contact after which ZooKeeper ends the session of this process",
+    )
+    cluster_root: Text = setting("cluster.root", CLUSTER_ROOT)

@@ -1,0 +1,123 @@
+"""The base class of all settings: models of pydantic-settings, whose aliases are dotted names.
+
+Touches nothing: `waltz.runtime.configuration.reading` fills the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from waltz.runtime.core.value_types import ValueType, boolean, file, port, positive, text
+
+Positive = Annotated[int, BeforeValidator(positive)]
+Port = Annotated[int, BeforeValidator(port)]
+Switch = Annotated[bool, BeforeValidator(boolean)]
+Text = Annotated[str, BeforeValidator(text)]
+File = Annotated[Path, BeforeValidator(file)]
+# These have None as their default; None in the file (a key without a value) is an error as for
+# the others, because the validator is outside of the union.
+OptionalPort = Annotated[int | None, BeforeValidator(port)]
+OptionalText = Annotated[str | None, BeforeValidator(text)]
+OptionalFile = Annotated[Path | None, BeforeValidator(file)]
+
+_REQUIRED = ...
+_CONFIG = SettingsConfigDict(
+    frozen=True, extra="forbid", validate_by_name=True, validate_default=False
+)
+
+
+def setting(name: str, meaning: str, default: Any = _REQUIRED) -> Any:
+    """Return the field of the setting ``name``; without a default it must be set."""
+    return Field(default, validation_alias=name, description=meaning)
+
+
+def group(name: str, default: Group) -> Any:
+    """Return the field of the settings whose names begin with ``name`` and a dot."""
+    return Field(default, validation_alias=name)
+
+
+class Group(BaseModel):
+    """Settings that several models have below a name of their own, such as ``server.tls``."""
+
+    model_config = _CONFIG
+
+
+class Settings(BaseSettings):
+    """All settings of one kind of process.
+
+    ``process`` is its name for ``waltz config explain``. ``without_effect`` are settings of 0.13.2
+    that this system accepts and ignores, with the reason; a name that ends in a dot is a prefix.
+    """
+
+    model_config = _CONFIG
+    process: ClassVar[str] = ""
+    without_effect: ClassVar[Mapping[str, str]] = {}
+
+    def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored`` are the settings without effect that are set, as they were written.
+        """
+        yield from ()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *others: PydanticBaseSettingsSource,
+        **more: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read nothing when a model is made directly: its arguments are all it gets."""
+        return (init_settings,)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting: its dotted name, the type of its values, its default, what it means."""
+
+    name: str
+    value_type: ValueType
+    default: Any
+    required: bool
+    meaning: str
+
+    @property
+    def kind(self) -> str:
+        """The name of its type in the documentation."""
+        return self.value_type.name
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> tuple[Key, ...]:
+    """Return the settings of ``model``, those of its groups last."""
+    own: list[Key] = []
+    grouped: list[Key] = []
+    for field in model.model_fields.values():
+        name = f"{prefix}{field.validation_alias}"
+        members = group_of(field)
+        if members is None:
+            own.append(_key(name, field))
+        else:
+            grouped += keys(members, f"{name}.")
+    return (*own, *grouped)
+
+
+def group_of(field: FieldInfo) -> type[Group] | None:
+    """Return the model of a field made by `group`, None for a single setting."""
+    model = field.annotation
+    return model if isinstance(model, type) and issubclass(model, Group) else None
+
+
+def _key(name: str, field: FieldInfo) -> Key:
+    [converting] = (each for each in field.metadata if isinstance(each, BeforeValidator))
+    assert isinstance(converting.func, ValueType), f"{name} has no type of value_types"
+    required = field.is_required()
+    default = None if required else field.default
+    return Key(name, converting.func, default, required, field.description or "")

@@ -1,0 +1,104 @@
+"""What a settings file and environment variables set. Touches nothing: both are given.
+
+The environment counts before the file, the file before the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_settings import PydanticBaseSettingsSource
+
+from waltz.runtime.configuration.settings import Settings, group_of, keys
+from waltz.runtime.core.setting_names import VARIABLE_PREFIX, variable
+
+_SIMILAR = 0.85
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_\d+_\w+$")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was written, and its origin: a file's path or ``$VARIABLE``."""
+
+    value: Any
+    origin: str
+
+
+class GivenSource(PydanticBaseSettingsSource):
+    """Values by their dotted names, as a source of pydantic-settings.
+
+    Its own sources do not fit: that of the environment cannot find ``serverName`` of a nested model
+    in ``..._SERVER_NAME``, that of YAML neither splits dotted names nor rejects a name set twice.
+    """
+
+    def __init__(self, model: type[Settings], given: Mapping[str, Given]) -> None:
+        super().__init__(model)
+        self._values = _nested(model, given)
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return the value of one field (None: not set), its name here, and that it is no JSON."""
+        name = str(field.validation_alias)
+        return self._values.get(name), name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return all values, those of groups in maps of their own."""
+        return self._values
+
+
+def _nested(model: type[BaseModel], given: Mapping[str, Given], prefix: str = "") -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in model.model_fields.values():
+        alias = str(field.validation_alias)
+        name, members = f"{prefix}{alias}", group_of(field)
+        if members is not None:
+            values[alias] = _nested(members, given, f"{name}.")
+        elif name in given:
+            values[alias] = given[name].value
+    return values
+
+
+def from_environment(
+    model: type[Settings], environment: Mapping[str, str]
+) -> tuple[dict[str, Given], list[str]]:
+    """Return what the environment sets, and warnings about variables that have no effect.
+
+    An empty variable is not set. Kubernetes adds variables for every service to the environment of
+    a pod, among them WALTZ_SERVER_PORT for a service called waltz-server: they have no effect.
+    """
+    names = {variable(key.name): key.name for key in keys(model)}
+    given: dict[str, Given] = {}
+    warnings = []
+    for found, value in sorted(environment.items()):
+        if not found.startswith(VARIABLE_PREFIX) or not value:
+            continue
+        if found not in names:
+            warnings += _unknown_variable(found, names, model.process)
+        elif _SERVICE_ADDRESS.match(value):
+            warnings.append(
+                f"${found} has no effect: {value} is the address that Kubernetes gives for a "
+                "service of that name; rename the service, or set enableServiceLinks: false in "
+                "the pod"
+            )
+        else:
+            given[names[found]] = Given(value, f"${found}")
+    return given, warnings
+
+
+def _unknown_variable(found: str, names: Iterable[str], process: str) -> list[str]:
+    name, separator, _ = found.removeprefix(VARIABLE_PREFIX).partition("_")
+    if not separator or _SERVICE_LINK.search(found):
+        return []
+    alike = [known for known in names if known.startswith(f"{VARIABLE_PREFIX}{name}_")]
+    similar = difflib.get_close_matches(found, alike, n=1, cutoff=_SIMILAR)
+    if similar:
+        return [f"${found} has no effect: unknown setting; did you mean {similar[0]}?"]
+    if name == process.upper():
+        return [f"${found} has no effect: unknown setting"]
+    return []

@@ -1,0 +1,68 @@
+"""Reads a YAML file of settings. Touches that file.
+
+Dotted keys and nested maps are equivalent in any split (spec/behaviour.md section 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from waltz.runtime.core.setting_names import flatten
+
+# Beside its own errors, the YAML library lets through what is raised for a value that only looks
+# like one of its types: a 13th month, or !!bool 5.
+_YAML_ERRORS = (
+    yaml.YAMLError,
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+)
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text names the file, the key and what to do."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Rejects a map with the same key twice; YAML itself takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    line = key.start_mark.line + 1
+                    raise ConfigError(f"{key.value} is set twice, the second time in line {line}")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return the settings in the file at ``path`` by their dotted names; raises ConfigError."""
+    try:
+        return flatten(_read_map(path))
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply: settings have a few levels") from error
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _read_map(path: Path) -> Mapping[str, Any]:
+    try:
+        tree = yaml.load(path.read_bytes(), _Loader)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except _YAML_ERRORS as error:
+        what = " ".join(str(error).split())
+        raise ConfigError(f"{path} is not valid YAML: {what}") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"{path} must be a YAML map of settings")
+    return tree

@@ -1,0 +1,96 @@
+"""The types of the values of settings and options, and how text or a YAML value becomes one. Pure.
+
+pydantic's own conversions take more than the documented values (``yes`` for true, true for 1, "1.0"
+for 1) and describe errors differently, so settings and Spark's options share these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_LARGEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """A type of values: its name in the documentation, and the conversion to it.
+
+    Calling it returns the value, or raises ValueError with what was expected.
+    """
+
+    name: str
+    convert: Callable[[Any], Any]
+
+    def __call__(self, value: Any) -> Any:
+        """Return ``value`` as a value of this type."""
+        return self.convert(value)
+
+
+def _integer(value: Any) -> int:
+    expected = "expected a whole number"
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError(expected)
+    try:
+        number = int(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(expected) from None
+    if abs(number) > _LARGEST:
+        raise ValueError(f"expected a whole number up to {_LARGEST}")
+    return number
+
+
+def _positive(value: Any) -> int:
+    number = _integer(value)
+    if number <= 0:
+        raise ValueError("expected a number above 0")
+    return number
+
+
+def _port(value: Any) -> int:
+    number = _integer(value)
+    if not 0 <= number <= 65535:
+        raise ValueError("expected a port between 0 and 65535")
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ValueError("expected true or false")
+
+
+def _text(value: Any) -> str:
+    if value is None or not str(value).strip():
+        raise ValueError("must not be empty")
+    return str(value)
+
+
+def _file(value: Any) -> Path:
+    path = _text(value)
+    if not isinstance(value, str | Path) or "\0" in path:
+        raise ValueError("expected a path")
+    return Path(path)
+
+
+integer = ValueType("whole number", _integer)
+positive = ValueType("number above 0", _positive)
+port = ValueType("port", _port)
+boolean = ValueType("true or false", _boolean)
+text = ValueType("text", _text)
+file = ValueType("path", _file)
+
+
+def one_of(*choices: str) -> ValueType:
+    """Return the type of values that are one of ``choices``."""
+
+    def convert(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return str(value)
+
+    return ValueType(" or ".join(choices), convert)
