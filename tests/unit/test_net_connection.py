@@ -38,7 +38,7 @@ BODY = FRAME[7:]
 
 
 class Recorder:
-    """A handler that notes what it is told."""
+    """A handler that records its callbacks."""
 
     def __init__(self) -> None:
         self.connection: FrameConnection | None = None
@@ -420,7 +420,7 @@ async def test_listener_stops_reading_from_a_congested_peer() -> None:
 
 
 async def _close_and_wait(seconds: float, drained: bool) -> int:
-    """Close towards a peer that takes what is queued, or does not; return how often it is cut."""
+    """Close a connection whose peer reads the queued frames, or not; return how often it aborts."""
     loop = cast(SkippingLoop, asyncio.get_running_loop())
     handler = Recorder()
     transport = FakeTransport()

@@ -1,4 +1,4 @@
-"""Requests find their answers, and what is open when a connection ends is told so."""
+"""Requests get their answers, and pending ones end with the connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLUSTER = (uuid.UUID(int=1), 4)
 
 
 class Node(FrameHandler):
-    """A storage node that answers as told; held answers wait for `release`."""
+    """A storage node that opens, and keeps all other requests for the test to answer."""
 
     def __init__(self, messages: Any) -> None:
         self.messages = messages
@@ -46,17 +46,17 @@ class Node(FrameHandler):
             request = self.messages.decode(body, self.connection.version)
             match request:
                 case storage.OpenRequest(session, seq, partition):
-                    self.say(
+                    self.send(
                         storage.FailureResponse(session, seq, partition, RpcFailure(self.refusal))
                         if self.refusal
                         else storage.SuccessResponse(session, seq, partition)
                     )
                 case admin.AdminOpenRequest(seq):
-                    self.say(admin.AdminSuccessResponse(seq))
+                    self.send(admin.AdminSuccessResponse(seq))
                 case _:
                     self.held.append(request)
 
-    def say(self, answer: Any) -> None:
+    def send(self, answer: Any) -> None:
         assert self.connection is not None
         self.connection.send(self.messages.encode(answer, self.connection.version))
 
@@ -87,7 +87,7 @@ async def test_rpc_answers_in_any_order_reach_their_requests() -> None:
         calls = [asyncio.ensure_future(ask(partition)) for partition in range(3)]
         await eventually(lambda: len(storage_node.held) == 3)
         for request in reversed(storage_node.held):
-            storage_node.say(
+            storage_node.send(
                 storage.MaxTransactionIdResponse(
                     1, request.seq_num, request.partition, request.partition * 10
                 )
@@ -102,7 +102,7 @@ async def test_rpc_failure_is_raised_with_its_text() -> None:
         rpc = await RpcConnection.open_storage(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         call = asyncio.ensure_future(rpc.call(lambda seq: storage.RecordRequest(1, seq, 0, 5)))
         await eventually(lambda: storage_node.held)
-        storage_node.say(storage.FailureResponse(1, 0, 0, RpcFailure("X: not here")))
+        storage_node.send(storage.FailureResponse(1, 0, 0, RpcFailure("X: not here")))
         with pytest.raises(RemoteFailure, match="X: not here"):
             await call
         rpc.close()
@@ -137,7 +137,7 @@ async def test_rpc_call_on_the_admin_port_is_answered() -> None:
         rpc = await RpcConnection.open_admin(("127.0.0.1", port), PLAINTEXT, CLUSTER)
         call = asyncio.ensure_future(rpc.call(admin.MetricsRequest))
         await eventually(lambda: storage_node.held)
-        storage_node.say(admin.MetricsResponse(0, "{}"))
+        storage_node.send(admin.MetricsResponse(0, "{}"))
         assert (await call).json == "{}"
         rpc.close()
 
@@ -149,7 +149,7 @@ async def test_rpc_open_at_a_port_of_another_protocol_fails() -> None:
 
 
 async def test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once() -> None:
-    """The Hello and what ends the connection are in one chunk: nobody is left to ask."""
+    """The Hello and the frame that ends the connection arrive in one chunk."""
 
     async def greet_and_babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STORAGE.hello(dialer=False) + encode_frame(STORAGE.magic, 0, b"\xff"))

@@ -52,8 +52,8 @@ class Echo(FrameHandler):
         self.reasons.append(reason)
 
 
-class Asker(Echo):
-    """Keeps what comes back."""
+class Collector(Echo):
+    """Records the bodies that come back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,16 +73,16 @@ async def listening(tls: TlsConfig) -> AsyncIterator[Listener]:
         await listener.close()
 
 
-async def ask(listener: Listener, tls: TlsConfig) -> Asker:
+async def ask(listener: Listener, tls: TlsConfig) -> Collector:
     """Dial, and have one frame echoed unless the connection ends first."""
-    asker = Asker()
-    await dial("127.0.0.1", listener.port, CLIENT_SERVER, asker, tls)
-    await eventually(lambda: asker.connection or asker.reasons)
-    if asker.connection is not None:
-        asker.connection.send(FRAME)
-        await eventually(lambda: asker.bodies or asker.reasons)
-        asker.connection.close()
-    return asker
+    collector = Collector()
+    await dial("127.0.0.1", listener.port, CLIENT_SERVER, collector, tls)
+    await eventually(lambda: collector.connection or collector.reasons)
+    if collector.connection is not None:
+        collector.connection.send(FRAME)
+        await eventually(lambda: collector.bodies or collector.reasons)
+        collector.connection.close()
+    return collector
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ async def test_certificate_of_another_name_is_refused_with_a_hint(
         with pytest.raises(DialFailed) as caught:
             await ask(listener, authority.issue("client", server_name=name))
         assert str(caught.value) == (
-            f"no TLS with 127.0.0.1:{listener.port}: its certificate is not one for '{missed}': "
-            "set tls.serverName to a name that the certificates of all peers bear"
+            f"no TLS with 127.0.0.1:{listener.port}: its certificate is not valid for '{missed}': "
+            "set tls.serverName to a name that the certificates of all peers contain"
         )
 
 
@@ -143,7 +143,7 @@ async def test_listener_without_client_verification_logs_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening(TlsConfig()):
-        assert "anybody who can connect is accepted" in caplog.text
+        assert "every peer is accepted" in caplog.text
 
 
 async def test_listener_with_a_ca_refuses_clients_without_certificate(
@@ -151,12 +151,12 @@ async def test_listener_with_a_ca_refuses_clients_without_certificate(
 ) -> None:
     async with listening(authority.issue("server")) as listener:
         try:
-            asker = await ask(listener, SELF_SIGNED)
+            collector = await ask(listener, SELF_SIGNED)
         except DialFailed:
             pass  # TLS 1.2: the dialer is in the handshake when it is refused
         else:
-            assert "show one by tls.certificate and tls.key" in asker.reasons[0]
-            assert asker.bodies == []
+            assert "show one by tls.certificate and tls.key" in collector.reasons[0]
+            assert collector.bodies == []
         await eventually(lambda: "PEER_DID_NOT_RETURN_A_CERTIFICATE" in caplog.text.upper())
         assert "refused a client/server connection of 127.0.0.1" in caplog.text
 
@@ -199,8 +199,8 @@ async def test_plaintext_peer_at_a_tls_listener_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening(SELF_SIGNED) as listener:
-        asker = await ask(listener, PLAINTEXT)
-        assert asker.connection is None
+        collector = await ask(listener, PLAINTEXT)
+        assert collector.connection is None
         assert "the peer speaks plaintext, but this listener is set to TLS" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Certificates that are replaced under a running process, well or badly."""
+"""Certificates that are replaced while a process runs, by usable and unusable files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRAME = encode_frame(CLIENT_SERVER.magic, max(CLIENT_SERVER.versions), b"body")
 
 
 class Peer(FrameHandler):
-    """Keeps what it is sent; as a listener's, it sends everything back."""
+    """Records what it receives; on the listening side, sends it back."""
 
     def __init__(self, *, echoes: bool = False) -> None:
         self.connection: FrameConnection | None = None
@@ -156,13 +156,13 @@ async def test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once(
     identity.certificate.write_text("not a certificate")
     for _ in range(3):
         assert await is_served(listener, client)
-    told = [r for r in caplog.records if "going on with the TLS files as they were" in r.message]
-    assert len(told) == 1
-    assert str(identity.certificate) in told[0].message
+    lines = [r.message for r in caplog.records if "keeping the previous ones" in r.message]
+    assert len(lines) == 1
+    assert str(identity.certificate) in lines[0]
 
     identity.certificate.unlink()
     assert await is_served(listener, client)
-    assert caplog.text.count("going on with the TLS files") == 2
+    assert caplog.text.count("keeping the previous ones") == 2
 
 
 async def test_files_replaced_one_by_one_apply_when_they_match(
@@ -211,9 +211,6 @@ def test_tls_config_with_contexts_can_be_pickled(identity: TlsConfig) -> None:
     assert copy.dialing_context() is not None
 
 
-# ---- when certificates end
-
-
 def test_days_left_of_a_certificate_follow_the_file(old: Authority, tmp_path: Path) -> None:
     tls = old.issue("server", days=30)
     left = tls.certificate_days_left()
@@ -235,4 +232,4 @@ def test_certificate_that_expires_soon_is_logged(
     old.issue("server", days=30).listening_context()
     assert not caplog.records
     old.issue("server", days=3).listening_context()
-    assert "server.pem ends in 3.0 days: renew it" in caplog.text
+    assert "server.pem: expires in 3.0 days, renew it" in caplog.text

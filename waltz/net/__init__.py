@@ -1,12 +1,12 @@
-"""asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network only.
+"""asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network.
 
 * `connection`: `FrameConnection`, one end of a connection that speaks one of the protocols
-* `listener`: accepts connections, and recognises a peer of the wrong kind
+* `listener`: accepts connections, and logs what a refused peer speaks instead
 * `dialer`: opens connections
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
 * `core`: `Backoff`, the growing delays between attempts
 * `rpc`: requests and answers matched by sequence number, for the storage and admin ports
-* `tls`: what is shown and trusted, and the contexts made of it; `certificates`: the PEM files
+* `tls`: TLS settings and the contexts made from them; `certificates`: the PEM files
 """
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler

@@ -1,6 +1,6 @@
-"""Certificates as PEM files: what a change of them looks like, when they expire; one made here.
+"""Certificates in PEM files: change detection, expiry, and a self-signed certificate.
 
-Touches those files, and the clock for a new certificate.
+Touches the files, and the clock for the self-signed certificate.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cryptography.x509.oid import NameOID
 _SELF_SIGNED_DAYS = 3650
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""What differs when one of some files has been replaced or written."""
+"""Modification time, inode and size of some files: differs after any of them was replaced."""
 
 
 def stamp_of(files: Sequence[Path]) -> Stamp:
-    """Return what the files look like now; one that cannot be looked at has None."""
-    return tuple(_look_at(file) for file in files)
+    """Return the present stamp of the files; the part of an unreadable file is None."""
+    return tuple(_stat(file) for file in files)
 
 
 def expiry(certificate: Path) -> datetime.datetime:
-    """Return when the first certificate in a PEM file ends; raises OSError, ValueError."""
+    """Return when the first certificate in a PEM file expires; raises OSError, ValueError."""
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
 
 
 def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
-    """Have ``context`` show a certificate that nobody can verify; return when it ends."""
+    """Load a new self-signed certificate into ``context``; return when it expires."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
     now = datetime.datetime.now(datetime.UTC)
@@ -62,7 +62,7 @@ def load_self_signed(context: ssl.SSLContext) -> datetime.datetime:
     return end
 
 
-def _look_at(file: Path) -> tuple[int, int, int] | None:
+def _stat(file: Path) -> tuple[int, int, int] | None:
     try:
         found = os.stat(file)
     except OSError:

@@ -1,7 +1,7 @@
 """One end of a connection that speaks one of the three protocols. Touches one socket.
 
-Works per received chunk: all frames in it are parsed, handed over in one call, and whatever the
-handler sends meanwhile leaves in one write.
+The unit of work is the received chunk: all its frames are parsed and passed on in one call, and
+everything that the handler sends during the call leaves in one write.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ KEEP_ALIVE_SECONDS = 600.0
 """A dialing side that is silent for this long sends a keep-alive (spec/wire.md section 3)."""
 
 HANDSHAKE_SECONDS = 10.0
-"""A peer that has not sent its Hello by then is cut off."""
+"""A connection without a Hello from its peer by then is closed."""
 
 LINGER_SECONDS = 10.0
-"""A connection that was closed is cut off if its peer has not taken what was queued by then."""
+"""A closed connection is aborted if its peer has not read the queued frames by then."""
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended; what was asked on it may or may not have happened."""
+    """The connection ended; requests sent on it may or may not have been executed."""
 
 
 class FrameHandler(Protocol):
@@ -44,10 +44,10 @@ class FrameHandler(Protocol):
         return
 
     def received(self, bodies: list[bytes]) -> None:
-        """The message bodies of one chunk. May raise MalformedMessage to close the connection."""
+        """Take the message bodies of one chunk. A MalformedMessage closes the connection."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone. Called once, also when the handshake never ended."""
+        """Stop using the connection: it is closed. Called once, also without a handshake."""
 
     def congested(self) -> None:
         """Stop producing: the write buffer is above its high-water mark.
@@ -62,7 +62,7 @@ class FrameHandler(Protocol):
 
 
 class FrameConnection(asyncio.Protocol):
-    """Handshake, framing, keep-alive, and the state of the socket's buffers."""
+    """Handshake, framing, keep-alive, and backpressure."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class FrameConnection(asyncio.Protocol):
         self.congested = False
         self.closed = False
         self._dialer = dialer
-        self._owner_paused = False
+        self._paused_by_handler = False
         self._reading = True
         self._on_end = on_end
         self._decoder = FrameDecoder(spec)
@@ -89,7 +89,7 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """Due: first the handshake, then, for a dialer, the next keep-alive; last, the cut-off."""
+        """Ends the handshake; later, for a dialer, the next keep-alive; after a close, aborts."""
 
     @property
     def version(self) -> int:
@@ -99,7 +99,7 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def peer_text(self) -> str | None:
-        """What the peer calls itself in its Hello."""
+        """The peer's name in its Hello."""
         return self._decoder.peer_text
 
     async def handshake(self) -> None:
@@ -107,7 +107,7 @@ class FrameConnection(asyncio.Protocol):
         await self._handshake
 
     def send(self, *frames: bytes) -> None:
-        """Queue whole frames, perhaps in parts; what is queued in one turn leaves in one write."""
+        """Queue whole frames, possibly in parts; those of one loop iteration leave in one write."""
         if self.closed:
             return
         if not self._outgoing:
@@ -115,9 +115,10 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing += frames
 
     def close(self, reason: str = "closed") -> None:
-        """Send what is queued, then close; ``lost`` follows at once, with ``reason``.
+        """Send the queued frames, then close; ``lost`` is called at once, with ``reason``.
 
-        A peer that takes nothing more does not keep the socket for long (`LINGER_SECONDS`).
+        A peer that reads no more cannot keep the socket open for longer than `LINGER_SECONDS`
+        (test_closed_connection_is_aborted_after_the_linger_time).
         """
         if not self.closed:
             self._flush()
@@ -127,34 +128,34 @@ class FrameConnection(asyncio.Protocol):
                 self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close without sending what is queued."""
+        """Close without sending the queued frames."""
         if not self.closed:
             self._end(reason)
             if self._transport is not None:
                 self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading: the peer will feel it."""
-        self._owner_paused = True
-        self._read_or_not()
+        """Stop reading; TCP then slows the peer down."""
+        self._paused_by_handler = True
+        self._update_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless there is another reason not to."""
-        self._owner_paused = False
-        self._read_or_not()
+        """Continue reading, unless the connection is congested."""
+        self._paused_by_handler = False
+        self._update_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet at once, without waiting for the peer's Hello."""
+        """Send the Hello at once, without waiting for the peer's."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_WRITE_HIGH_WATER_BYTES, _WRITE_LOW_WATER_BYTES)
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
         self._transport.write(self.spec.hello(self._dialer))
         self._last_write = self._loop.time()
-        self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._miss_hello)
+        self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._abort_handshake)
 
     def data_received(self, data: bytes) -> None:
-        """Parse one chunk and hand its messages over."""
+        """Parse one chunk and pass its messages to the handler."""
         if self.closed:
             return
         try:
@@ -177,32 +178,34 @@ class FrameConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner, once."""
+        """Report the loss to the handler, once."""
         if self.closed:
             self._stop_timer()
         else:
-            self._end(str(exc) if exc else self._hung_up())
+            self._end(str(exc) if exc else self._loss_reason())
 
     def pause_writing(self) -> None:
         """Report that the peer does not drain what it is sent."""
         self.congested = True
-        self._read_or_not()
+        self._update_reading()
         if not self.closed:
             self.handler.congested()
 
     def resume_writing(self) -> None:
         """Report that the peer drains again."""
         self.congested = False
-        self._read_or_not()
+        self._update_reading()
         if not self.closed:
             self.handler.writable()
 
-    def _read_or_not(self) -> None:
-        """A listening side takes no more requests from a peer that does not take its answers.
+    def _update_reading(self) -> None:
+        """Stop reading the requests of a peer that does not read its answers.
 
-        The dialing side always reads on, so that the two cannot wait for each other.
+        Otherwise the answers would fill the memory
+        (test_listener_stops_reading_from_a_congested_peer).
+        Only a listening side stops: if both did, each could wait for the other forever.
         """
-        wanted = not self._owner_paused and (self._dialer or not self.congested)
+        wanted = not self._paused_by_handler and (self._dialer or not self.congested)
         transport = self._transport
         if wanted == self._reading or transport is None or self.closed or transport.is_closing():
             return
@@ -231,19 +234,24 @@ class FrameConnection(asyncio.Protocol):
             self._on_end(self)
         self.handler.lost(reason)
 
-    def _hung_up(self) -> str:
+    def _loss_reason(self) -> str:
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
         if self._dialer and not self._ready and secured:
-            # With TLS 1.3 this side's handshake ends before the peer has looked at its certificate.
+            # With TLS 1.3 this side's handshake ends before the peer has checked its certificate.
             return (
                 "closed by the peer before its Hello: if it requires a certificate of its CA, show "
                 "one by tls.certificate and tls.key; its log says more"
             )
         return "closed by the peer"
 
-    def _miss_hello(self) -> None:
+    def _abort_handshake(self) -> None:
         self._timer = None
-        log.warning("%s connection of %s: no Hello came", self.spec.name, self.peer)
+        log.warning(
+            "%s connection of %s: no Hello within %g s, closing",
+            self.spec.name,
+            self.peer,
+            HANDSHAKE_SECONDS,
+        )
         self.abort(f"no Hello within {HANDSHAKE_SECONDS:g} s")
 
     def _stop_timer(self) -> None:
@@ -256,9 +264,9 @@ class FrameConnection(asyncio.Protocol):
         if not self._handshake.done():
             self._handshake.set_result(None)
         if self._dialer:
-            self._arm_keep_alive()
+            self._schedule_keep_alive()
 
-    def _arm_keep_alive(self) -> None:
+    def _schedule_keep_alive(self) -> None:
         due = self._last_write + KEEP_ALIVE_SECONDS
         self._timer = self._loop.call_at(due, self._send_keep_alive)
 
@@ -268,4 +276,4 @@ class FrameConnection(asyncio.Protocol):
         if self._loop.time() - self._last_write >= KEEP_ALIVE_SECONDS:
             self._transport.write(self._decoder.keep_alive())
             self._last_write = self._loop.time()
-        self._arm_keep_alive()
+        self._schedule_keep_alive()

@@ -1,4 +1,4 @@
-"""Opens connections: resolves anew, connects, secures, greets. Touches the network."""
+"""Opens connections: name resolution, connection, TLS handshake. Touches the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waltz.protocol import ProtocolSpec
 
 
 class DialFailed(ConnectionError):
-    """No connection; the text says where to and why."""
+    """A connection could not be opened; the text names the peer and the reason."""
 
 
 async def dial(
@@ -25,7 +25,7 @@ async def dial(
     tls: TlsConfig,
     timeout_seconds: float = 10.0,
 ) -> FrameConnection:
-    """Connect to ``host:port``; ``handler.ready`` follows when the peer's Hello has arrived.
+    """Connect to ``host:port``; `FrameConnection.handshake` waits for the peer's Hello.
 
     Raises DialFailed.
     """
@@ -53,12 +53,12 @@ async def dial(
     except OSError as error:
         reason = error.strerror or error
         if isinstance(error, ConnectionError) and error.errno is not None:
-            # asyncio's own text repeats the address and leaves the reason out.
+            # The text of asyncio repeats the address and omits the reason.
             reason = os.strerror(error.errno)
         raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:
-        # The peer may have gone already, and the descriptor with it: ``lost`` has been told then.
+        # The peer may have closed the connection, and asyncio the socket: ``lost`` was called.
         with contextlib.suppress(OSError, ValueError):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection

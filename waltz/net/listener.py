@@ -1,7 +1,7 @@
-"""Accepts connections, and says in the log when a peer is of the wrong kind. Touches the network.
+"""Accepts connections, and logs why a peer is refused. Touches the network.
 
-A TLS listener looks at a peer's first bytes before it begins a TLS handshake, so that a plaintext
-peer is named as such. (A plaintext listener needs no look: the frame decoder recognises TLS.)
+A TLS listener reads a peer's first byte before the TLS handshake, so that the log names a plaintext
+peer. A plaintext listener does not: the frame decoder recognises TLS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ACCEPT_PAUSE_SECONDS = 1.0
 
 
 class ListenFailed(OSError):
-    """The port cannot be bound; the text says which, why and what to do."""
+    """The port cannot be bound; the text names the port, the reason and the remedy."""
 
 
 class Listener:
@@ -38,14 +38,14 @@ class Listener:
         self.port = 0
         self._new_handler = new_handler
         self._tls = tls
-        # What is wrong with the files is to be known at the start.
+        # Unusable files must fail the start of the process, not its first connection.
         tls.listening_context()
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
         self._entering: set[asyncio.Task[None]] = set()
 
     def start(self, host: str | None, port: int) -> None:
-        """Bind ``host`` (None: the wildcard address) and listen; port 0 takes a free one.
+        """Bind ``host`` (None: the wildcard address) and listen; port 0 chooses a free one.
 
         Raises ListenFailed.
         """
@@ -83,8 +83,13 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Out of file handles, most likely: the peer stays in the backlog meanwhile.
-            log.error("cannot accept %s connections: %s; pausing", self.spec.name, error)
+            # Most likely there are no file handles left. The peer stays in the backlog.
+            log.error(
+                "cannot accept %s connections: %s; retrying in %g s",
+                self.spec.name,
+                error,
+                _ACCEPT_PAUSE_SECONDS,
+            )
             loop = asyncio.get_running_loop()
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume_accepting)
@@ -123,12 +128,13 @@ class Listener:
                 ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if context else None,
             )
         except (OSError, ssl.SSLError) as error:
-            # asyncio says nothing when the peer hangs up instead of going on.
+            # The exception of asyncio has no text if the peer closed during the handshake.
             why = str(error) or "it ended the TLS handshake"
             log.warning("refused a %s connection of %s: %s", self.spec.name, peer, why)
             accepted.close()
             if connection is not None:
-                # A failed TLS handshake never reaches the connection itself.
+                # asyncio does not report a failed TLS handshake to the connection itself
+                # (test_refused_peer_leaves_no_connection).
                 connection.abort(why)
         except asyncio.CancelledError:
             accepted.close()

@@ -1,6 +1,6 @@
 """Requests and answers matched by sequence number: the dialing side of the storage and admin ports.
 
-The server's replica sessions drive it with callbacks, tools await `call`. Touches the network.
+The server's links to storages use callbacks, tools await `call`. Touches the network.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from waltz.protocol import storage as storage_messages
 _OPEN_SEQ = -1
 _HANDSHAKE_SECONDS = 10.0
 
-Answered = Callable[[Any], None]
+OnAnswer = Callable[[Any], None]
 """Called once with the answer, or with a `ConnectionLost`."""
 
 
 class RemoteFailure(Exception):
-    """The storage node answered with a failure; the text is its own."""
+    """The storage node answered with a failure; the text is that of the answer."""
 
     def __init__(self, text: str | None) -> None:
         super().__init__(text or "no reason given")
@@ -35,7 +35,7 @@ class RemoteFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Port:
-    """What differs between the storage port and the admin port."""
+    """The differences between the storage port and the admin port."""
 
     spec: ProtocolSpec
     messages: ModuleType
@@ -58,13 +58,13 @@ _ADMIN_PORT = _Port(
 
 
 class RpcConnection(FrameHandler):
-    """One connection to a storage node. Requests may overlap; each answer finds its asker."""
+    """One connection to a storage node. Requests may overlap."""
 
     def __init__(self, port: _Port, on_lost: Callable[[str], None] | None = None) -> None:
         self._port = port
         self._on_lost = on_lost
         self._connection: FrameConnection | None = None
-        self._pending: dict[int, Answered] = {}
+        self._pending: dict[int, OnAnswer] = {}
         self._next_seq = 0
         self.closed = False
 
@@ -77,7 +77,7 @@ class RpcConnection(FrameHandler):
         on_lost: Callable[[str], None] | None = None,
         spec: ProtocolSpec = STORAGE,
     ) -> RpcConnection:
-        """Open a connection to a storage port; see `_open`. ``spec`` is what is offered there."""
+        """Open a connection to a storage port; see `_open`. ``spec`` has the offered versions."""
         port = replace(_STORAGE_PORT, spec=spec)
         return await cls._open(cls(port, on_lost), address, tls, cluster)
 
@@ -95,17 +95,19 @@ class RpcConnection(FrameHandler):
         tls: TlsConfig,
         cluster: tuple[uuid.UUID, int],
     ) -> RpcConnection:
-        """Dial, shake hands, and check that the node belongs to the cluster (key, partitions).
+        """Dial, shake hands, and send the cluster's key and number of partitions.
 
-        Raises DialFailed, or RemoteFailure if the node says it belongs to another cluster.
+        Raises DialFailed, or RemoteFailure if the node belongs to another cluster and refuses.
         """
         rpc._connection = await dial(*address, rpc._port.spec, rpc, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await rpc._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                # Not sent blindly: the connection may have gone together with the Hello.
-                rpc.ask(rpc._port.open_request(*cluster), _resolver(opened))
+                # The chunk with the Hello may also have ended the connection: `send_request` then
+                # fails at once, where a plain send would wait for an answer that cannot come
+                # (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
+                rpc.send_request(rpc._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
         except TimeoutError:
             rpc.close()
@@ -131,70 +133,72 @@ class RpcConnection(FrameHandler):
         return self._connection.version
 
     def next_seq(self) -> int:
-        """Return the sequence number that the next request must carry."""
+        """Return a sequence number for the next request."""
         seq = self._next_seq
         self._next_seq += 1
         return seq
 
-    def ask(self, request: Any, answered: Answered) -> None:
-        """Send ``request`` (with a number from `next_seq`) and have ``answered`` called later."""
+    def send_request(self, request: Any, on_answer: OnAnswer) -> None:
+        """Send ``request`` (with a number from `next_seq`); ``on_answer`` is called later, once."""
         if self.closed:
-            asyncio.get_running_loop().call_soon(answered, ConnectionLost("connection closed"))
+            asyncio.get_running_loop().call_soon(on_answer, ConnectionLost("connection closed"))
             return
-        self._send(request, answered)
+        self._send(request, on_answer)
 
     async def call(self, make: Callable[[int], Any]) -> Any:
         """Send ``make(sequence number)`` and return the answer.
 
-        Raises RemoteFailure, or ConnectionLost: then the request may or may not have been done;
-        UnsupportedByPeer if the peer's version has no such request.
+        Raises RemoteFailure; ConnectionLost, after which the request may or may not have been
+        executed; UnsupportedByPeer if the peer's version has no such request.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.ask(make(self.next_seq()), _resolver(future))
+        self.send_request(make(self.next_seq()), _resolver(future))
         answer = await future
         if isinstance(answer, self._port.failure):
             raise RemoteFailure(answer.failure.message)
         return answer
 
     def close(self) -> None:
-        """Close; pending requests are told that the connection is lost."""
+        """Close; pending requests end with ConnectionLost."""
         if self._connection is not None:
             self._connection.close()
 
     def abort(self, reason: str) -> None:
-        """Cut the connection off, without sending what is queued; else as `close`."""
+        """Close without sending the queued frames; otherwise like `close`."""
         if self._connection is not None:
             self._connection.abort(reason)
 
     def received(self, bodies: list[bytes]) -> None:
-        """Hand every answer to its asker."""
+        """Call back with every answer. An answer to no pending request is ignored."""
         assert self._connection is not None
         version = self._connection.version
         for body in bodies:
             answer = self._port.messages.decode(body, version)
-            answered = self._pending.pop(answer.seq_num, None)
-            if answered is not None:
-                answered(answer)
+            on_answer = self._pending.pop(answer.seq_num, None)
+            if on_answer is not None:
+                on_answer(answer)
 
     def lost(self, reason: str) -> None:
-        """Fail what is pending."""
+        """End all pending requests."""
         self.closed = True
         error = ConnectionLost(reason)
         pending, self._pending = self._pending, {}
-        for answered in pending.values():
-            answered(error)
+        for on_answer in pending.values():
+            on_answer(error)
         if self._on_lost is not None:
             self._on_lost(reason)
 
-    def _send(self, request: Any, answered: Answered) -> None:
+    def _send(self, request: Any, on_answer: OnAnswer) -> None:
         assert self._connection is not None
-        # Encoded first: what the peer's version does not have is never pending.
+        # Encoding comes first: a request that the peer's version lacks must not become pending.
         parts = self._port.messages.encode_parts(request, self._connection.version)
-        self._pending[request.seq_num] = answered
+        # A second request of one number would receive the answer to the first.
+        assert request.seq_num not in self._pending, "sequence numbers of a connection are unique"
+        self._pending[request.seq_num] = on_answer
         self._connection.send(*parts)
 
 
-def _resolver(future: asyncio.Future[Any]) -> Answered:
+def _resolver(future: asyncio.Future[Any]) -> OnAnswer:
     def resolve(answer: Any) -> None:
         if future.done():
             return

@@ -1,11 +1,14 @@
-"""TLS: which certificates to show and to trust, and the contexts made of them. Touches PEM files.
+"""TLS settings, and the contexts made from them. Touches PEM files.
 
-The rules are those of Waltz 0.13.2 (spec/wire.md section 1), but for the names: without a
-certificate a throw-away self-signed one is made; without a CA any peer is accepted; with a CA a
-listener requires a certificate of it, and a dialing side also that the certificate bears the peer's
+The rules are those of Waltz 0.13.2 (spec/wire.md section 1) except for names: without a certificate
+a temporary self-signed one is made; without a CA any peer is accepted; with a CA a listener
+requires a certificate of that CA, and a dialing side also that the certificate contains the peer's
 name.
 
-Files that change are read anew for the next handshake. If that fails, those read before stay.
+Changed files are read again for the next handshake, so that certificates are renewed without a
+restart (test_new_authority_applies_to_new_connections_only). If they cannot be used, the previous
+ones stay in use: a half-written file must not stop a process from accepting connections
+(test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once).
 """
 
 from __future__ import annotations
@@ -28,19 +31,19 @@ _OPENSSL_NAME_MISMATCHES = (62, 64)
 
 
 class TlsConfigError(ValueError):
-    """The TLS settings cannot be used; the text names the file and the reason."""
+    """The TLS settings cannot be used; the text names the files and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A context, and when the certificate that it shows ends (None: it shows none)."""
+    """A context, and when its own certificate expires (None: it has none)."""
 
     context: ssl.SSLContext
     expires: datetime.datetime | None
 
 
-class _Kept:
-    """What was last loaded from some files, loaded anew when they have changed."""
+class _ReloadedContext:
+    """The context loaded from some files, loaded again when they change."""
 
     __slots__ = ("_loaded", "_stamp")
 
@@ -49,33 +52,34 @@ class _Kept:
         self._stamp: Stamp = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Contexts cannot be pickled, settings can: the copy begins with nothing loaded.
-        return _Kept, ()
+        # Contexts cannot be pickled, settings can (Spark sends them to executors): the copy loads
+        # its own.
+        return _ReloadedContext, ()
 
     def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
-        """Return what the files hold; raises TlsConfigError if they never could be loaded."""
+        """Return the context of the files; raises TlsConfigError if none was ever loaded."""
         stamp = stamp_of(files)
         if self._loaded is None:
             self._loaded, self._stamp = load(), stamp
         elif stamp != self._stamp:
-            # Remembered first: a state of the files is tried, and complained of, only once.
+            # Set first, so that one state of the files is tried and logged once.
             self._stamp = stamp
             try:
                 self._loaded = load()
             except TlsConfigError as error:
-                log.error("going on with the TLS files as they were before: %s", error)
+                log.error("TLS files changed: keeping the previous ones: %s", error)
             else:
-                log.info("the TLS files have changed: new connections use them")
+                log.info("TLS files changed: new connections use them")
         return self._loaded
 
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """How to secure connections. ``certificate`` and ``key`` are PEM files and go together.
+    """The TLS settings of a process. ``certificate`` and ``key`` are PEM files; set both or none.
 
     ``ca`` is a PEM file of trusted certificates: it turns verification on, in both directions.
-    ``server_name`` is the name that a dialed peer's certificate must bear (None: the host that is
-    dialed); ``verify_server_name`` may be false for peers of 0.13.2, whose certificates need none.
+    ``server_name`` is the name that a dialed peer's certificate must contain (None: the dialed
+    host); ``verify_server_name`` may be false for peers of 0.13.2, whose certificates need no name.
     """
 
     enabled: bool = True
@@ -84,13 +88,17 @@ class TlsConfig:
     ca: Path | None = None
     server_name: str | None = None
     verify_server_name: bool = True
-    _listening: _Kept = field(default_factory=_Kept, init=False, repr=False, compare=False)
-    _dialing: _Kept = field(default_factory=_Kept, init=False, repr=False, compare=False)
+    _listening: _ReloadedContext = field(
+        default_factory=_ReloadedContext, init=False, repr=False, compare=False
+    )
+    _dialing: _ReloadedContext = field(
+        default_factory=_ReloadedContext, init=False, repr=False, compare=False
+    )
 
     def listening_context(self) -> ssl.SSLContext | None:
         """Return the context for an accepted connection, None for plaintext.
 
-        To be asked for anew for each one. Raises TlsConfigError the first time only.
+        Call it for each connection. Raises TlsConfigError only as long as no call has succeeded.
         """
         if not self.enabled:
             return None
@@ -99,16 +107,16 @@ class TlsConfig:
     def dialing_context(self) -> ssl.SSLContext | None:
         """Return the context for dialing one peer, None for plaintext.
 
-        To be asked for anew for each one. Raises TlsConfigError the first time only.
+        Call it for each connection. Raises TlsConfigError only as long as no call has succeeded.
         """
         if not self.enabled:
             return None
         return self._dialing.current(self._files(), self._load_dialing).context
 
     def certificate_days_left(self) -> float | None:
-        """Return in how many days the certificate of listeners ends; None for plaintext.
+        """Return in how many days the certificate of listeners expires; None for plaintext.
 
-        Raises TlsConfigError the first time only.
+        Raises TlsConfigError only as long as no call has succeeded.
         """
         if not self.enabled:
             return None
@@ -116,13 +124,13 @@ class TlsConfig:
         return None if expires is None else round(_days_until(expires), 2)
 
     def explain(self, error: ssl.SSLError, host: str) -> str:
-        """Return why a handshake with ``host`` failed, in words that help."""
+        """Return why a handshake with ``host`` failed, and the remedy."""
         if not isinstance(error, ssl.SSLCertVerificationError):
             return error.reason or str(error)
         if error.verify_code in _OPENSSL_NAME_MISMATCHES:
             return (
-                f"its certificate is not one for {self.server_name or host!r}: set "
-                "tls.serverName to a name that the certificates of all peers bear"
+                f"its certificate is not valid for {self.server_name or host!r}: set "
+                "tls.serverName to a name that the certificates of all peers contain"
             )
         return f"{error.reason}: {error.verify_message}; peers must show a certificate of {self.ca}"
 
@@ -141,7 +149,7 @@ class TlsConfig:
                     "its key"
                 ) from error
         if self.ca is None:
-            log.warning("TLS has no CA to verify peers with: anybody who can connect is accepted")
+            log.warning("TLS: no CA is set to verify peers with, every peer is accepted")
         else:
             context.verify_mode = ssl.CERT_REQUIRED
         return _Loaded(context, expires)
@@ -152,14 +160,14 @@ class TlsConfig:
         context.verify_mode = ssl.CERT_NONE if self.ca is None else ssl.CERT_REQUIRED
         if self.ca is not None and not self.verify_server_name:
             log.warning(
-                "TLS does not verify the names of peers, as tls.verifyServerName is off: whoever "
-                "has a certificate of %s can pass for any of them",
+                "TLS: tls.verifyServerName is off, so the names of peers are not verified: any "
+                "process with a certificate of %s can impersonate them",
                 self.ca,
             )
         return _Loaded(context, self._load(context))
 
     def _load(self, context: ssl.SSLContext) -> datetime.datetime | None:
-        """Load the files into ``context``; return when the certificate ends, if there is one."""
+        """Load the files into ``context``; return when the certificate expires, if there is one."""
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if (self.certificate is None) != (self.key is None):
             raise TlsConfigError("TLS certificate and key go together: set both or neither")
@@ -177,7 +185,7 @@ class TlsConfig:
             ) from error
         if expires is not None and (left := _days_until(expires)) < _SOON_DAYS:
             log.warning(
-                "the TLS certificate %s ends in %.1f days: renew it", self.certificate, left
+                "TLS certificate %s: expires in %.1f days, renew it", self.certificate, left
             )
         return expires
 
@@ -186,7 +194,7 @@ PLAINTEXT = TlsConfig(enabled=False)
 
 
 def _refuse_password() -> str:
-    """Answer OpenSSL, which would ask whoever sits at the terminal and wait for ever."""
+    """Refuse OpenSSL a password; without this callback it prompts on the terminal and blocks."""
     raise ValueError("the key is encrypted, and no password can be given: decrypt it")
 
 

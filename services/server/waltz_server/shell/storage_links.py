@@ -103,7 +103,7 @@ class StorageLink:
             user.answered(self.storage, request, response, elapsed_ms)
 
         sent = self._sizes.in_version(request, rpc.version)
-        rpc.ask(replace(sent, seq_num=seq), answered)
+        rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
         """Close for good; pending requests end without an answer."""
