@@ -207,7 +207,7 @@ def test_a_partition_that_fails_holds_up_no_other(open_client: Open) -> None:
     until(lambda: app.record.of("free")[-1:] == [("application",)] and len(app.errors) >= 2)
     assert app.record.of("stuck") == [("completion", True)]
     assert client.has_pending
-    with pytest.raises(TimedOut, match="1 transactions are still under way in partition 0"):
+    with pytest.raises(TimedOut, match="partition 0: 1 transactions are still open"):
         client.flush(0.01)
 
 

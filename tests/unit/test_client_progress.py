@@ -1,76 +1,77 @@
-"""How far a partition was applied, and whose context each transaction is."""
+"""Callbacks: how far a partition was applied, and which context each transaction belongs to."""
 
 from __future__ import annotations
 
 from waltz import ReqId, Transaction
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
 
-MINE, THEIRS = 7, 8
+OWN, OTHER = 7, 8
+"""The ids of this client and of another one."""
 
 
-def fed(transaction_id: int, client: int = MINE) -> Transaction[bytes]:
+def fed(transaction_id: int, client: int = OWN) -> Transaction[bytes]:
     return Transaction(0, transaction_id, ReqId(client, 1, 0, transaction_id), 0, b"")
 
 
-def test_only_the_next_in_turn_is_applied() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, 4)
-    assert progress.next(fed(4, THEIRS)) is None
-    assert progress.next(fed(6, THEIRS)) is None
-    assert progress.next(fed(5, THEIRS)) == Delivery(None, tell_completion=True)
-    progress.applied(fed(5, THEIRS))
+def test_next_returns_only_the_transaction_after_the_mark() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, 4)
+    assert progress.next(fed(4, OTHER)) is None
+    assert progress.next(fed(6, OTHER)) is None
+    assert progress.next(fed(5, OTHER)) == Delivery(None, call_on_completion=True)
+    progress.applied(fed(5, OTHER))
     assert progress.mark == 5
-    assert progress.next(fed(5, THEIRS)) is None
+    assert progress.next(fed(5, OTHER)) is None
 
 
-def test_ones_own_waits_until_it_is_known_whose_it_is() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
+def test_own_transaction_is_undecided_until_its_append_has_ended() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     number = progress.begin_append()
-    assert not progress.unclear([fed(0, THEIRS)], number)
-    assert progress.unclear([fed(0, THEIRS), fed(1)], number)
+    assert not progress.is_undecided([fed(0, OTHER)], number)
+    assert progress.is_undecided([fed(0, OTHER), fed(1)], number)
     progress.committed(1, "context")
-    assert not progress.unclear([fed(0, THEIRS), fed(1)], number)
-    assert progress.unclear([fed(1), fed(2)], number)
+    assert not progress.is_undecided([fed(0, OTHER), fed(1)], number)
+    assert progress.is_undecided([fed(1), fed(2)], number)
     progress.end_append(number)
-    assert not progress.unclear([fed(1), fed(2)], number)
+    assert not progress.is_undecided([fed(1), fed(2)], number)
 
 
-def test_it_waits_only_for_appends_begun_before() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
+def test_appends_begun_after_a_transaction_was_fed_do_not_delay_it() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     before = progress.begin_append()
     after = progress.begin_append()
     progress.end_append(before)
-    assert not progress.unclear([fed(0)], before)
-    assert progress.unclear([fed(0)], after)
+    assert not progress.is_undecided([fed(0)], before)
+    assert progress.is_undecided([fed(0)], after)
 
 
-def test_what_was_applied_needs_no_clarity() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, 3)
+def test_applied_transactions_are_never_undecided() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, 3)
     number = progress.begin_append()
-    assert not progress.unclear([fed(2), fed(3)], number)
+    assert not progress.is_undecided([fed(2), fed(3)], number)
 
 
-def test_what_is_no_contexts_is_applied_as_anybodys() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
-    assert progress.next(fed(0)) == Delivery(None, tell_completion=True)
+def test_own_transaction_without_context_is_applied_without_callbacks() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
+    assert progress.next(fed(0)) == Delivery(None, call_on_completion=True)
 
 
-def test_completion_is_told_once() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
+def test_on_completion_is_called_once_for_a_repeated_transaction() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     progress.committed(0, "context")
-    assert progress.next(fed(0)) == Delivery("context", tell_completion=True)
-    assert progress.next(fed(0)) == Delivery("context", tell_completion=False)
+    assert progress.next(fed(0)) == Delivery("context", call_on_completion=True)
+    assert progress.next(fed(0)) == Delivery("context", call_on_completion=False)
     progress.applied(fed(0))
     assert progress.abandon() == []
 
 
-def test_what_is_abandoned_is_told_once_too() -> None:
-    progress: PartitionProgress[str] = PartitionProgress(MINE, -1)
+def test_abandon_returns_each_committed_context_once() -> None:
+    progress: PartitionProgress[str] = PartitionProgress(OWN, -1)
     for number in (2, 0, 1):
         progress.committed(number, f"context {number}")
     progress.next(fed(0))
     assert progress.abandon() == [
-        Delivery("context 0", tell_completion=False),
-        Delivery("context 1", tell_completion=True),
-        Delivery("context 2", tell_completion=True),
+        Delivery("context 0", call_on_completion=False),
+        Delivery("context 1", call_on_completion=True),
+        Delivery("context 2", call_on_completion=True),
     ]
     assert progress.abandon() == []

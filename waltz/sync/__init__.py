@@ -1,10 +1,11 @@
-"""The client library for programs without asyncio: the same names and errors, and no ``await``.
+"""The client library for programs without asyncio: the same names and errors, without ``await``.
 
+* `client`, `stream`: `SyncClient` and `SyncStream`; `blocking` makes their methods
 * `event_loop`: an event loop on a thread of its own
-* `submitting`: lets the thread that called `submit` build what is submitted
-* `client`, `stream`: the facade itself
+* `submitting`: runs ``build`` on the thread that called ``submit``
+* `callbacks`: an application that applies every transaction, on top of this
 
-::
+Example:
 
     import waltz.sync
 
@@ -13,13 +14,14 @@
         for transaction in client.stream(0, until=tx, data=True):
             print(transaction.id, transaction.data)
 
-Any thread may call, several at a time. Each client has one thread of its own, on which everything
-that it does runs.
+Any number of threads may call a client at the same time. Each client has one thread of its own, on
+which it does its work.
 
-A client belongs to the process that opened it: in a forked child every call raises
-`WrongProcess`, and the parent goes on undisturbed. Open another one there. A process that ends
-without having closed its client loses nothing but the answers it was waiting for: what was sent
-may be in the log, as with AppendUncertain.
+A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
+and the client of the parent is not affected: open another client in the child.
+
+A process that ends without closing its client loses only the answers that it was waiting for. What
+was sent may be in the log, as after AppendUncertain.
 """
 
 from waltz.sync.client import SyncClient, connect, opened

@@ -1,4 +1,4 @@
-"""The client as blocking calls. Threads; everything else happens in the client underneath."""
+"""The client with blocking methods. Threads."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class SyncClient(Generic[DataT]):
-    """`waltz.Client` for threads: calls of the same names, arguments and errors, that block.
+    """A `waltz.LogClient` for threads: methods of the same names, parameters and errors that block.
 
-    To be opened with `connect`. `close`, or leaving a ``with`` block, ends it for all threads.
+    Open it with `connect`. `close`, or the end of a ``with`` block, ends it for all threads.
     """
 
     def __init__(self, thread: EventLoopThread, client: LogClient[DataT]) -> None:
@@ -31,36 +31,36 @@ class SyncClient(Generic[DataT]):
 
     @property
     def thread(self) -> EventLoopThread:
-        """The thread that does the work, for what is built upon this."""
+        """The thread on which the client does its work."""
         return self._thread
 
     @property
     def asyncio_client(self) -> LogClient[DataT]:
-        """The client underneath; it belongs to the event loop of `thread`."""
+        """The asyncio client; it belongs to the event loop of `thread`."""
         return self._client
 
     @property
     def num_partitions(self) -> int:
-        """How many partitions the cluster has; they are numbered from 0."""
+        """The number of partitions of the cluster; they are numbered from 0."""
         return self._client.num_partitions
 
     @property
     def cluster_name(self) -> str:
-        """The name given to the cluster when it was created."""
+        """The name that the cluster got when it was created."""
         return self._client.cluster_name
 
     @property
     def client_id(self) -> int:
-        """The id under which this client appends; no other client has or had it."""
+        """The id under which this client appends. No other client has or had it."""
         return self._client.client_id
 
     @property
     def pending(self) -> int:
-        """How many appends have no outcome yet; `flush` waits for them."""
+        """The number of appends without an outcome; `flush` waits for them."""
         return self._client.pending
 
     def metrics(self) -> dict[str, Any]:
-        """Return what this client metrics, in the form in which servers show theirs."""
+        """Return the metrics of this client, in the form of those of a server."""
         return self._thread.call(self._metrics())
 
     append = Blocking(LogClient[DataT].append)
@@ -84,15 +84,15 @@ class SyncClient(Generic[DataT]):
     def submit(
         self, partition: int, build: SyncBuild[DataT], *, timeout: float | None = None
     ) -> int | None:
-        """Append what ``build`` makes of the present state; see `waltz.Client.submit`.
+        """Append the transaction that ``build`` returns; see `waltz.LogClient.submit`.
 
-        ``build`` is called on this thread. It may block and use this client; when the time has run
-        out meanwhile, the error is raised as soon as it returns.
+        ``build`` is called on the calling thread. It may block and use this client. If the time
+        runs out while it runs, the error is raised when it returns.
         """
         return submit(
             self._thread,
             build,
-            lambda asked: self._client.submit(partition, asked, timeout=timeout),
+            lambda remote_build: self._client.submit(partition, remote_build, timeout=timeout),
         )
 
     @overload
@@ -120,12 +120,12 @@ class SyncClient(Generic[DataT]):
         data: bool = False,
         **bounds: Unpack[StreamBounds],
     ) -> SyncStream[Any]:
-        """Return a stream of partitions as an iterator; see `waltz.Client.stream`."""
+        """Return a stream of partitions as an iterator; see `waltz.LogClient.stream`."""
         stream = self._thread.call(self._stream(partitions, data, bounds))
         return SyncStream(self._thread, stream)
 
     def close(self) -> None:
-        """Close everything. Calls on other threads end, as in `waltz.Client.close`."""
+        """Close all connections. Calls on other threads end as in `waltz.LogClient.close`."""
         with self._closing:
             if self._thread.stopped:
                 return
@@ -173,7 +173,7 @@ def connect(
 ) -> SyncClient[Any]:
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
-    Arguments and errors are those of `waltz.connect`.
+    The arguments and errors are those of `waltz.connect`.
     """
     if serializer is None:
         return opened(connect_async(zookeeper, root=root, **options))
@@ -181,7 +181,7 @@ def connect(
 
 
 def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
-    """Open whatever client ``opening`` opens, such as a mock's, for blocking calls."""
+    """Open the client of ``opening``, such as that of a mock cluster, for blocking calls."""
     thread = EventLoopThread("waltz-client")
     try:
         return SyncClient(thread, thread.call(_await(opening)))

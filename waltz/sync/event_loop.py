@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for callers that have none. Starts and ends that thread."""
+"""An event loop on a thread of its own. Threads."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ T = TypeVar("T")
 
 
 class WrongProcess(WaltzError):
-    """The client was opened by another process, of which this one is a fork."""
+    """A call was made in a fork of the process that opened the client."""
 
     def __init__(self, opened_in: int) -> None:
         super().__init__(
-            f"this client was opened by process {opened_in}, of which this is a fork; its "
-            "connections stay there: open another one here, after the fork"
+            f"this client was opened by process {opened_in}, and this process is a fork of it: a "
+            "fork has no connections; open another client after the fork"
         )
 
 
 class WrongThread(WaltzError):
-    """A blocking call was made on the thread that would have to do the work."""
+    """A blocking call was made on the client's own thread, which would have to do the work."""
 
     def __init__(self) -> None:
         super().__init__(
-            "a blocking call on the client's own thread would wait for itself for ever: make it "
-            "on another thread, or use the client with asyncio (waltz.connect)"
+            "a blocking call on the client's own thread would never return: make it on another "
+            "thread, or use an asyncio client (waltz.connect)"
         )
 
 
 class EventLoopThread:
     """Runs coroutines for callers on other threads.
 
-    It is a daemon: it ends with the process, and in good order if that ends in good order.
+    The thread is a daemon, so that it does not keep the process alive. When the interpreter exits
+    normally, the thread is stopped first.
     """
 
     def __init__(self, name: str) -> None:
@@ -52,22 +53,23 @@ class EventLoopThread:
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing can be run any more."""
+        """Whether `stop` was called, so that nothing can be run."""
         return self._stopped
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` to its end and return what it returns.
 
-        An interruption of the caller, such as KeyboardInterrupt, cancels it. Raises what ``work``
-        raises, ClientClosed after `stop`, WrongProcess, WrongThread.
+        An interruption of the caller, such as KeyboardInterrupt, cancels ``work``. Raises what
+        ``work`` raises, ClientClosed after `stop`, WrongProcess, WrongThread.
         """
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run ``work`` in the background. Raises what `call` raises of its own."""
+        """Run ``work`` in the background. Raises ClientClosed, WrongProcess, WrongThread."""
         try:
             self.check()
-            # What the loop was handed before it was told to stop is still begun, and so cancelled.
+            # The lock orders this before or after `stop`. Work that is handed over before `stop` is
+            # begun by the loop and then cancelled, so that its caller does not wait for ever.
             with self._handing:
                 if self._stopped:
                     raise ClientClosed
@@ -77,7 +79,7 @@ class EventLoopThread:
             raise
 
     def check(self) -> None:
-        """Raises WrongProcess, WrongThread, ClientClosed if nothing can be run from here."""
+        """Raises WrongProcess, WrongThread or ClientClosed if `call` would raise it."""
         if os.getpid() != self._pid:
             raise WrongProcess(self._pid)
         if threading.current_thread() is self._thread:
@@ -87,18 +89,21 @@ class EventLoopThread:
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:
-        """Return the result of what was started, as `call` does."""
+        """Return the result of work that `start` has started, as `call` does."""
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            # Nobody but `stop` cancels it behind the caller's back.
+            # Only `stop` cancels work without its caller.
             raise ClientClosed from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """Cancel what runs and end the thread. May be called again, and in a fork does nothing."""
+        """Cancel what runs and end the thread.
+
+        It may be called again. In a fork it does nothing, because the thread is the parent's.
+        """
         if os.getpid() != self._pid:
             return
         with self._handing:

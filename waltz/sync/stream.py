@@ -1,4 +1,4 @@
-"""A stream as an iterator. Waits on the client's thread."""
+"""A stream as an iterator. Waits for the thread of the client."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from waltz.sync.event_loop import EventLoopThread
 class SyncStream(Generic[DataT_co]):
     """Transactions of one or several partitions: each once, in order within its partition.
 
-    It is an iterator. Several threads may take from it; each transaction goes to one of them.
-    Leaving a ``with`` block, or `close`, ends it; so does a ``for`` loop that runs to the end, but
-    not one that is left before.
+    It is an iterator. Several threads may iterate over it; each transaction goes to one of them.
+
+    The stream ends with a ``with`` block, with `close`, and when its last transaction is taken. A
+    ``for`` loop that is left before does not end it.
     """
 
     def __init__(self, thread: EventLoopThread, stream: LogStream[DataT_co]) -> None:
@@ -32,14 +33,17 @@ class SyncStream(Generic[DataT_co]):
         return self
 
     def __next__(self) -> Transaction[DataT_co]:
-        """Raises StopIteration at the end, and what `waltz.Stream` raises."""
+        """Return the next transaction.
+
+        Raises StopIteration at the end, and what `waltz.LogStream` raises.
+        """
         with self._taking:
             if not self._ready:
                 self._ready.extend(self._next_batch())
             return self._ready.popleft()
 
     def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
-        """Yield transactions as they come; never an empty list."""
+        """Yield transactions as they arrive, never an empty list."""
         while True:
             with self._taking:
                 try:
@@ -50,7 +54,7 @@ class SyncStream(Generic[DataT_co]):
             yield batch
 
     def close(self) -> None:
-        """End the stream; whoever waits for it gets ClientClosed. May be called again."""
+        """End the stream. Threads that wait for it get ClientClosed. It may be called again."""
         self._closed = True
         if not self._thread.stopped:
             self._thread.call(self._stream.aclose())
@@ -64,10 +68,10 @@ class SyncStream(Generic[DataT_co]):
     def _next_batch(self) -> Sequence[Transaction[DataT_co]]:
         if self._closed:
             raise ClientClosed
-        batch = self._thread.call(self._ask())
+        batch = self._thread.call(self._await_batch())
         if batch is None:
             raise StopIteration
         return batch
 
-    async def _ask(self) -> Sequence[Transaction[DataT_co]] | None:
+    async def _await_batch(self) -> Sequence[Transaction[DataT_co]] | None:
         return await anext(self._batches, None)

@@ -1,7 +1,7 @@
-"""Lets the thread that called ``submit`` build what is submitted, not the client's. Threads.
+"""Runs ``build`` on the thread that called ``submit``. Threads.
 
-An application's ``build`` may block, ask the same client, and use what belongs to its thread, such
-as a database session. On the event loop it could do none of that.
+An application's ``build`` may block, call the same client, and use what belongs to its thread, such
+as a database session. On the thread of the client's event loop it could do none of that.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from waltz.client.submitting import Build
 from waltz.sync.event_loop import EventLoopThread
 
 SyncBuild = Callable[[Attempt], Draft[DataT] | None]
-"""Decides what to append, given the attempt; None if there is nothing to do."""
+"""Returns the transaction to append in this attempt, or None if there is nothing to append."""
 
 _Submit = Callable[[Build[DataT]], Coroutine[Any, Any, int | None]]
 _Built = concurrent.futures.Future[Draft[DataT] | None]
 
 
-class _Turns(Generic[DataT]):
-    """Attempts on their way to the caller's thread, and None at the end."""
+class _AttemptQueue(Generic[DataT]):
+    """Attempts for the caller's thread, and None at the end."""
 
     def __init__(self) -> None:
         self.waiting: queue.SimpleQueue[tuple[Attempt, _Built[DataT]] | None] = queue.SimpleQueue()
 
     async def build(self, attempt: Attempt) -> Draft[DataT] | None:
-        """Have the caller's thread build."""
+        """Return what ``build`` returns on the caller's thread."""
         built: _Built[DataT] = concurrent.futures.Future()
         self.waiting.put((attempt, built))
         return await asyncio.wrap_future(built)
 
 
 def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT]) -> int | None:
-    """Return what ``call`` returns, which runs on ``thread`` while ``build`` is called here."""
-    turns: _Turns[DataT] = _Turns()
-    result = thread.start(call(turns.build))
-    result.add_done_callback(lambda _: turns.waiting.put(None))
+    """Return what ``call`` returns. It runs on ``thread``, and ``build`` on the calling thread."""
+    attempts: _AttemptQueue[DataT] = _AttemptQueue()
+    result = thread.start(call(attempts.build))
+    result.add_done_callback(lambda _: attempts.waiting.put(None))
     try:
-        while (turn := turns.waiting.get()) is not None:
-            attempt, built = turn
+        while (item := attempts.waiting.get()) is not None:
+            attempt, built = item
             try:
                 draft = build(attempt)
             except Exception as error:
-                _end(built, error)
+                _set_outcome(built, error)
             else:
-                _end(built, draft)
+                _set_outcome(built, draft)
     except BaseException:
         result.cancel()
         raise
     return thread.result(result)
 
 
-def _end(built: _Built[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Say what was built, unless nobody waits for it any more: its time has run out."""
+def _set_outcome(built: _Built[DataT], outcome: Draft[DataT] | Exception | None) -> None:
+    """Hand over what was built, unless the wait for it was cancelled because the time ran out."""
     if not built.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):

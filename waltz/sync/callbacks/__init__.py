@@ -1,20 +1,20 @@
 """Transactions with callbacks: the programming model of Waltz 0.13.2, on threads.
 
-* `context`: what an application submits; `application`: what it is told (both to be subclassed)
-* `progress`: which context a transaction belongs to, what was told already (pure)
-* `in_flight`: how many there may be; `workers`: the threads that call the application
-* `partition`: one active partition; `client`: `CallbackClient`, opened by `connect`
-* `measures`, `errors`
+* `application`, `core.context`: the classes that an application derives from
+* `client`: `CallbackClient`, opened by `connect`; `partition`: one active partition
+* `core.progress`: which context a transaction belongs to, and which callbacks were called
+* `open_contexts`: the bound on open contexts; `workers`: the threads that call the application
+* `core.metrics`, `core.errors`
 
 An application keeps a state that follows from the log, and the mark up to which it does. It
-*applies* every transaction of its partitions, its own and those of others, in order::
+*applies* every transaction of its partitions, its own and those of other clients, in order:
 
     class Counter(callbacks.Application[bytes]):
         def __init__(self) -> None:
             self.seen: list[bytes] = []
 
         def get_client_high_water_mark(self, partition: int) -> int:
-            return -1                                    # kept nowhere: everything once more
+            return -1                                    # no state is kept: apply everything
 
         def apply_transaction(self, transaction: waltz.Transaction[bytes]) -> None:
             self.seen.append(transaction.data)
@@ -23,30 +23,32 @@ An application keeps a state that follows from the log, and the mark up to which
         def execute(self, builder: callbacks.TransactionBuilder[bytes]) -> bool:
             builder.data = b"one more"
             builder.write_locks = [waltz.Lock("counter", 1)]
-            return True                                  # False: there is nothing to do
+            return True                                  # False: there is nothing to append
 
     with callbacks.connect(Counter(), "127.0.0.1:2181", root="/waltz") as client:
         client.submit(Add())
         client.flush()
 
-What is promised, for each active partition:
+For each active partition:
 
 * Every transaction after the application's mark is applied, in order, each once.
-* ``execute`` decides by a state that reflects at least the mark its locks are checked against. If a
-  lock was taken after that: ``on_lock_failure``, and once the state has caught up ``execute``
-  again, on a retry thread, as often as it takes.
-* A context's end is told once: ``on_completion(True)`` just before its transaction is applied and
-  ``on_application`` just after; ``on_completion(False)`` when ``execute`` had nothing to do;
-  ``on_exception`` when it raised, or when the append failed for good. Among these is
-  AppendUncertain: it may be in the log, and then is applied as anybody's.
-* An ``apply_transaction`` that raises is reported to ``uncaught_exception``; the feed is mounted
-  anew, and the same transaction is applied again, until it does not raise. ``on_completion`` is not
-  repeated.
-* Partitions do not wait for each other. Calls about one partition's feed never overlap; calls on
-  contexts that are tried again come from the retry threads and may.
+* ``execute`` decides by a state that reflects at least the mark against which its locks are
+  checked. If another client took a lock after that mark, ``on_lock_failure`` is called. When the
+  state has caught up, ``execute`` is called again, on a retry thread. This repeats until no lock
+  was taken.
+* The end of a context is reported once. ``on_completion(True)`` is called just before its
+  transaction is applied and ``on_application`` just after; ``on_completion(False)`` when
+  ``execute`` returned False; ``on_exception`` when ``execute`` raised or the append failed for
+  good. One of these errors is AppendUncertain: the transaction may be in the log, and is then
+  applied like one of another client.
+* An error in ``apply_transaction`` is reported to ``uncaught_exception``. Then the partition is
+  mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
+  not repeated.
+* Partitions do not wait for each other. The calls of one partition's feed never overlap. Calls of
+  ``execute`` after a lock failure come from the retry threads and may overlap with them.
 
-Each active partition has a connection of its own to its server, so that one whose application is
-slow or fails holds up nobody else.
+Each active partition has a connection of its own to its server. So a partition whose application is
+slow or fails does not delay the others.
 """
 
 from waltz.sync.callbacks.application import Application

@@ -1,4 +1,4 @@
-"""The client with callbacks: takes contexts, keeps partitions active. Threads; network below."""
+"""The client with callbacks: runs contexts and active partitions. Threads, network."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from waltz import sync as blocking
 from waltz.client import ClientClosed, Draft, PartitionUnknown, Serializer
 from waltz.client.core.values import DataT
 from waltz.client.options import ConnectOptions
 from waltz.sync import SyncClient
+from waltz.sync import connect as connect_sync
 from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionContext
 from waltz.sync.callbacks.core.errors import PartitionInactive, TimedOut
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
-from waltz.sync.callbacks.in_flight import InFlight
-from waltz.sync.callbacks.partition import ActivePartition, Underway
+from waltz.sync.callbacks.open_contexts import OpenContexts
+from waltz.sync.callbacks.partition import ActivePartition, SubmittedContext
 from waltz.sync.callbacks.workers import Workers
 
 T = TypeVar("T")
@@ -31,16 +31,23 @@ RETRY_THREADS = 1
 
 
 class CallbackClient(Generic[DataT]):
-    """Carries contexts through for an application; see `waltz.sync.callbacks`. To be closed.
+    """Runs the contexts of an application and applies its log; see `waltz.sync.callbacks`.
 
-    ``log`` does the work and is closed with this. With ``auto_mount`` every partition is active
-    from the beginning, otherwise those given to `set_partitions`.
+    Open it with `connect`, or make it from a client of `waltz.sync`. It must be closed.
 
-    ``max_in_flight`` is how many contexts per partition may be without an end; `submit` waits for
-    room up to ``submit_timeout`` seconds. ``apply_threads`` call the application, as many
-    partitions at a time; ``retry_threads`` call ``execute`` after lock failures.
+    Args:
+        log: The client to use. It is closed together with this one.
+        application: The application whose log it is.
+        auto_mount: Whether every partition is active from the beginning; otherwise those given to
+            `set_partitions` are.
+        max_in_flight: The number of open contexts per partition. `submit` waits for room.
+        submit_timeout: How many seconds `submit` waits for room.
+        apply_threads: The number of threads that call the application, and so of partitions that
+            are applied at the same time.
+        retry_threads: The number of threads that call ``execute`` after lock failures.
 
-    Raises whatever the application's ``get_client_high_water_mark`` does; then ``log`` is closed.
+    The constructor raises what the application's ``get_client_high_water_mark`` raises, after
+    closing ``log``.
     """
 
     def __init__(
@@ -61,10 +68,10 @@ class CallbackClient(Generic[DataT]):
         self._submit_timeout = submit_timeout
         self._workers = Workers(apply_threads, retry_threads)
         self._active: dict[int, ActivePartition[DataT]] = {}
-        self._in_flight: dict[int, InFlight] = {}
+        self._open_contexts: dict[int, OpenContexts] = {}
         self._metrics: dict[int, CallbackMetrics] = {}
         self._tasks: dict[ActivePartition[DataT], asyncio.Task[None]] = {}
-        self._carrying: set[asyncio.Task[None]] = set()
+        self._appending: set[asyncio.Task[None]] = set()
         self._changing = threading.Lock()
         self._closed = False
         if auto_mount:
@@ -76,25 +83,25 @@ class CallbackClient(Generic[DataT]):
 
     @property
     def log(self) -> SyncClient[DataT]:
-        """The client underneath: for reads, high-water marks, metrics, and streams beside."""
+        """The client that this one uses: for reads, high-water marks, metrics and streams."""
         return self._log
 
     @property
     def active_partitions(self) -> frozenset[int]:
-        """The partitions that this client handles."""
+        """The active partitions of this client."""
         return frozenset(self._active)
 
     @property
     def has_pending(self) -> bool:
-        """Whether a context has no end yet, be it under way or about to be tried again."""
-        return any(len(in_flight) for in_flight in list(self._in_flight.values()))
+        """Whether a context is open: appended, applied or about to be retried."""
+        return any(len(contexts) for contexts in list(self._open_contexts.values()))
 
     def set_partitions(self, partitions: Iterable[int]) -> None:
-        """Handle these partitions, and no others any more.
+        """Make these partitions active, and no others.
 
-        Contexts under way in one that goes are not lost: they are told what becomes of them, but
-        not tried again. Raises ValueError with ``auto_mount``, PartitionUnknown, ClientClosed,
-        InCallback, and what ``get_client_high_water_mark`` raises.
+        Open contexts of a partition that becomes inactive are not lost: their callbacks report how
+        they end, but they are not retried. Raises ValueError with ``auto_mount``, PartitionUnknown,
+        ClientClosed, InCallback, and what ``get_client_high_water_mark`` raises.
         """
         if self._auto_mount:
             raise ValueError(
@@ -104,14 +111,18 @@ class CallbackClient(Generic[DataT]):
         self._change(partitions)
 
     def mark(self, partition: int) -> int:
-        """Return the last transaction that the application has applied. Raises as `submit`."""
+        """Return the last transaction that the application has applied.
+
+        Raises PartitionInactive, PartitionUnknown, ClientClosed.
+        """
         return self._of(partition).mark
 
     def submit(self, context: TransactionContext[DataT]) -> None:
-        """Have ``context`` executed, here and now, and what it builds appended.
+        """Call ``execute`` of ``context`` on this thread and append the transaction that it builds.
 
-        Returns when it is on its way; the context is told what becomes of it. If too many are
-        under way, this waits for room; not so in a callback, where it would wait for itself.
+        Returns when the append has begun. The callbacks of the context report how it ends. If too
+        many contexts are open, this waits for room. In a callback it does not wait, because the
+        room may depend on that callback.
 
         Raises what ``partition_id`` and ``execute`` raise, DataMissing, TimedOut when there is no
         room, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, ClientAhead when the
@@ -120,29 +131,29 @@ class CallbackClient(Generic[DataT]):
         partition = self._of(context.partition_id(self._log.num_partitions))
         partition.check()
         seconds = None if self._workers.in_callback else self._submit_timeout
-        number = partition.in_flight.enter(seconds)
+        number = partition.open_contexts.add(seconds)
         try:
             partition.check()
             draft = partition.execute(context)
             if draft is not None:
-                underway = Underway(number, context, time.monotonic())
-                self._log.thread.start(self._begin(partition, underway, draft))
+                submitted = SubmittedContext(number, context, time.monotonic())
+                self._log.thread.start(self._begin(partition, submitted, draft))
         except BaseException:
-            partition.in_flight.leave(number)
+            partition.open_contexts.remove(number)
             raise
         if draft is None:
-            partition.in_flight.leave(number)
+            partition.open_contexts.remove(number)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every context submitted before has come to its end.
+        """Return when every context submitted before has ended.
 
-        That is: has been applied, or was told that it will not be. ``timeout`` is in seconds.
-        Raises TimedOut, InCallback.
+        A context has ended when its transaction was applied, or when a callback has reported that
+        it will not be. ``timeout`` is in seconds. Raises TimedOut, InCallback.
         """
         self._workers.check_outside("flush")
         deadline = None if timeout is None else time.monotonic() + timeout
-        for in_flight in list(self._in_flight.values()):
-            in_flight.wait(deadline)
+        for contexts in list(self._open_contexts.values()):
+            contexts.wait(deadline)
 
     def wait_applied(
         self, partition: int, transaction_id: int, timeout: float | None = None
@@ -155,10 +166,10 @@ class CallbackClient(Generic[DataT]):
         self._log.thread.call(self._applied(self._of(partition), transaction_id, timeout))
 
     def close(self) -> None:
-        """End, and tell every context under way that it did. May be called again.
+        """Close the client and end every open context. It may be called again.
 
-        One that was sent gets AppendUncertain; one whose transaction is known to be in the log
-        ``on_completion(True)``, though it is not applied. Raises InCallback.
+        A context whose append was sent gets AppendUncertain. One whose transaction is known to be
+        in the log gets ``on_completion(True)``, although it is not applied. Raises InCallback.
         """
         self._workers.check_outside("close")
         with self._changing:
@@ -208,8 +219,8 @@ class CallbackClient(Generic[DataT]):
         client = self._log.asyncio_client
         if number not in self._metrics:
             self._metrics[number] = CallbackMetrics(client.metrics, number)
-            self._in_flight[number] = InFlight(number, self._max_in_flight)
-        self._in_flight[number].begin()
+            self._open_contexts[number] = OpenContexts(number, self._max_in_flight)
+        self._open_contexts[number].bound()
         partition = ActivePartition(
             number,
             mark,
@@ -217,9 +228,9 @@ class CallbackClient(Generic[DataT]):
             self._application,
             self._workers,
             self._metrics[number],
-            self._in_flight[number],
+            self._open_contexts[number],
         )
-        self._tasks[partition] = asyncio.create_task(partition.follow())
+        self._tasks[partition] = asyncio.create_task(partition.run())
         self._active[number] = partition
 
     async def _deactivate(self, number: int) -> None:
@@ -238,25 +249,25 @@ class CallbackClient(Generic[DataT]):
             if not bound.expired():
                 raise
             raise TimedOut(
-                f"partition {partition.number} was applied up to {partition.mark}, not to "
-                f"{transaction_id}, within {seconds:g} s; it goes on"
+                f"partition {partition.number} was applied up to transaction {partition.mark}, not "
+                f"to {transaction_id}, within {seconds:g} s; applying continues"
             ) from None
 
     async def _begin(
         self,
         partition: ActivePartition[DataT],
-        underway: Underway[DataT],
+        submitted: SubmittedContext[DataT],
         draft: Draft[DataT],
     ) -> None:
-        carrying = asyncio.create_task(partition.carry(underway, draft))
-        self._carrying.add(carrying)
-        carrying.add_done_callback(self._carrying.discard)
+        appending = asyncio.create_task(partition.append(submitted, draft))
+        self._appending.add(appending)
+        appending.add_done_callback(self._appending.discard)
 
     async def _end(self) -> None:
         for partition in self._active.values():
             await partition.stop(ClientClosed)
         await self._log.asyncio_client.close()
-        await asyncio.gather(*self._tasks.values(), *self._carrying, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), *self._appending, return_exceptions=True)
 
 
 @overload
@@ -294,14 +305,12 @@ def connect(
 ) -> CallbackClient[Any]:
     """Open a client with callbacks of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
-    The other arguments and the errors are those of `waltz.connect`, and of `CallbackClient`, whose
-    ``max_in_flight`` is the one given here. For its other arguments make it of a
-    `waltz.sync.connect`.
+    The other arguments and the errors are those of `waltz.connect`. ``max_in_flight`` is also that
+    of the `CallbackClient`; to set its other arguments, make it from a `waltz.sync.connect`.
     """
-    most = options.get("max_in_flight", MAX_IN_FLIGHT)
-    options["max_in_flight"] = most
+    limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
     if serializer is None:
-        log = blocking.connect(zookeeper, root=root, **options)
+        log = connect_sync(zookeeper, root=root, **options)
     else:
-        log = blocking.connect(zookeeper, root=root, serializer=serializer, **options)
-    return CallbackClient(log, application, auto_mount=auto_mount, max_in_flight=most)
+        log = connect_sync(zookeeper, root=root, serializer=serializer, **options)
+    return CallbackClient(log, application, auto_mount=auto_mount, max_in_flight=limit)

@@ -1,7 +1,7 @@
-"""One active partition: follows its feed, applies it, carries contexts through. Threads, network.
+"""One active partition: applies its feed and runs its contexts. Threads, network.
 
-Everything here runs on the event loop, but for what is said to run on a worker's or the caller's
-thread. Which context a transaction belongs to is decided in `waltz.sync.callbacks.core.progress`.
+Methods run on the event loop unless their docstring names another thread. Which context a
+transaction belongs to is decided in `waltz.sync.callbacks.core.progress`.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from waltz.sync.callbacks.application import Application
 from waltz.sync.callbacks.core.context import TransactionBuilder, TransactionContext
 from waltz.sync.callbacks.core.metrics import CallbackMetrics
 from waltz.sync.callbacks.core.progress import Delivery, PartitionProgress
-from waltz.sync.callbacks.in_flight import InFlight
+from waltz.sync.callbacks.open_contexts import OpenContexts
 from waltz.sync.callbacks.workers import Workers
 
 _BACKOFF = Backoff(0.05, 5.0)
-"""Before a feed is mounted again after something raised; doubles from the first to the last."""
+"""Before a partition is mounted again after an error."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Underway(Generic[DataT]):
-    """A submitted context: its number in `InFlight`, and when it was submitted."""
+class SubmittedContext(Generic[DataT]):
+    """An open context: its number in `OpenContexts`, and when it was submitted."""
 
     number: int
     context: TransactionContext[DataT]
-    since: float
+    submitted_at: float
 
 
 class ActivePartition(Generic[DataT]):
-    """One partition from its activation to its deactivation. `follow` runs it."""
+    """One partition from its activation to its deactivation. `run` follows its feed."""
 
     def __init__(
         self,
@@ -61,18 +61,18 @@ class ActivePartition(Generic[DataT]):
         application: Application[DataT],
         workers: Workers,
         metrics: CallbackMetrics,
-        in_flight: InFlight,
+        open_contexts: OpenContexts,
     ) -> None:
         self.number = number
-        self.in_flight = in_flight
+        self.open_contexts = open_contexts
         self.problem: Exception | None = None
-        """Why nothing is applied at present, if the feed says so."""
+        """The error of the feed, while nothing is applied because of it."""
 
         self._client = client
         self._application = application
         self._workers = workers
         self._metrics = metrics
-        self._progress: PartitionProgress[Underway[DataT]] = PartitionProgress(
+        self._progress: PartitionProgress[SubmittedContext[DataT]] = PartitionProgress(
             client.client_id, mark
         )
         self._loop = asyncio.get_running_loop()
@@ -89,13 +89,17 @@ class ActivePartition(Generic[DataT]):
         """The last transaction applied."""
         return self._progress.mark
 
-    async def follow(self) -> None:
-        """Apply what the feed brings, until `stop`; then tell contexts what became of them."""
+    async def run(self) -> None:
+        """Apply the feed until `stop`; then call the callbacks of contexts that are in the log.
+
+        After an error the partition is mounted again at the application's mark, so that the same
+        transaction is applied again and none is left out.
+        """
         failures = 0
         while not self._stopping.is_set():
             before = self.mark
             try:
-                await self._mounted()
+                await self._apply_feed()
             except ClientClosed:
                 await self.stop(ClientClosed)
             except Exception as error:
@@ -112,7 +116,7 @@ class ActivePartition(Generic[DataT]):
         await self._conclude()
 
     def check(self) -> None:
-        """Raises what `stop` was given, or the problem, if the partition takes no contexts."""
+        """Raises the error of `stop`, or ClientAhead, if the partition takes no contexts."""
         if self._why is not None:
             raise self._why()
         match self.problem:
@@ -120,36 +124,41 @@ class ActivePartition(Generic[DataT]):
                 raise ClientAhead(partition, mark, log_mark)
 
     async def stop(self, why: Callable[[], WaltzError]) -> None:
-        """Have `follow` end after the transaction that it is at.
+        """Let `run` end after the transaction that it applies now.
 
-        ``why`` makes the error of contexts that cannot be tried again because of that. Only the
-        first call counts.
+        ``why`` makes the error of contexts that cannot be retried because of that. Only the first
+        call has an effect.
         """
         if self._why is not None:
             return
         self._why = why
         self._metrics.active = False
         self._stopping.set()
-        self.in_flight.end()
-        self._tell()
+        self.open_contexts.unbound()
+        self._notify()
         if self._stream is not None:
             await self._stream.aclose()
 
     async def applied_up_to(self, transaction_id: int) -> None:
-        """Return when that transaction was applied. Raises what `stop` was given."""
+        """Return when that transaction was applied. Raises the error of `stop`."""
         self._waiting += 1
         try:
             while self.mark < transaction_id:
                 if self._why is not None:
                     raise self._why()
-                await self._something()
+                await self._wait_for_change()
         finally:
             self._waiting -= 1
 
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
-        """Return what ``context`` wants appended at the present mark. On any thread.
+        """Return the draft that ``context`` builds at the present mark. On any thread.
 
-        Tells it if that is nothing, or if it raises; then the error is raised again.
+        Calls ``on_completion(False)`` if it builds none. Calls ``on_exception`` if it raises, and
+        raises the error again.
+
+        The mark is read before ``execute``: the state may advance while it runs, and the locks must
+        be checked against the mark that the decision reflects for certain. With a later mark a
+        conflicting transaction could go unnoticed.
         """
         mark = self.mark
         builder: TransactionBuilder[DataT] = TransactionBuilder()
@@ -162,22 +171,24 @@ class ActivePartition(Generic[DataT]):
             self._call(context.on_completion, False)
         return draft
 
-    async def carry(self, underway: Underway[DataT], draft: Draft[DataT] | None) -> None:
-        """Append ``draft``, and what ``execute`` makes of it after lock failures."""
+    async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None) -> None:
+        """Append ``draft``, or what ``execute`` builds after lock failures, until it ends."""
         committed = False
         try:
-            committed = await self._carried(underway, draft)
+            committed = await self._append_with_retries(submitted, draft)
         finally:
             if not committed:
-                self.in_flight.leave(underway.number)
+                self.open_contexts.remove(submitted.number)
 
-    async def _carried(self, underway: Underway[DataT], draft: Draft[DataT] | None) -> bool:
-        """Return whether it is in the log; otherwise the context was told what became of it."""
-        context = underway.context
+    async def _append_with_retries(
+        self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None
+    ) -> bool:
+        """Return whether it is in the log; otherwise a callback has reported how it ended."""
+        context = submitted.context
         try:
             while draft is not None:
                 try:
-                    await self._append(draft, underway)
+                    await self._append_once(draft, submitted)
                 except LockFailed as failed:
                     await self._workers.retry(self._call, context.on_lock_failure)
                     await self.applied_up_to(failed.transaction_id)
@@ -188,7 +199,12 @@ class ActivePartition(Generic[DataT]):
             await self._workers.retry(self._call, context.on_exception, error)
         return False
 
-    async def _append(self, draft: Draft[DataT], underway: Underway[DataT]) -> None:
+    async def _append_once(self, draft: Draft[DataT], submitted: SubmittedContext[DataT]) -> None:
+        """Append ``draft`` and note which transaction belongs to its context.
+
+        `PartitionProgress.committed` comes before `end_append`: in between, the feed would take the
+        transaction for one that belongs to no context, and its callbacks would be lost.
+        """
         number = self._progress.begin_append()
         try:
             transaction_id = await self._client.append(
@@ -200,10 +216,10 @@ class ActivePartition(Generic[DataT]):
                 append_locks=draft.append_locks,
                 mark=draft.mark,
             )
-            self._progress.committed(transaction_id, underway)
+            self._progress.committed(transaction_id, submitted)
         finally:
             self._progress.end_append(number)
-            self._tell()
+            self._notify()
         if self._stopped:
             await self._conclude()
 
@@ -212,32 +228,34 @@ class ActivePartition(Generic[DataT]):
         try:
             return self.execute(context)
         except Exception:
-            # It was told, and here nobody waits for it.
-            log.debug("execute of %r has raised", context, exc_info=True)
+            # on_exception was called, and no caller of submit waits any more.
+            log.debug("partition %d: execute of %r raised", self.number, context, exc_info=True)
             return None
 
-    async def _mounted(self) -> None:
-        """Apply what one mount of the feed brings; returns when something has to be repeated."""
+    async def _apply_feed(self) -> None:
+        """Apply the feed of one mount; return when a transaction has to be applied again."""
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
             async for batch in stream.batches():
                 self.problem = None
                 last_append = self._progress.last_append
-                while self._progress.unclear(batch, last_append) and not self._stopping.is_set():
-                    await self._something()
+                while (
+                    self._progress.is_undecided(batch, last_append) and not self._stopping.is_set()
+                ):
+                    await self._wait_for_change()
                 if not await self._workers.apply(self._deliver, batch):
                     return
-                self._tell()
+                self._notify()
 
     def _deliver(self, batch: Sequence[Transaction[DataT]]) -> bool:
-        """Apply transactions and return whether all were. On an applying thread."""
+        """Apply transactions and return whether all were applied. On an applying thread."""
         for transaction in batch:
             if self._stopping.is_set():
                 return False
             delivery = self._progress.next(transaction)
             if delivery is None:
                 continue
-            self._complete(delivery)
+            self._report_completion(delivery)
             try:
                 self._application.apply_transaction(transaction)
             except Exception as error:
@@ -245,41 +263,41 @@ class ActivePartition(Generic[DataT]):
                 return False
             self._progress.applied(transaction)
             if delivery.context is not None:
-                self._end(delivery.context)
+                self._report_application(delivery.context)
             if delivery.context is not None or self._waiting:
-                self._loop.call_soon_threadsafe(self._tell)
+                self._loop.call_soon_threadsafe(self._notify)
         return True
 
-    def _complete(self, delivery: Delivery[Underway[DataT]]) -> None:
+    def _report_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
         """On an applying thread."""
-        if delivery.context is not None and delivery.tell_completion:
-            self._metrics.completion.add(time.monotonic() - delivery.context.since)
+        if delivery.context is not None and delivery.call_on_completion:
+            self._metrics.completion.add(time.monotonic() - delivery.context.submitted_at)
             self._call(delivery.context.context.on_completion, True)
 
-    def _end(self, underway: Underway[DataT]) -> None:
+    def _report_application(self, submitted: SubmittedContext[DataT]) -> None:
         """On an applying thread."""
-        self._metrics.application.add(time.monotonic() - underway.since)
-        self._call(underway.context.on_application)
-        self.in_flight.leave(underway.number)
+        self._metrics.application.add(time.monotonic() - submitted.submitted_at)
+        self._call(submitted.context.on_application)
+        self.open_contexts.remove(submitted.number)
 
     async def _conclude(self) -> None:
-        """Tell those whose transactions are in the log, but will not be applied here."""
+        """End the contexts whose transactions are in the log and will not be applied here."""
         for delivery in self._progress.abandon():
-            await self._workers.apply(self._complete, delivery)
+            await self._workers.apply(self._report_completion, delivery)
             assert delivery.context is not None
-            self.in_flight.leave(delivery.context.number)
+            self.open_contexts.remove(delivery.context.number)
 
-    async def _something(self) -> None:
-        """Wait until anything has happened."""
+    async def _wait_for_change(self) -> None:
+        """Wait until a transaction was applied, an append has ended, or `stop` was called."""
         if self._changed.is_set():
             self._changed.clear()
         await self._changed.wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
 
     def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a context's method; what it raises is reported. On any thread."""
+        """Call a callback of a context and report what it raises. On any thread."""
         try:
             callback(*args)
         except Exception as error:
@@ -290,5 +308,9 @@ class ActivePartition(Generic[DataT]):
         try:
             self._application.uncaught_exception(self.number, transaction_id, error)
         except BaseException:
-            # On whatever thread this is: it has other things to do.
-            log.exception("uncaught_exception has raised, about: %s", error)
+            # An error here must not end the thread, which other partitions use as well.
+            log.exception(
+                "partition %d: uncaught_exception raised; continuing; it had to report: %s",
+                self.number,
+                error,
+            )

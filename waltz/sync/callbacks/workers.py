@@ -1,4 +1,4 @@
-"""The threads on which the application is called."""
+"""The threads on which the application is called. Threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Threads that apply transactions, and threads that try contexts again."""
+    """Threads that apply transactions, and threads that retry contexts."""
 
     def __init__(self, apply_threads: int, retry_threads: int) -> None:
         self._of_workers = threading.local()
@@ -37,11 +37,11 @@ class Workers:
         return await self._on(self._applying, lambda: work(*args, **kwargs))
 
     async def retry(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what ``work`` returns on a thread that tries again."""
+        """Return what ``work`` returns on a thread that retries."""
         return await self._on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:
-        """End the threads, when they have done what they are at."""
+        """End the threads after what they are doing now."""
         self._applying.shutdown()
         self._retrying.shutdown()
 
@@ -57,7 +57,10 @@ class Workers:
 
 
 def _exceptions_only(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns. A SystemExit, say, would end the event loop that waits."""
+    """Return what ``work`` returns, and raise nothing but an Exception.
+
+    A SystemExit of the application would otherwise end the event loop that waits for it.
+    """
     try:
         return work()
     except Exception:

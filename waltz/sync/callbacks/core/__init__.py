@@ -1,1 +1,1 @@
-"""The application's side of callbacks: contexts, progress, errors. Pure: no threads, no I/O."""
+"""Contexts, progress, metrics and errors of callbacks. Pure."""

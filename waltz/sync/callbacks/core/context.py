@@ -1,4 +1,4 @@
-"""What an application submits, and what it builds there. Pure; to be subclassed."""
+"""The contexts that an application submits, and the builder of their transactions. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MISSING: Final = _Missing.DATA
 
 @dataclass(slots=True)
 class TransactionBuilder(Generic[DataT]):
-    """A transaction in the making; ``execute`` sets what it wants. Data it must have."""
+    """A transaction that is being built. ``execute`` must set its data and may set the rest."""
 
     data: DataT | Literal[_Missing.DATA] = _MISSING
     header: int = 0
@@ -31,7 +31,7 @@ class TransactionBuilder(Generic[DataT]):
     append_locks: Iterable[Lock] = ()
 
     def draft(self, mark: int) -> Draft[DataT]:
-        """Return what was built, its locks to be checked against ``mark``. Raises DataMissing."""
+        """Return the draft, with locks that are checked against ``mark``. Raises DataMissing."""
         if self.data is _MISSING:
             raise DataMissing
         return Draft(
@@ -45,32 +45,32 @@ class TransactionBuilder(Generic[DataT]):
 
 
 class TransactionContext(abc.ABC, Generic[DataT]):
-    """One thing that an application wants to append, and what it does when that happens.
+    """A transaction that an application submits, with the callbacks for its end.
 
-    What these methods raise, other than `execute`, is reported to the application's
-    ``uncaught_exception`` and changes nothing.
+    An error in a method other than `execute` is reported to the application's
+    ``uncaught_exception`` and has no other effect.
     """
 
     def partition_id(self, num_partitions: int) -> int:
-        """Return the partition that it goes to; by default 0."""
+        """Return the partition to append to; by default 0."""
         return 0
 
     @abc.abstractmethod
     def execute(self, builder: TransactionBuilder[DataT]) -> bool:
-        """Decide by the application's present state: build a transaction, or return False.
+        """Build a transaction by the application's present state, or return False.
 
-        Called again, with a new builder, after a lock failure. What it raises goes to
-        `on_exception`, and the first time also to the caller of ``submit``.
+        It is called again, with a new builder, after a lock failure. If it raises, `on_exception`
+        is called; if that is in the first call, ``submit`` raises the same error.
         """
 
     def on_completion(self, result: bool) -> None:
-        """The transaction is in the log (True), or there was nothing to do (False)."""
+        """Report that the transaction is in the log (True), or that `execute` returned False."""
 
     def on_application(self) -> None:
-        """The transaction is in the log and was applied."""
+        """Report that the transaction is in the log and was applied."""
 
     def on_lock_failure(self) -> None:
-        """Somebody else took a lock meanwhile; `execute` will be called again."""
+        """Report that another client took a lock; `execute` is called again."""
 
     def on_exception(self, error: Exception) -> None:
-        """Nothing more will be done for this context, because of ``error``."""
+        """Report that the context has failed with ``error`` and is not retried."""

@@ -1,4 +1,4 @@
-"""What can go wrong with callbacks, beside the client's own errors. Pure."""
+"""The errors of callbacks, in addition to those of the client. Pure."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from waltz.client.core.errors import WaltzError
 
 
 class PartitionInactive(WaltzError):
-    """The partition is not, or no longer, among those that the client handles."""
+    """The partition is not one of the active partitions of the client."""
 
     def __init__(self, partition: int) -> None:
         super().__init__(
             f"partition {partition} is not active in this client: add it with set_partitions, or "
-            "submit where it is active"
+            "submit to a client in which it is active"
         )
         self.partition = partition
 
 
 class TimedOut(WaltzError, TimeoutError):
-    """What was waited for did not happen in time; nothing is lost, and it goes on."""
+    """A wait has timed out. Nothing is lost: what was waited for continues."""
 
 
 class DataMissing(WaltzError, ValueError):
-    """``execute`` returned true and gave the transaction no data."""
+    """``execute`` returned True without setting the data of the transaction."""
 
     def __init__(self) -> None:
         super().__init__(
-            "execute returned true without data: set builder.data, or return False if there is "
+            "execute returned True without data: set builder.data, or return False if there is "
             "nothing to append"
         )
 
 
 class InCallback(WaltzError, RuntimeError):
-    """A callback waits for what can only happen after it has returned."""
+    """A callback made a call that could only return after the callback itself."""
 
     def __init__(self, call: str) -> None:
         super().__init__(
-            f"{call} in a callback would wait for that callback itself: call it on another thread"
+            f"{call} was called in a callback and would wait for that callback: call it on another "
+            "thread"
         )

@@ -1,4 +1,4 @@
-"""What is measured of callbacks, beside what the client metrics itself. Pure."""
+"""The metrics of callbacks, in addition to those of the client. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from waltz.runtime.metrics import Registry, Timer
 
 
 class CallbackMetrics:
-    """One partition: since its submission, how long it took until a context was told."""
+    """One partition: the time from the submission of a context to its callbacks."""
 
     def __init__(self, registry: Registry, partition: int) -> None:
         self.active = False

@@ -1,10 +1,13 @@
-"""How far one partition was applied, and whose context each transaction is. Pure.
+"""How far a partition was applied, and which context each transaction belongs to. Pure.
 
-A transaction of this client can be fed before its append has told its id, so that it is not known
-yet whose it is: then it has to wait for the appends that were under way by then, of which it may be
-one. Not for ever: it may be nobody's, if the append was given up, or was none of a context.
-Completion is told once, also if the application has to be
-given the transaction several times.
+A transaction of this client can be fed before its append has returned its id. Then it is not known
+yet which context it belongs to, and applying it at once would lose the callbacks of that context.
+So it waits for the appends that were open when it was fed, because it may be the transaction of one
+of them (`PartitionProgress.is_undecided`). It does not wait longer: it may belong to no context,
+because its append was given up or did not come from a context.
+
+``on_completion`` is called once per context, also if the application has to apply the transaction
+several times. tests/unit/test_client_progress.py shows each of these rules.
 """
 
 from __future__ import annotations
@@ -20,51 +23,53 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Generic[C]):
-    """What to do with a transaction: apply it, with its context's callbacks around that.
+    """A transaction to apply, and the context whose callbacks are called around that.
 
-    ``tell_completion`` is false if that was told already.
+    ``call_on_completion`` is false if that callback was called before.
     """
 
     context: C | None
-    tell_completion: bool
+    call_on_completion: bool
 
 
 class PartitionProgress(Generic[C]):
-    """One partition of one client: ``mark`` is the last transaction applied.
+    """The progress of one partition of one client. ``mark`` is the last transaction applied.
 
-    One thread may apply while another tells of appends: no step needs more than one of either.
+    One thread may apply transactions while another begins and ends appends: no method needs more
+    than one operation on a dictionary that both change.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:
         self.mark = mark
         self._client_id = client_id
         self._committed: dict[int, C] = {}
-        self._appending: dict[int, None] = {}
+        self._open_appends: dict[int, None] = {}
         self.last_append = -1
-        """The number of the append that was begun last."""
+        """The number of the append that began last."""
 
-        self._told = mark
+        self._completed_mark = mark
+        """The last transaction for which ``on_completion`` was called."""
 
     def committed(self, transaction_id: int, context: C) -> None:
-        """The append of ``context`` is in the log."""
+        """Note that the append of ``context`` is in the log."""
         self._committed[transaction_id] = context
 
     def begin_append(self) -> int:
-        """An append is begun; returns its number."""
+        """Begin an append and return its number."""
         self.last_append += 1
-        self._appending[self.last_append] = None
+        self._open_appends[self.last_append] = None
         return self.last_append
 
     def end_append(self, number: int) -> None:
-        """Its fate is known, and if it was `committed` that was said; or it was given up."""
-        del self._appending[number]
+        """End an append: its outcome is known and, if it is in the log, noted by `committed`."""
+        del self._open_appends[number]
 
-    def unclear(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:
-        """Whether one of these may be of an append that has yet to tell its id.
+    def is_undecided(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:
+        """Return whether one of these may belong to an append that has not returned its id yet.
 
-        ``last_append`` is the last that was begun before they came.
+        ``last_append`` is the append that began last before the transactions were fed.
         """
-        oldest = next(iter(self._appending), None)
+        oldest = next(iter(self._open_appends), None)
         if oldest is None or oldest > last_append:
             return False
         return any(
@@ -75,23 +80,27 @@ class PartitionProgress(Generic[C]):
         )
 
     def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
-        """Return what to do with a transaction, None if it is not the next in turn."""
+        """Return what to do with a transaction, or None if it is not the next to apply.
+
+        A new mount feeds transactions again that were applied before. To apply them twice would
+        change the application's state twice.
+        """
         if transaction.id != self.mark + 1:
             return None
-        tell = self._told < transaction.id
-        self._told = transaction.id
-        return Delivery(self._committed.get(transaction.id), tell)
+        call_on_completion = self._completed_mark < transaction.id
+        self._completed_mark = transaction.id
+        return Delivery(self._committed.get(transaction.id), call_on_completion)
 
     def applied(self, transaction: Transaction[object]) -> None:
-        """The application has applied the transaction, which was the next."""
-        assert transaction.id == self.mark + 1
+        """Advance the mark: the application has applied the transaction."""
+        assert transaction.id == self.mark + 1, "transactions are applied in order"
         self.mark = transaction.id
         self._committed.pop(transaction.id, None)
 
     def abandon(self) -> list[Delivery[C]]:
-        """Return what was committed and will not be applied by this client, in order."""
+        """Return the contexts that are in the log and will not be applied here, in order."""
         committed, self._committed = self._committed, {}
         return [
-            Delivery(context, tell_completion=transaction_id > self._told)
+            Delivery(context, call_on_completion=transaction_id > self._completed_mark)
             for transaction_id, context in sorted(committed.items())
         ]

@@ -1,0 +1,77 @@
+"""The contexts that were submitted and have not ended, and the bound on them. Threads, clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from waltz.sync.callbacks.core.errors import TimedOut
+
+
+class OpenContexts:
+    """The open contexts of one partition. Each has a number; numbers grow."""
+
+    def __init__(self, partition: int, limit: int) -> None:
+        self._partition = partition
+        self._limit = limit
+        self._open: dict[int, None] = {}
+        self._last = -1
+        self._unbounded = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, seconds: float | None) -> int:
+        """Wait for room and return the number of a new context; None: add it without room.
+
+        After `unbound` there is always room. Raises TimedOut after ``seconds`` without room.
+        """
+        with self._changed:
+            if seconds is not None and not self._changed.wait_for(self._has_room, seconds):
+                raise TimedOut(
+                    f"partition {self._partition}: {len(self._open)} transactions are open, and "
+                    f"none has ended within {seconds:g} s; the context was not submitted: check "
+                    "that the cluster is up and that apply_transaction does not raise, or raise "
+                    "max_in_flight"
+                )
+            self._last += 1
+            self._open[self._last] = None
+            return self._last
+
+    def remove(self, number: int) -> None:
+        """Remove a context that has ended."""
+        with self._changed:
+            del self._open[number]
+            self._changed.notify_all()
+
+    def wait(self, deadline: float | None) -> None:
+        """Return when every context that is open now has ended.
+
+        ``deadline`` is a time of `time.monotonic`. Raises TimedOut.
+        """
+        with self._changed:
+            last = self._last
+            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._changed.wait_for(lambda: self._oldest() > last, seconds):
+                raise TimedOut(
+                    f"partition {self._partition}: {len(self._open)} transactions are still open; "
+                    "they continue"
+                )
+
+    def bound(self) -> None:
+        """Let callers wait for room, as at first."""
+        with self._changed:
+            self._unbounded = False
+
+    def unbound(self) -> None:
+        """Let no caller wait for room any more."""
+        with self._changed:
+            self._unbounded = True
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._unbounded or len(self._open) < self._limit
+
+    def _oldest(self) -> int:
+        return next(iter(self._open), self._last + 1)
