@@ -1,8 +1,8 @@
-"""A disk in memory that forgets, tears and reorders what was not flushed. Pure but for its state.
+"""A disk in memory that loses, tears and reorders writes that were not flushed.
 
-It keeps what was written and what is durable. `crashed` returns a disk as a machine may find it
-after losing power: each sector of a file has one of the contents it had since the last flush, or
-part of two of them; so have sizes and names. `restarted` returns it as a new process finds it.
+It keeps the written and the durable content. `crashed` returns the disk as it may be after a loss
+of power: each sector of a file has one of the contents since the last flush, or parts of two; the
+same holds for sizes and names. `restarted` returns it as a new process finds it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
 class FaultDisk:
     """Implements `waltz_storage.core.disk.Disk`.
 
-    ``observer`` is called after every change: a test takes crashed copies there. ``space`` is what
-    all files together may hold. ``failing_flush`` counts down; the flush that takes it to zero
-    fails, and what it should have made durable then looks clean, as on Linux. So do
-    ``failing_open`` (of files and directories, whatever for) and ``failing_remove``.
+    ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
+    limit of all files together. ``failing_flush`` counts down; the flush that takes it to zero
+    fails, and its pages then look clean, as on Linux. ``failing_open`` (of files and directories)
+    and ``failing_remove`` count down in the same way.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class FaultDisk:
     def remove(self, path: str) -> None:
         self.failing_remove -= 1
         if self.failing_remove == 0:
-            raise DiskFailed(f"removal of {path} failed: as ordered")
+            raise DiskFailed(f"removal of {path} failed: as configured by the test")
         del self._names[path]
         self._rename(("unlink", path, path, None))
 
@@ -118,17 +118,17 @@ class FaultDisk:
         self._observe()
 
     def content(self, path: str) -> bytes:
-        """Return what a reader sees of a file."""
+        """Return the content of a file as a reader finds it."""
         return bytes(self._names[path].current)
 
     def damage(self, path: str, position: int, data: bytes) -> None:
-        """Change a file behind everybody's back, durably."""
+        """Change a file durably, unnoticed by the program."""
         node = self._names[path]
         for content in (node.durable, node.current):
             _apply(content, (position, data))
 
     def restarted(self) -> FaultDisk:
-        """Return the disk as the next process finds it: all that was written is still cached."""
+        """Return the disk as the next process finds it: all written data are still cached."""
         disk = self._copy(self._names)
         nodes = {id(old): new for old, new in self._copied}
         disk._durable_names = {path: nodes[id(node)] for path, node in self._durable_names.items()}
@@ -210,7 +210,7 @@ class FaultDisk:
         self.flushes += 1
         self.failing_flush -= 1
         if self.failing_flush == 0:
-            raise DiskFailed(f"flush of a {what} failed: as ordered")
+            raise DiskFailed(f"flush of a {what} failed: as configured by the test")
 
     def _count_open(self) -> None:
         self.failing_open -= 1
@@ -245,7 +245,7 @@ class FaultFile:
             fits = data[: max(0, len(data) - missing)]
             if fits:
                 self._disk.change(self._node, (offset, fits))
-            raise NoSpace("no space left: as ordered")
+            raise NoSpace("no space left: as configured by the test")
         if data:
             self._disk.change(self._node, (offset, bytes(data)))
 
@@ -282,10 +282,10 @@ def _survivor(node: _Node, random: Random) -> bytes:
     for change in node.pending:
         _apply(version, change)
         versions.append(bytes(version))
-    fate = random.choice(("lost", "kept", "mixed", "mixed"))
-    if fate == "lost" or len(versions) == 1:
+    outcome = random.choice(("lost", "kept", "mixed", "mixed"))
+    if outcome == "lost" or len(versions) == 1:
         return versions[0]
-    if fate == "kept":
+    if outcome == "kept":
         return versions[-1]
     chosen = random.randrange(len(versions))
     size = len(versions[chosen])
@@ -302,7 +302,7 @@ def _survivor(node: _Node, random: Random) -> bytes:
 def _candidates(versions: list[bytes], chosen: int, start: int) -> list[bytes]:
     """Return the versions that a sector may be of, if the file has the size of the chosen one.
 
-    A later cut that did not happen has not emptied the sector either.
+    If a later truncation is lost, the sector keeps its content.
     """
     return [v for n, v in enumerate(versions) if n <= chosen or len(v) > start]
 

@@ -1,4 +1,4 @@
-"""An application and contexts for tests: they write down whatever they are told, in order."""
+"""An application and contexts for tests, which record their calls in order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
 
 @dataclass
 class Record:
-    """What was told, by whom; shared by an application and its contexts."""
+    """The recorded calls of an application and its contexts."""
 
     events: list[tuple[object, ...]] = field(default_factory=list)
 
     def of(self, name: str) -> list[tuple[object, ...]]:
-        """Return what concerns ``name``."""
+        """Return the events of ``name``."""
         return [event[1:] for event in self.events if event[0] == name]
 
     def add(self, *event: object) -> None:
@@ -34,7 +34,7 @@ class Record:
 
 
 class Recording(Application[bytes]):
-    """Applies by writing down; ``before`` may raise in its stead."""
+    """Records each applied transaction; ``before`` is called first and may raise."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Recording(Application[bytes]):
 
 @dataclass
 class Say(TransactionContext[bytes]):
-    """Appends its name, perhaps under a lock; ``during`` is called in execute."""
+    """Appends its name, under a lock if one is given; ``during`` is called in execute."""
 
     record: Record
     name: str

@@ -1,7 +1,7 @@
-"""A cluster as plans for replicas see it, in a few values: storages, one server, the metadata.
+"""A model of a cluster for plans of replicas: storages, one server, the metadata.
 
-The server does what recovery does, all at once: it opens a session if it can, and cuts, copies and
-marks. It asserts that what was committed is still known to those whose quorum it asks.
+The server does a whole recovery at once: it opens a session if it can, truncates, copies and sets
+marks. It asserts that the quorum which votes still has all committed transactions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from waltz.metadata.core.storage_maps import StorageMaps, change_replicas
 
 @dataclass
 class Model:
-    """Storages by name, with their groups; every partition is assigned as said, and opened."""
+    """Storages by name, with their groups; every partition is assigned as given, and opened."""
 
     groups: dict[str, int]
     assigned: dict[int, frozenset[str]]
@@ -55,7 +55,7 @@ class Model:
                 self._hold(storage, partition)
         self.serve()
 
-    # ---- what plans see and do
+    # ---- observed and changed by plans
 
     def observed(self) -> ReplicaObservation:
         held = {s: tuple(p for p, r in self.assigned.items() if s in r) for s in self.groups}
@@ -121,16 +121,16 @@ class Model:
             GroupDescriptor(self.groups), ConnectionMetadata({}), ReplicaAssignments(held)
         )
 
-    # ---- what happens by itself
+    # ---- the server
 
     def serve(self) -> None:
-        """Let the server open what it can, and take in whoever is there."""
+        """Let the server begin sessions with all replicas that are present, where it can."""
         for partition in self.assigned:
             if self.is_open(partition) and self._unsettled(partition):
                 self._begin_session(partition)
 
     def append(self, count: int) -> None:
-        """Commit so many transactions to every partition that is open."""
+        """Commit ``count`` transactions to every partition that is open."""
         self.serve()
         for partition, replicas in self.assigned.items():
             if self.is_open(partition):
@@ -139,12 +139,12 @@ class Model:
                     self.update(storage, partition, max_transaction_id=self.committed[partition])
 
     def is_open(self, partition: int) -> bool:
-        """Whether the server can open it: quorums of the assigned, and of those who know."""
+        """Whether the server can open it: a quorum of the assigned, and one of the last session."""
         metadata, replicas = self.metadata[partition], self.assigned[partition]
         here = self._present(partition) & replicas
         if len(here) < quorum(len(replicas)):
             return False
-        return not metadata.replicas or len(self._witnesses(partition)) >= quorum(
+        return not metadata.replicas or len(self._voters(partition)) >= quorum(
             len(metadata.replicas)
         )
 
@@ -154,7 +154,7 @@ class Model:
         disk[partition] = replace(disk[partition], **changes)  # type: ignore[arg-type]
 
     def wipe(self, storage: str) -> None:
-        """Replace a disk by an empty one on which the partitions have been made anew."""
+        """Replace a disk by an empty one on which the partitions are created again."""
         held = tuple(self.disks[storage])
         self.disks[storage] = {}
         for partition in held:
@@ -167,7 +167,7 @@ class Model:
             if storage not in self.down and partition in disk and disk[partition].available
         )
 
-    def _witnesses(self, partition: int) -> frozenset[str]:
+    def _voters(self, partition: int) -> frozenset[str]:
         here = self._present(partition) & self.assigned[partition]
         states = self.metadata[partition].replicas
         return frozenset(
@@ -191,11 +191,11 @@ class Model:
         mark = self.committed[partition]
         if last.replicas:
             voters = [
-                s for s in self._witnesses(partition) if last.replicas[s].closing_mark == UNRESOLVED
+                s for s in self._voters(partition) if last.replicas[s].closing_mark == UNRESOLVED
             ]
             ends = [self._end(self.disks[s][partition]) for s in voters]
             assert max(ends, default=-1) >= mark, (
-                f"partition {partition} forgets what was committed"
+                f"partition {partition} loses committed transactions"
             )
         session = last.session_id + 1
         states = {}
@@ -228,7 +228,7 @@ class Model:
 
 
 class Down(Exception):
-    """The storage that a step is about is down."""
+    """The storage of a step is down."""
 
 
 def _is_in(state: ReplicaState, metadata: PartitionMetadata) -> bool:

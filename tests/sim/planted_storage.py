@@ -83,7 +83,7 @@ STORAGE_BUGS = (
         "A torn update leaves a partition with the marks of long ago.",
     ),
     Planted(
-        "marks vouch for what is not flushed",
+        "marks cover records that are not flushed",
         Package.STORAGE,
         "self.log.flush_all()\nself._control.update(self.partition, info)\n",
         "self._control.update(self.partition, info)\n",

@@ -1,4 +1,4 @@
-"""``waltz disk``: changes nothing, sees damage, and knows what a start of the storage would do."""
+"""``waltz disk``: changes no file, reports damage, and what a start of the storage would do."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def only_readable(storage: Path) -> Iterator[Path]:
         each.chmod(mode)
 
 
-def test_nothing_is_changed_by_looking(only_readable: Path) -> None:
+def test_disk_verbs_change_no_file(only_readable: Path) -> None:
     path, segment = str(only_readable), only_readable / "1" / f"{LAST}.seg"
     before, times = hashes(only_readable), only_readable.stat().st_mtime_ns
     for arguments in (
@@ -102,11 +102,11 @@ def test_nothing_is_changed_by_looking(only_readable: Path) -> None:
     assert only_readable.stat().st_mtime_ns == times
 
 
-def test_a_torn_tail_is_left_as_it_is(storage: Path) -> None:
+def test_verify_of_torn_tail_changes_nothing(storage: Path) -> None:
     segment = storage / "1" / f"{LAST}.seg"
     os.truncate(segment, segment.stat().st_size - 3)
     before = hashes(storage)
-    # The entry in the index vouches for it up to the last checkpoint only.
+    # Only records up to the last checkpoint have index entries.
     shown = value("verify", str(storage), status=1)
     assert hashes(storage) == before
     last = shown["segments"][-2]
@@ -123,7 +123,7 @@ def test_a_torn_tail_is_left_as_it_is(storage: Path) -> None:
     assert f"cut off {last['tail_bytes']} bytes, at byte {last['end']}" in table.stdout
 
 
-def test_one_flipped_bit_is_no_end_of_the_log(storage: Path) -> None:
+def test_verify_continues_after_flipped_bit(storage: Path) -> None:
     segment = storage / "1" / f"{FIRST}.seg"
     content = bytearray(segment.read_bytes())
     at = content.index(b"record 2 ")
@@ -138,7 +138,7 @@ def test_one_flipped_bit_is_no_end_of_the_log(storage: Path) -> None:
     assert value("verify", str(segment), "-t", "3", status=1)["flaws"] == []
 
 
-def test_zeros_after_the_end_are_sound(storage: Path) -> None:
+def test_verify_accepts_zeros_after_the_end(storage: Path) -> None:
     segment = storage / "1" / f"{LAST}.seg"
     end = segment.stat().st_size
     os.truncate(segment, end + 5000)
@@ -147,14 +147,14 @@ def test_zeros_after_the_end_are_sound(storage: Path) -> None:
     assert shown["start"][0]["changes"][0]["size_after"] == end
 
 
-def test_a_missing_index_is_a_flaw(storage: Path) -> None:
+def test_verify_reports_missing_index(storage: Path) -> None:
     (storage / "1" / f"{LAST}.idx").unlink()
     shown = value("verify", str(storage / "1"), status=1)
     assert shown["flaws"][0]["problem"] == f"there is no {LAST}.idx"
     assert "cannot be opened" in shown["start"][0]["refused"]
 
 
-def test_lost_files_are_noticed_by_what_the_control_file_remembers(storage: Path) -> None:
+def test_verify_reports_files_lost_below_local_mark(storage: Path) -> None:
     directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)
     directory.close()
@@ -165,7 +165,7 @@ def test_lost_files_are_noticed_by_what_the_control_file_remembers(storage: Path
     assert f"it had transactions up to {RECORDS - 1}" in run("verify", str(storage)).stdout
 
 
-def test_data_that_their_client_would_not_know_are_a_flaw(storage: Path) -> None:
+def test_verify_reports_data_failing_client_checksum(storage: Path) -> None:
     directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     wrong = replace(record(RECORDS), checksum=1)
     directory.partition(1).log.append(RecordBatch.of([wrong]))
@@ -175,7 +175,7 @@ def test_data_that_their_client_would_not_know_are_a_flaw(storage: Path) -> None
     assert flaw["problem"] == "the data fails the checksum that the client gave"
 
 
-def test_sizes_and_content(storage: Path) -> None:
+def test_stat_and_dump_show_sizes_and_content(storage: Path) -> None:
     total = value("stat", str(storage))[-1]
     lengths = [len(record(n).data) for n in range(RECORDS)]
     assert (total["records"], total["sum"]) == (RECORDS, sum(lengths))
@@ -196,7 +196,7 @@ def test_sizes_and_content(storage: Path) -> None:
     assert "record 2" not in run("dump", segment, "--data", "none").stdout
 
 
-def test_data_are_shown_as_their_serializer_reads_them(storage: Path) -> None:
+def test_dump_shows_data_decoded_by_serializer(storage: Path) -> None:
     segment = str(storage / "1" / f"{FIRST}.seg")
     dump = ("dump", segment, "-t", "0-1", "--serializer")
     made = value(*dump, f"{__name__}:Shouting")["records"]
@@ -214,7 +214,7 @@ def test_data_are_shown_as_their_serializer_reads_them(storage: Path) -> None:
 
 
 class Shouting:
-    """Reads data as text in capitals; empty data is not its own."""
+    """Decodes data as text in capitals; refuses empty data."""
 
     def deserialize(self, data: bytes) -> str:
         if not data:
@@ -231,7 +231,7 @@ def exported(path: Path, *arguments: str, status: int = 0) -> tuple[list[int], R
     return [row.header for row in rows], result
 
 
-def test_export_prints_what_an_import_takes(only_readable: Path) -> None:
+def test_export_prints_lines_for_import(only_readable: Path) -> None:
     ids, result = exported(only_readable)
     assert ids == list(range(RECORDS))
     assert result.stderr.splitlines() == [
@@ -243,7 +243,7 @@ def test_export_prints_what_an_import_takes(only_readable: Path) -> None:
     assert "no files of partitions 0" in exported(only_readable, "-p", "0-1", status=1)[1].stderr
 
 
-def test_export_ends_at_damage_unless_told_otherwise(storage: Path) -> None:
+def test_export_ends_at_damage_without_skip_damaged(storage: Path) -> None:
     segment = storage / "1" / f"{FIRST}.seg"
     content = bytearray(segment.read_bytes())
     content[content.index(b"record 2 ")] ^= 1
@@ -257,7 +257,7 @@ def test_export_ends_at_damage_unless_told_otherwise(storage: Path) -> None:
     assert "; skipped" in result.stderr
 
 
-def test_export_ends_at_a_missing_segment(storage: Path) -> None:
+def test_export_ends_at_missing_segment(storage: Path) -> None:
     names = sorted(path.name for path in (storage / "1").glob("*.seg"))
     (storage / "1" / names[1]).unlink()
     ids, result = exported(storage, status=1)
@@ -269,7 +269,7 @@ def test_export_ends_at_a_missing_segment(storage: Path) -> None:
     assert exported(storage, status=1)[0] == []
 
 
-def test_export_ends_where_an_older_segment_was_cut(storage: Path) -> None:
+def test_export_ends_at_truncated_sealed_segment(storage: Path) -> None:
     names = sorted(path.name for path in (storage / "1").glob("*.seg"))
     segment = storage / "1" / names[0]
     os.truncate(segment, segment.stat().st_size - 1)
@@ -278,7 +278,7 @@ def test_export_ends_where_an_older_segment_was_cut(storage: Path) -> None:
     assert f"missing before {names[1]}" in result.stderr
 
 
-def test_the_control_file(storage: Path) -> None:
+def test_control_shows_all_entries(storage: Path) -> None:
     shown = value("control", str(storage))
     assert (shown["key"], shown["num_partitions"]) == (str(KEY), 3)
     assert [entry["assigned"] for entry in shown["entries"]] == [False, True, True]
@@ -291,7 +291,7 @@ def test_the_control_file(storage: Path) -> None:
     assert "cut off" in run("verify", str(storage)).stdout
 
 
-def test_a_control_file_in_a_directory_of_its_own(tmp_path: Path) -> None:
+def test_verify_with_meta_reads_control_file_there(tmp_path: Path) -> None:
     data, meta, other = (tmp_path / name for name in ("data", "meta", "other"))
     for each in (data, meta, other):
         each.mkdir()
@@ -319,9 +319,9 @@ WAIT = "print('held', flush=True); sys.stdin.read()"
 
 
 @pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_MARK])
-def test_a_running_storage_is_left_alone(storage: Path, locked: str) -> None:
+def test_running_storage_is_refused(storage: Path, locked: str) -> None:
     (storage / locked).touch()
-    # Locks are a process's own: only another one finds them taken.
+    # File locks belong to a process: only another process finds them locked.
     command = [sys.executable, "-c", HOLD + WAIT, str(storage / locked)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -337,7 +337,7 @@ def test_a_running_storage_is_left_alone(storage: Path, locked: str) -> None:
     ("name", "reason"),
     [("nothing", "there is no storage directory"), ("empty", "has no waltz-storage.ctl")],
 )
-def test_other_places_are_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_path_without_storage_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "empty").mkdir()
     result = run("verify", str(tmp_path / name))
     assert result.exit_code == 1
@@ -353,7 +353,7 @@ def test_other_places_are_refused(tmp_path: Path, name: str, reason: str) -> Non
     add=st.binary(max_size=60),
     new=st.booleans(),
 )
-def test_a_start_does_what_was_foretold(
+def test_start_does_what_verify_reported(
     original: Path,
     tmp_path_factory: pytest.TempPathFactory,
     segment: str,
@@ -393,6 +393,6 @@ def test_a_start_does_what_was_foretold(
     shutil.rmtree(path)
 
 
-def test_hex() -> None:
+def test_hex_dump_shows_offset_bytes_and_text() -> None:
     assert hex_dump(b"") == ""
     assert hex_dump(bytes(range(60, 77))).splitlines()[1] == f"00000010  4c{' ' * 45}  L"

@@ -1,4 +1,4 @@
-"""The admin port's version 1: switches, all states in one answer, checksums, always an answer."""
+"""The admin port's version 1: switches, states of all partitions, range checksums, failures."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def switch(engine: InlineEngine, which: admin.Switch, on: bool, *partitions: int
     return engine.administer(admin.PartitionSwitchRequest(1, partitions, which, on), 1)
 
 
-def test_switches_are_set_one_by_one(engine: InlineEngine) -> None:
+def test_switch_request_sets_one_switch_of_each_partition(engine: InlineEngine) -> None:
     assert done(switch(engine, admin.Switch.READ, False, 0, 1))
     assert done(switch(engine, admin.Switch.WRITE, False, 1, 2))
     states = engine.administer(admin.PartitionStatesRequest(5), 1).states
@@ -79,7 +79,9 @@ def test_switches_are_set_one_by_one(engine: InlineEngine) -> None:
     assert all(state.available for state in engine.directory.states())
 
 
-def test_all_states_come_in_one_answer(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_states_request_returns_all_assigned_partitions(
+    engine: InlineEngine, disk: FaultDisk
+) -> None:
     engine.ask(storage.SetLowWaterMarkRequest(6, 1, 1, 2))
     answer = engine.administer(admin.PartitionStatesRequest(5), 1)
     assert answer.seq_num == 5
@@ -94,7 +96,9 @@ def sizes(disk: FaultDisk, partition: int) -> int:
     return sum(len(disk.content(f"{partition}/{name}")) for name in names)
 
 
-def test_a_refused_partition_is_listed_as_closed(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_states_of_refused_partition_show_both_switches_off(
+    engine: InlineEngine, disk: FaultDisk
+) -> None:
     engine.directory.close()
     disk.damage("1/0000000000000000000.seg", 12, b"another key")
     options = LogOptions(lambda: 1, 700)
@@ -119,7 +123,9 @@ def on_disk(disk: FaultDisk) -> bytes:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 33), st.integers(-1, 40))
 @pytest.mark.parametrize("slice_bytes", [1, 250, 1 << 20])
-def test_a_checksum_is_that_of_the_records_on_disk(slice_bytes: int, first: int, last: int) -> None:
+def test_range_checksum_equals_crc_of_bytes_on_disk(
+    slice_bytes: int, first: int, last: int
+) -> None:
     disk = FaultDisk()
     options = LogOptions(lambda: 1, 700, allocate_bytes=0)
     engine = InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, options))
@@ -136,7 +142,7 @@ def test_a_checksum_is_that_of_the_records_on_disk(slice_bytes: int, first: int,
 
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize(("limit", "last"), [(1, 0), (100, 0), (999, 8), (1000, 9), (1099, 9)])
-def test_a_checksum_stops_at_the_last_whole_record_within_its_limit(
+def test_range_checksum_stops_before_byte_limit(
     engine: InlineEngine, monkeypatch: pytest.MonkeyPatch, limit: int, last: int
 ) -> None:
     monkeypatch.setattr(range_checksum, "RANGE_LIMIT_BYTES", limit)
@@ -145,7 +151,7 @@ def test_a_checksum_stops_at_the_last_whole_record_within_its_limit(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_appends_go_on_between_two_slices(
+def test_append_during_range_checksum_is_done_between_slices(
     engine: InlineEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -156,7 +162,7 @@ def test_appends_go_on_between_two_slices(
         slices.append(args[0])
         order.append("slice")
         if len(slices) == 1:
-            # It arrives while the first slice is being read.
+            # The append arrives while the first slice is read.
             engine._arrivals.append(arrival(append(0, 30, 1), lambda _: order.append("append")))
         return read(*args)
 
@@ -166,7 +172,7 @@ def test_appends_go_on_between_two_slices(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_a_rotten_record_has_no_checksum(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_range_checksum_over_damaged_record_fails(engine: InlineEngine, disk: FaultDisk) -> None:
     disk.damage("0/0000000000000000006.seg", 128 + 50, b"rot")
     text = checksum(engine, 0, 29).failure.message
     assert "partition 0 is damaged: record 6 fails its checksum" in text
@@ -175,7 +181,7 @@ def test_a_rotten_record_has_no_checksum(engine: InlineEngine, disk: FaultDisk) 
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_a_partition_that_goes_meanwhile_is_told(
+def test_range_checksum_of_partition_unassigned_meanwhile_fails(
     engine: InlineEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = engine.directory.partition(0)
@@ -190,7 +196,7 @@ def test_a_partition_that_goes_meanwhile_is_told(
     assert "not assigned" in checksum(engine, 0, 29).failure.message
 
 
-def test_a_checksum_is_made_whatever_the_switches_say(engine: InlineEngine) -> None:
+def test_range_checksum_ignores_switches(engine: InlineEngine) -> None:
     engine.directory.set_available(0, False)
     assert checksum(engine, 0, 29).last_id == 29
 
@@ -208,7 +214,7 @@ IMPOSSIBLE: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "reason"), IMPOSSIBLE)
-def test_every_request_is_answered_since_version_1(
+def test_impossible_request_in_version_1_is_answered(
     engine: InlineEngine, make: Callable[[], Any], reason: str
 ) -> None:
     answer = engine.administer(make(), 1)
@@ -220,9 +226,7 @@ def test_every_request_is_answered_since_version_1(
 
 
 @pytest.mark.parametrize("partition", [3, 9, -1])
-def test_what_is_asked_of_a_partition_that_is_not_here(
-    engine: InlineEngine, partition: int
-) -> None:
+def test_request_for_unassigned_partition_fails(engine: InlineEngine, partition: int) -> None:
     for request in (
         admin.RangeChecksumRequest(1, partition, 0, 5),
         admin.RecordListRequest(1, partition, 0, 5),
@@ -232,5 +236,5 @@ def test_what_is_asked_of_a_partition_that_is_not_here(
         assert f"Partition:{partition} is not assigned" in answer.failure.message
 
 
-def test_a_checksum_from_nowhere_is_refused(engine: InlineEngine) -> None:
+def test_range_checksum_from_negative_id_is_refused(engine: InlineEngine) -> None:
     assert "ids begin at 0" in checksum(engine, -1, 5).failure.message

@@ -1,4 +1,4 @@
-"""The control file: which struct counts, resets, creation, and directories of others."""
+"""The control file: the current struct, resets, creation, directories of other clusters."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def opened(disk: FaultDisk, num_partitions: int = 2) -> ControlFile:
     return open_control(disk, KEY, num_partitions, 5)
 
 
-def test_a_fresh_entry_counts_from_its_second_struct() -> None:
+def test_fresh_entry_has_current_info_in_second_struct() -> None:
     entry = decode_entry(fresh_entry(4))
     assert (entry.sequence, entry.slot, entry.info) == (0, 1, PartitionInfo())
     assert entry.updated(INFO).slot == 0
 
 
-def test_the_larger_sequence_number_counts_signed() -> None:
+def test_struct_with_higher_signed_sequence_is_current() -> None:
     raw = entry_of(ControlEntry(INFO, -7, 0), ControlEntry(PartitionInfo(), -6, 1))
     assert decode_entry(raw).sequence == -6
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_one_bad_struct_leaves_the_other(slot: int) -> None:
+def test_entry_with_one_damaged_struct_uses_the_other(slot: int) -> None:
     raw = bytearray(entry_of(ControlEntry(INFO, 7, 0), ControlEntry(INFO, 8, 1)))
     raw[4 + 36 * slot] ^= 1
     assert decode_entry(bytes(raw)).slot == 1 - slot
 
 
-def test_two_bad_structs_and_equal_numbers_are_corrupt() -> None:
+def test_entry_without_unique_current_struct_is_corrupted() -> None:
     raw = bytearray(fresh_entry(0))
     raw[4] ^= 1
     raw[40] ^= 1
@@ -70,7 +70,7 @@ def test_two_bad_structs_and_equal_numbers_are_corrupt() -> None:
 
 @pytest.mark.parametrize("sequence", [-1, 0, 1, 5])
 @pytest.mark.parametrize("slot", [0, 1])
-def test_a_reset_never_shows_an_older_info(sequence: int, slot: int) -> None:
+def test_reset_interrupted_at_any_step_shows_no_older_info(sequence: int, slot: int) -> None:
     older = ControlEntry(PartitionInfo(2, 1, 1, 5), sequence - 1, 1 - slot)
     current = ControlEntry(INFO, sequence, slot)
     raw = bytearray(entry_of(older, current))
@@ -83,7 +83,7 @@ def test_a_reset_never_shows_an_older_info(sequence: int, slot: int) -> None:
     assert int.from_bytes(raw[4 + 36 * slot + 28 :][:4], "big", signed=True) == -1
 
 
-def test_updates_are_durable_and_never_touch_the_struct_that_counts() -> None:
+def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
     disk = FaultDisk()
     control = opened(disk)
     control.update(1, INFO)
@@ -94,7 +94,7 @@ def test_updates_are_durable_and_never_touch_the_struct_that_counts() -> None:
     assert control.info(0) == PartitionInfo()
 
 
-def test_a_creation_that_is_cut_short_is_done_again() -> None:
+def test_interrupted_creation_is_repeated_at_next_start() -> None:
     disk = FaultDisk()
     crashes: list[FaultDisk] = []
     disk.observer = lambda: crashes.extend(disk.crashed(Random(n)) for n in range(10))
@@ -103,7 +103,7 @@ def test_a_creation_that_is_cut_short_is_done_again() -> None:
         assert opened(crashed).info(1) == PartitionInfo()
 
 
-def test_a_failed_flush_is_raised() -> None:
+def test_update_with_failed_flush_raises_disk_failed() -> None:
     disk = FaultDisk()
     control = opened(disk)
     disk.failing_flush = 1
@@ -115,7 +115,7 @@ def test_a_failed_flush_is_raised() -> None:
     ("key", "partitions", "message"),
     [(uuid.UUID(int=78), 2, "cluster key"), (KEY, 3, "number of partitions")],
 )
-def test_a_directory_of_another_cluster_is_refused(
+def test_directory_of_another_cluster_is_refused(
     key: uuid.UUID, partitions: int, message: str
 ) -> None:
     disk = FaultDisk()
@@ -125,7 +125,7 @@ def test_a_directory_of_another_cluster_is_refused(
 
 
 @pytest.mark.parametrize("size", [0, 100, None])
-def test_assignments_are_not_forgotten_with_a_lost_control_file(size: int | None) -> None:
+def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> None:
     disk = FaultDisk()
     opened(disk).close()
     if size is None:
@@ -142,7 +142,7 @@ def test_assignments_are_not_forgotten_with_a_lost_control_file(size: int | None
         opened(disk)
 
 
-def test_entries_that_are_cut_off_concern_only_their_partitions() -> None:
+def test_truncated_control_file_refuses_only_the_missing_partitions() -> None:
     disk = FaultDisk()
     opened(disk).close()
     disk.open(CONTROL_FILE).truncate(128 + 76 + 30)
@@ -166,7 +166,7 @@ sys.stdin.read()
 """
 
 
-def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
+def test_directory_locked_by_another_process_is_refused(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", _HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -182,6 +182,6 @@ def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> Non
     open_control(PosixDisk(tmp_path), KEY, 2, 5).close()
 
 
-def test_a_directory_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="does not exist"):
         PosixDisk(tmp_path / "missing")

@@ -1,7 +1,7 @@
-"""Histories of one partition over a disk that loses power at every point of them.
+"""Histories of one partition, with a loss of power after every change of the disk.
 
-Whatever was answered is there after reopening; what was under way is there in part or not at all;
-nothing that an answered truncate cut comes back; the reopened log goes on.
+After reopening, answered appends are in the log. An append under way is there in full, in part or
+not at all. Records that an answered truncation removed do not return. The log accepts appends.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class History:
             handlers[step.kind](step)
 
     def check(self, disk: FaultDisk, expected: Expected) -> None:
-        """Open a crashed disk, compare it, and go on with it."""
+        """Open a crashed disk, compare its log with the expectation, and append to it."""
         directory = self.open(disk)
         assert not directory.refused
         info = directory.info(1)
@@ -122,7 +122,7 @@ class History:
         self.crashes.append((self.disk.crashed(self.random), self.expected.copy()))
 
     def _batch(self, first_id: int, count: int, data: int) -> RecordBatch:
-        # Contents differ each time, so that old records cannot be taken for new ones.
+        # Contents differ each time, so that old records are distinguished from new ones.
         self.count += 1
         content = self.count.to_bytes(4, "big") * (data // 4)
         return RecordBatch.of(
@@ -195,7 +195,7 @@ class History:
     max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
-def test_whatever_was_answered_survives(history: list[Step], threshold: int, seed: int) -> None:
+def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
     run = History(threshold, seed)
     for step in history:
         run.run(step)
@@ -204,7 +204,7 @@ def test_whatever_was_answered_survives(history: list[Step], threshold: int, see
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_index_torn_at_a_checkpoint_is_rebuilt(seed: int) -> None:
+def test_index_torn_at_checkpoint_is_rebuilt(seed: int) -> None:
     run = History(1_000_000, seed)
     run.crashes.clear()
     for size in (3, 3, 6, 1, 1):

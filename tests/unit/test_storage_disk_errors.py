@@ -1,4 +1,4 @@
-"""A disk that refuses: what fails half-way ends the process, what only reads is answered."""
+"""Disk errors: a change that fails ends the process; a read that fails is only refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def append(first_id: int, count: int) -> storage.AppendRequest:
 
 
 def outcome(engine: InlineEngine, request: Any) -> tuple[list[Any], list[type[BaseException]]]:
-    """Return what is answered, and what would end the process."""
+    """Return the answers, and the errors that would end the process."""
     answers: list[Any] = []
     try:
         if isinstance(request, admin.PartitionAssignmentRequest):
@@ -69,7 +69,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("fault", ["remove", "open", "flush"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_done_or_ends_the_process_without_an_answer(change: str, fault: str) -> None:
+def test_failing_change_ends_process_without_answer(change: str, fault: str) -> None:
     for count in range(1, 100):
         disk = FaultDisk()
         engine = engine_on(disk)
@@ -89,7 +89,7 @@ def test_a_change_is_done_or_ends_the_process_without_an_answer(change: str, fau
         pytest.fail("the change never ends")
 
 
-def test_a_read_that_cannot_open_its_file_is_refused_and_nothing_else() -> None:
+def test_read_that_cannot_open_file_fails_alone() -> None:
     disk = FaultDisk()
     engine = engine_on(disk)
     engine.directory.close()
@@ -104,7 +104,7 @@ def test_a_read_that_cannot_open_its_file_is_refused_and_nothing_else() -> None:
     assert engine.failures == []
 
 
-def test_a_truncation_that_finds_a_file_gone_ends_the_process(tmp_path: Path) -> None:
+def test_truncation_with_missing_file_ends_process(tmp_path: Path) -> None:
     engine = engine_on(PosixDisk(tmp_path))
     newest = max((tmp_path / "0").glob("*.idx"))
     newest.unlink()
@@ -112,7 +112,7 @@ def test_a_truncation_that_finds_a_file_gone_ends_the_process(tmp_path: Path) ->
     assert (answers, failures) == ([], [DiskFailed])
 
 
-def test_a_truncation_that_cannot_look_where_to_cut_ends_the_process() -> None:
+def test_truncation_that_cannot_read_index_ends_process() -> None:
     disk = FaultDisk()
     engine_on(disk).directory.close()
     engine = InlineEngine(directory_on(disk))
@@ -121,7 +121,7 @@ def test_a_truncation_that_cannot_look_where_to_cut_ends_the_process() -> None:
     assert (answers, failures) == ([], [DiskFailed])
 
 
-def test_a_closed_file_is_not_used_under_the_number_of_another(tmp_path: Path) -> None:
+def test_closed_file_never_uses_reused_descriptor(tmp_path: Path) -> None:
     disk = PosixDisk(tmp_path)
     closed = disk.create("closed")
     closed.close()
@@ -142,7 +142,7 @@ def test_a_closed_file_is_not_used_under_the_number_of_another(tmp_path: Path) -
         other.close()
 
 
-def test_every_failed_change_of_a_directory_is_fatal(tmp_path: Path) -> None:
+def test_failed_change_of_directory_raises_disk_failed(tmp_path: Path) -> None:
     disk = PosixDisk(tmp_path)
     for change in (
         lambda: disk.remove("absent"),

@@ -61,7 +61,7 @@ def engine(disk: FaultDisk) -> InlineEngine:
     return InlineEngine(directory_on(disk))
 
 
-def test_appends_that_wait_together_share_one_write_and_one_flush(
+def test_appends_waiting_together_share_one_write_and_flush(
     engine: InlineEngine, disk: FaultDisk
 ) -> None:
     before = disk.flushes
@@ -74,14 +74,14 @@ def test_appends_that_wait_together_share_one_write_and_one_flush(
     assert len(writes) == 2, "one write, one flush"
 
 
-def test_each_partition_is_flushed_once_in_a_round(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_round_flushes_each_partition_once(engine: InlineEngine, disk: FaultDisk) -> None:
     before = disk.flushes
     answers = engine.ask_together([append(p, n) for n in range(5) for p in range(3)])
     assert kinds(answers) == ["SuccessResponse"] * 15
     assert disk.flushes == before + 3
 
 
-def test_requests_of_a_partition_are_done_in_the_order_of_their_arrival(
+def test_requests_of_partition_are_done_in_arrival_order(
     engine: InlineEngine,
 ) -> None:
     answers = engine.ask_together(
@@ -100,7 +100,7 @@ def test_requests_of_a_partition_are_done_in_the_order_of_their_arrival(
     assert maxima == [0, 2, 0, 1]
 
 
-def test_a_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: FaultDisk) -> None:
     big = bytes(GROUP_LIMIT_BYTES // 2 + 1)
     requests = [
         storage.AppendRequest(-1, n, 0, RecordBatch.of([Record(n, ReqId(1, 2, 0, n), 0, big, 7)]))
@@ -122,7 +122,7 @@ def test_a_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: Faul
     assert parts == [1, 1, 1]
 
 
-def test_an_older_session_is_fenced_off_on_arrival_of_a_newer_one(engine: InlineEngine) -> None:
+def test_waiting_append_is_refused_when_newer_session_arrives(engine: InlineEngine) -> None:
     answers = engine.ask_together([append(0, 0, session=4), max_id(0, session=5)])
     assert kinds(answers) == ["FailureResponse", "MaxTransactionIdResponse"]
     assert "ConcurrentUpdateException" in answers[0].failure.message
@@ -143,7 +143,7 @@ class _Overtaken(int):
         return int(self) > other
 
 
-def test_fence_when_newer_session_arrives_during_admission_stays_raised() -> None:
+def test_fence_raised_during_admission_is_not_lowered() -> None:
     partition = directory_on(FaultDisk()).partition(0)
     older = _Overtaken(5)
     older.arrive = lambda: partition.raise_fence(max_id(0, session=6))
@@ -155,14 +155,14 @@ def test_fence_when_newer_session_arrives_during_admission_stays_raised() -> Non
 
 
 @pytest.mark.parametrize("partition", [3, 4, -1, 1 << 30])
-def test_partitions_that_are_not_here_fail(engine: InlineEngine, partition: int) -> None:
+def test_request_for_unassigned_partition_is_refused(engine: InlineEngine, partition: int) -> None:
     for request in (append(partition, 0), max_id(partition)):
         answer = engine.ask(request)
         text = f"java.lang.Exception: Partition:{partition} is not assigned."
         assert answer.failure.message == text
 
 
-def test_a_damaged_partition_is_refused_alone_and_can_be_made_anew(disk: FaultDisk) -> None:
+def test_damaged_partition_is_refused_alone_and_can_be_recreated(disk: FaultDisk) -> None:
     engine = InlineEngine(directory_on(disk))
     engine.ask_together([append(p, 0, 5) for p in range(3)])
     engine.directory.close()
@@ -188,7 +188,7 @@ def _session(partition: int) -> admin.LastSessionInfoRequest:
     return admin.LastSessionInfoRequest(1, partition)
 
 
-def test_admin_requests_about_what_is_not_here(engine: InlineEngine) -> None:
+def test_admin_request_for_unassigned_partition_fails(engine: InlineEngine) -> None:
     assert engine.administer(_assignment(0, 9, assigned=False)) is None
     assert engine.directory.status() == {0: True, 1: True, 2: True}, "nothing was done"
     for request in (_session(3), _session(9), admin.RecordListRequest(1, 9, 0, 5)):
@@ -197,7 +197,7 @@ def test_admin_requests_about_what_is_not_here(engine: InlineEngine) -> None:
     assert isinstance(switched, admin.AdminSuccessResponse)
 
 
-def test_admin_reads_whatever_the_switch_says(engine: InlineEngine) -> None:
+def test_admin_read_ignores_switches(engine: InlineEngine) -> None:
     engine.ask(append(0, 0, 3))
     engine.administer(admin.PartitionAvailableRequest(1, (0,), available=False))
     assert isinstance(engine.ask(max_id(0)), storage.FailureResponse)
@@ -205,7 +205,7 @@ def test_admin_reads_whatever_the_switch_says(engine: InlineEngine) -> None:
     assert engine.directory.status()[0] is False
 
 
-def test_a_full_disk_is_answered_and_the_next_appends_go_on(
+def test_append_on_full_disk_fails_and_later_appends_succeed(
     engine: InlineEngine, disk: FaultDisk
 ) -> None:
     engine.ask(append(0, 0, 3))
@@ -217,7 +217,7 @@ def test_a_full_disk_is_answered_and_the_next_appends_go_on(
     assert isinstance(engine.ask(append(0, 3, 200)), storage.SuccessResponse)
 
 
-def test_after_a_failed_flush_nothing_is_answered(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_failed_flush_answers_no_append(engine: InlineEngine, disk: FaultDisk) -> None:
     engine.ask(append(0, 0))
     disk.failing_flush = 1
     answers: list[Any] = []
@@ -240,7 +240,7 @@ class Loop:
         self.awake.set()
 
 
-def test_many_answers_share_one_wake_up() -> None:
+def test_mailbox_posts_share_one_wake_up() -> None:
     loop = Loop()
     answers: list[int] = []
     mailbox = Mailbox(loop.wake)
@@ -253,7 +253,7 @@ def test_many_answers_share_one_wake_up() -> None:
     assert len(loop.wakes) == 1
 
 
-def test_threads_answer_everything_in_order_and_stop_cleanly() -> None:
+def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
     disk = FaultDisk()
     directory = directory_on(disk)
     answered: dict[int, list[int]] = {p: [] for p in range(3)}
@@ -278,7 +278,7 @@ def test_threads_answer_everything_in_order_and_stop_cleanly() -> None:
     assert [after.partition(p).log.max_id for p in range(3)] == [199] * 3
 
 
-def test_a_failed_flush_ends_the_engine_without_an_answer() -> None:
+def test_engine_thread_after_failed_flush_answers_nothing() -> None:
     disk = FaultDisk()
     directory = directory_on(disk)
     failed = threading.Event()

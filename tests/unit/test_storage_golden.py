@@ -1,7 +1,7 @@
-"""The bytes of a small storage directory, pinned: what is written now must be read for ever.
+"""The bytes of a small storage directory, pinned: later programs must read them.
 
-``golden/storage`` was written by `_write`. If the format has to change, it is a new version of it,
-and these files stay readable.
+``golden/storage`` was written by `_write`. A change of the format is a new version of it, and these
+files stay readable.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _bytes(path: Path) -> dict[str, bytes]:
     return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
-def test_the_same_bytes_are_written(tmp_path: Path) -> None:
+def test_encoder_writes_golden_bytes(tmp_path: Path) -> None:
     _write(tmp_path)
     assert _bytes(tmp_path) == _bytes(GOLDEN)
 
 
-def test_the_bytes_are_read(tmp_path: Path) -> None:
+def test_decoder_reads_golden_bytes(tmp_path: Path) -> None:
     path = shutil.copytree(GOLDEN, tmp_path / "copy")
     directory = _open(path)
     assert directory.status() == {1: True, 2: False}

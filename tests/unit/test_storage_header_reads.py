@@ -1,4 +1,4 @@
-"""Headers of records: read without their data, within bounds, checked as far as that goes."""
+"""Reading headers of records: without data of large records, within bounds, and damage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def log_with(disk: FaultDisk, sizes: Sequence[int], threshold: int = EVERYTHING)
 
 
 class Source:
-    """The bytes of a segment, which notes what is read of it."""
+    """The bytes of a segment; records which parts are read."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         encoder = SegmentEncoder(0, HEADER_BYTES, EVERYTHING)
@@ -75,7 +75,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 60, 3000, 8152, 8153, LARGE]), max_size=
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(SIZES, st.integers(-1, 70), st.integers(-1, 70), st.sampled_from([500, 30_000, EVERYTHING]))
-def test_any_headers_are_those_of_the_records(
+def test_headers_equal_those_of_records(
     sizes: list[int], first: int, most: int, threshold: int
 ) -> None:
     log = log_with(FaultDisk(), sizes, threshold)
@@ -85,7 +85,7 @@ def test_any_headers_are_those_of_the_records(
 
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(SIZES)
-def test_the_data_of_large_records_is_not_read(sizes: list[int]) -> None:
+def test_headers_of_large_records_do_not_read_data(sizes: list[int]) -> None:
     source = Source(sizes)
     if not sizes:
         return
@@ -95,15 +95,15 @@ def test_the_data_of_large_records_is_not_read(sizes: list[int]) -> None:
     assert max(source.reads) <= 256 << 10
 
 
-def test_small_records_are_read_together() -> None:
+def test_headers_of_small_records_share_reads() -> None:
     source = Source([100] * 4000)
     assert len(read_headers(source, source.extent, HeaderBudget())) == 4000
     assert len(source.reads) == 3
 
 
 @pytest.mark.parametrize("sizes", [[LARGE], [LARGE, 8152], [8152], [8152, 8152, LARGE]])
-def test_a_list_ends_early_but_is_long_enough_for_a_block(sizes: list[int]) -> None:
-    """A server that asks for a block of 64 must get to its end, or it would ask for ever."""
+def test_header_list_ends_at_budget_after_a_whole_block(sizes: list[int]) -> None:
+    """A server requests blocks of 64 headers: a shorter list would make it repeat the request."""
     source = Source(sizes * (1200 // len(sizes)))
     found = read_headers(source, source.extent, HeaderBudget())
     assert HEADER_READS <= len(found) < 1200
@@ -111,7 +111,7 @@ def test_a_list_ends_early_but_is_long_enough_for_a_block(sizes: list[int]) -> N
     assert sum(source.reads) <= HEADER_READ_BYTES + (256 << 10)
 
 
-def test_what_a_log_returns_early_goes_on_where_it_ended() -> None:
+def test_header_lists_that_end_early_continue_without_gap() -> None:
     log = log_with(FaultDisk(), [LARGE] * 300, threshold=2_000_000)
     found: list[RecordHeader] = []
     while more := log.read_headers(len(found), 300):
@@ -128,9 +128,7 @@ def test_what_a_log_returns_early_goes_on_where_it_ended() -> None:
     ("position", "what", "text"),
     [(0, 9, "transaction id mismatch"), (28, 1, "has the length"), (28, 0x7FFF_FFF0, "the length")],
 )
-def test_a_beginning_that_is_another_is_noticed(
-    size: int, position: int, what: int, text: str
-) -> None:
+def test_header_with_wrong_id_is_damage(size: int, position: int, what: int, text: str) -> None:
     disk = FaultDisk()
     log = log_with(disk, [size] * 5)
     offset = HEADER_BYTES + 2 * (size + 40)
@@ -142,7 +140,7 @@ def test_a_beginning_that_is_another_is_noticed(
     assert (caught.value.file, caught.value.offset) == (SEGMENT, offset)
 
 
-def test_rot_in_a_small_record_is_noticed() -> None:
+def test_header_of_small_damaged_record_is_damage() -> None:
     disk = FaultDisk()
     log = log_with(disk, [60] * 5)
     disk.damage(SEGMENT, HEADER_BYTES + 2 * 100 + 24, b"rot!")
@@ -152,7 +150,7 @@ def test_rot_in_a_small_record_is_noticed() -> None:
 
 @pytest.mark.parametrize("size", [60, LARGE])
 @pytest.mark.parametrize("wrong", [-8, 40, 10**9, HEADER_BYTES + 7])
-def test_a_wrong_index_entry_is_noticed(size: int, wrong: int) -> None:
+def test_header_read_at_wrong_index_entry_is_damage(size: int, wrong: int) -> None:
     disk = FaultDisk()
     log = log_with(disk, [size] * 5)
     log.flush_all()
@@ -164,7 +162,7 @@ def test_a_wrong_index_entry_is_noticed(size: int, wrong: int) -> None:
 
 
 @pytest.mark.parametrize("size", [60, LARGE])
-def test_a_segment_that_was_cut_off_is_noticed(size: int) -> None:
+def test_header_read_beyond_truncated_segment_is_damage(size: int) -> None:
     disk = FaultDisk()
     log = log_with(disk, [size] * 5)
     disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)

@@ -1,4 +1,4 @@
-"""A partition's log: rolling over, reading, allocation, a full disk, a failed flush, rot."""
+"""A partition's log: roll-over, reads, allocation, a full disk, a failed flush, damage."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def segments(disk: FaultDisk) -> list[str]:
     return sorted(name for name in disk.names("3") if name.endswith(".seg"))
 
 
-def test_segments_roll_over_as_soon_as_the_threshold_is_exceeded() -> None:
+def test_segment_rolls_over_when_threshold_is_exceeded() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=328)
     log.append(batch(0, 2))
     assert segments(disk) == ["0000000000000000000.seg"]
     log.append(batch(2, 1))
-    assert segments(disk) == ["0000000000000000000.seg"], "428 > 328, but nothing follows yet"
+    assert segments(disk) == ["0000000000000000000.seg"], "428 > 328, but no record follows yet"
     log.append(batch(3, 7))
     assert segments(disk) == [f"{first:019d}.seg" for first in (0, 3, 6, 9)]
     assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 10).wire
 
 
-def test_a_segment_takes_a_record_however_low_the_threshold() -> None:
+def test_segment_with_lowest_threshold_takes_one_record() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=1)
     log.append(batch(0, 3))
     assert segments(disk) == [f"{first:019d}.seg" for first in range(3)]
 
 
-def test_a_record_out_of_order_ends_its_batch_and_no_other() -> None:
+def test_record_out_of_order_refuses_only_its_batch() -> None:
     log = open_on(FaultDisk())
     wrong = RecordBatch.of([*batch(1, 2), *batch(9, 1)])
     staged = log.stage([batch(0, 1), wrong, batch(3, 1), batch(9, 1)])
@@ -70,7 +70,7 @@ def test_a_record_out_of_order_ends_its_batch_and_no_other() -> None:
     assert log.read_batch(0, 100, EVERYTHING).wire == batch(0, 4).wire
 
 
-def test_nothing_is_readable_before_it_is_complete() -> None:
+def test_records_are_readable_only_after_complete() -> None:
     log = open_on(FaultDisk())
     staged = log.stage([batch(0, 2)])
     log.write(staged)
@@ -83,7 +83,7 @@ def test_nothing_is_readable_before_it_is_complete() -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(-2, 45), st.integers(-1, 60), st.integers(0, 2500))
-def test_any_range_is_read_up_to_its_bounds(first: int, most: int, size: int) -> None:
+def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None:
     log = open_on(FaultDisk(), threshold=700)
     log.append(batch(0, 40))
     found = log.read_batch(first, most, size)
@@ -94,7 +94,7 @@ def test_any_range_is_read_up_to_its_bounds(first: int, most: int, size: int) ->
     assert found.wire == batch(first, min(most, fits, 40 - first)).wire
 
 
-def test_records_are_given_as_they_are_on_disk_and_unchecked() -> None:
+def test_read_stored_batch_returns_unverified_bytes() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=328)
     log.append(batch(0, 5))
@@ -109,7 +109,7 @@ def test_records_are_given_as_they_are_on_disk_and_unchecked() -> None:
     assert log.read_stored_batch(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))
 
 
-def test_only_a_few_older_segments_are_kept_open() -> None:
+def test_number_of_open_sealed_segments_is_bounded() -> None:
     log = open_on(FaultDisk(), threshold=200)
     log.append(batch(0, 20))
     for first in range(20):
@@ -117,7 +117,7 @@ def test_only_a_few_older_segments_are_kept_open() -> None:
         assert len(log._segments._open) <= 2
 
 
-def test_the_checksum_is_that_of_all_records_of_all_segments_as_a_signed_number() -> None:
+def test_checksum_covers_all_segments_and_is_signed() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=200)
     signs = set()
@@ -131,7 +131,7 @@ def test_the_checksum_is_that_of_all_records_of_all_segments_as_a_signed_number(
     assert signs == {False, True}
 
 
-def test_allocation_is_ahead_of_the_log_and_trimmed() -> None:
+def test_allocation_is_ahead_of_end_and_trimmed_on_close() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=2000, allocate=700)
     log.append(batch(0, 1))
@@ -146,7 +146,7 @@ def test_allocation_is_ahead_of_the_log_and_trimmed() -> None:
     assert open_on(disk).max_id == 23
 
 
-def test_nothing_is_allocated_for_a_large_write() -> None:
+def test_large_write_allocates_nothing() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=1 << 20, allocate=700)
     log.append(batch(0, 400))
@@ -156,7 +156,7 @@ def test_nothing_is_allocated_for_a_large_write() -> None:
     assert open_on(disk).max_id == 400
 
 
-def test_index_entries_reach_their_file_only_with_a_checkpoint() -> None:
+def test_index_entries_are_written_only_at_checkpoint() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 1001, 0))
@@ -168,7 +168,7 @@ def test_index_entries_reach_their_file_only_with_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("allocate", [0, 300])
-def test_a_full_disk_refuses_appends_and_loses_nothing(allocate: int) -> None:
+def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=5000, allocate=allocate)
     log.append(batch(0, 3))
@@ -184,7 +184,7 @@ def test_a_full_disk_refuses_appends_and_loses_nothing(allocate: int) -> None:
     assert log.read_batch(0, 99, EVERYTHING).wire == batch(0, 24).wire
 
 
-def test_a_disk_that_is_full_at_a_roll_over_keeps_what_fitted() -> None:
+def test_disk_full_at_roll_over_keeps_records_that_fit() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=300)
     disk.space = disk.space - disk.left() + 200 + 16
@@ -201,7 +201,7 @@ def test_a_disk_that_is_full_at_a_roll_over_keeps_what_fitted() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_failed_flush_the_next_process_vouches_only_for_what_is_durable(seed: int) -> None:
+def test_log_reopened_after_failed_flush_has_only_durable_records(seed: int) -> None:
     disk = FaultDisk()
     log = open_on(disk)
     log.append(batch(0, 2))
@@ -210,14 +210,14 @@ def test_after_a_failed_flush_the_next_process_vouches_only_for_what_is_durable(
     disk.failing_flush = 1
     with pytest.raises(DiskFailed):
         log.flush(staged)
-    # The kernel now holds as clean what never reached the disk; a new process reads it.
+    # The kernel now keeps pages marked clean that never reached the disk; a new process reads them.
     after = disk.restarted()
-    vouched = open_on(after).max_id
-    assert vouched >= 1
-    assert open_on(after.crashed(Random(seed))).max_id == vouched
+    durable = open_on(after).max_id
+    assert durable >= 1
+    assert open_on(after.crashed(Random(seed))).max_id == durable
 
 
-def test_a_rotten_record_is_refused_with_its_place() -> None:
+def test_read_of_damaged_record_names_file_and_offset() -> None:
     disk = FaultDisk()
     log = open_on(disk)
     log.append(batch(0, 5))
@@ -228,7 +228,7 @@ def test_a_rotten_record_is_refused_with_its_place() -> None:
     assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 328)
 
 
-def test_a_missing_first_segment_is_a_hole() -> None:
+def test_missing_first_segment_is_damage() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 9))
@@ -239,7 +239,7 @@ def test_a_missing_first_segment_is_a_hole() -> None:
         open_on(disk, threshold=300)
 
 
-def test_an_index_with_entries_but_without_its_segment_is_a_loss() -> None:
+def test_index_with_entries_but_no_data_file_is_damage() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 4))
@@ -249,7 +249,7 @@ def test_an_index_with_entries_but_without_its_segment_is_a_loss() -> None:
         open_on(disk, threshold=300)
 
 
-def test_a_huge_length_is_checked_before_it_is_trusted() -> None:
+def test_record_with_huge_length_ends_log() -> None:
     disk = FaultDisk()
     log = open_on(disk)
     log.append(batch(0, 3))
@@ -258,7 +258,7 @@ def test_a_huge_length_is_checked_before_it_is_trusted() -> None:
     assert open_on(disk).max_id == 1
 
 
-def test_a_record_larger_than_a_window_is_recovered() -> None:
+def test_record_larger_than_scan_window_is_recovered() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 2, 3 << 20))
@@ -267,7 +267,7 @@ def test_a_record_larger_than_a_window_is_recovered() -> None:
     assert open_on(disk, threshold=EVERYTHING).max_id == 3
 
 
-def test_the_lowest_mark_of_a_truncation_is_minus_one() -> None:
+def test_truncation_below_minus_one_is_refused() -> None:
     log = open_on(FaultDisk())
     log.append(batch(0, 3))
     with pytest.raises(RequestRefused, match="-1"):
@@ -276,7 +276,7 @@ def test_the_lowest_mark_of_a_truncation_is_minus_one() -> None:
     assert log.max_id == -1
 
 
-def test_a_torn_older_segment_is_a_hole() -> None:
+def test_torn_sealed_segment_is_damage() -> None:
     disk = FaultDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 9))

@@ -28,7 +28,7 @@ from waltz_storage.shell.node import StorageNode
 CLUSTER = ClusterIdentity(uuid.UUID(int=9), 3)
 IDENTITY = (CLUSTER.key, CLUSTER.num_partitions)
 OLD_STORAGE, OLD_ADMIN = STORAGE.limited_to(0), ADMIN.limited_to(0)
-"""What Waltz 0.13.2 offers."""
+"""The protocol version that Waltz 0.13.2 offers."""
 
 
 def settings(path: Path) -> StorageConfig:
@@ -56,7 +56,7 @@ async def node(tmp_path: Path) -> AsyncIterator[StorageNode]:
 
 
 @pytest.fixture
-async def desk(node: StorageNode) -> AsyncIterator[RpcConnection]:
+async def admin_port(node: StorageNode) -> AsyncIterator[RpcConnection]:
     connection = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
     await connection.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
     yield connection
@@ -64,7 +64,7 @@ async def desk(node: StorageNode) -> AsyncIterator[RpcConnection]:
 
 
 @pytest.fixture
-async def server(node: StorageNode, desk: RpcConnection) -> AsyncIterator[RpcConnection]:
+async def server(node: StorageNode, admin_port: RpcConnection) -> AsyncIterator[RpcConnection]:
     connection = await RpcConnection.open_storage(address(node), PLAINTEXT, IDENTITY)
     yield connection
     connection.close()
@@ -86,7 +86,7 @@ def batch(first_id: int, count: int, data: bytes = b"data") -> RecordBatch:
     )
 
 
-async def test_records_come_back(server: RpcConnection) -> None:
+async def test_appended_records_are_read_back(server: RpcConnection) -> None:
     done = await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
     assert isinstance(done, storage.SuccessResponse)
     await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
@@ -98,7 +98,7 @@ async def test_records_come_back(server: RpcConnection) -> None:
         await server.call(lambda seq: storage.MaxTransactionIdRequest(1, seq, 2))
 
 
-async def test_another_cluster_is_refused(node: StorageNode) -> None:
+async def test_connection_of_another_cluster_is_refused(node: StorageNode) -> None:
     for identity in ((uuid.UUID(int=1), 3), (CLUSTER.key, 4)):
         with pytest.raises(RemoteFailure, match="inconsistent"):
             await RpcConnection.open_storage(address(node), PLAINTEXT, identity)
@@ -106,13 +106,15 @@ async def test_another_cluster_is_refused(node: StorageNode) -> None:
             await RpcConnection.open_admin(admin_address(node), PLAINTEXT, identity)
 
 
-async def test_admin_answers(server: RpcConnection, desk: RpcConnection) -> None:
-    status = await desk.call(admin.AssignedPartitionStatusRequest)
+async def test_admin_requests_are_answered(
+    server: RpcConnection, admin_port: RpcConnection
+) -> None:
+    status = await admin_port.call(admin.AssignedPartitionStatusRequest)
     assert status.available == {0: True, 1: True}
     await server.call(lambda seq: storage.SetLowWaterMarkRequest(6, seq, 1, 3))
-    info = await desk.call(lambda seq: admin.LastSessionInfoRequest(seq, 1))
+    info = await admin_port.call(lambda seq: admin.LastSessionInfoRequest(seq, 1))
     assert (info.last_session_id, info.low_water_mark, info.local_low_water_mark) == (6, 3, -1)
-    metrics = json.loads((await desk.call(admin.MetricsRequest)).json)
+    metrics = json.loads((await admin_port.call(admin.MetricsRequest)).json)
     assert metrics["gauges"]["waltz-storage.partition-1.session-id"] == {"value": 6}
 
 
@@ -136,7 +138,7 @@ async def read_to_end(port: int, *frames: bytes) -> bytes:
     ],
     ids=["http", "tls", "unknown type", "short body", "huge frame"],
 )
-async def test_garbage_closes_its_connection_and_no_other(
+async def test_garbage_closes_only_its_connection(
     node: StorageNode, server: RpcConnection, frames: tuple[bytes, ...]
 ) -> None:
     received = await read_to_end(address(node)[1], *frames)
@@ -145,7 +147,7 @@ async def test_garbage_closes_its_connection_and_no_other(
     assert answer.transaction_id == -1
 
 
-async def test_admin_requests_that_version_0_cannot_answer_close_the_connection(
+async def test_admin_request_unanswerable_in_version_0_closes_connection(
     node: StorageNode,
 ) -> None:
     request = admin.PartitionAvailableRequest(6, (99,), available=True)
@@ -153,22 +155,26 @@ async def test_admin_requests_that_version_0_cannot_answer_close_the_connection(
     assert await read_to_end(admin_address(node)[1], *frames) == ADMIN.hello(dialer=False)
 
 
-async def test_since_version_1_what_cannot_be_done_is_answered(desk: RpcConnection) -> None:
-    assert desk.version == 1
+async def test_impossible_admin_request_since_version_1_is_answered(
+    admin_port: RpcConnection,
+) -> None:
+    assert admin_port.version == 1
     for request in (
         lambda seq: admin.PartitionAvailableRequest(seq, (99,), available=True),
         lambda seq: admin.PartitionSwitchRequest(seq, (0, 99), admin.Switch.READ, on=False),
         lambda seq: admin.PartitionAssignmentRequest(seq, (-1,), True, False),
     ):
         with pytest.raises(RemoteFailure, match=r"partition (99|-1) is outside 0\.\.2"):
-            await desk.call(request)
+            await admin_port.call(request)
     with pytest.raises(RemoteFailure, match="not assigned"):
-        await desk.call(lambda seq: admin.RangeChecksumRequest(seq, 2, 0, 5))
-    states = (await desk.call(admin.PartitionStatesRequest)).states
+        await admin_port.call(lambda seq: admin.RangeChecksumRequest(seq, 2, 0, 5))
+    states = (await admin_port.call(admin.PartitionStatesRequest)).states
     assert [(s.partition, s.available) for s in states] == [(0, True), (1, True)]
 
 
-async def test_readers_get_what_is_committed(server: RpcConnection, desk: RpcConnection) -> None:
+async def test_committed_reader_gets_records_and_refusals(
+    server: RpcConnection, admin_port: RpcConnection
+) -> None:
     await server.call(lambda seq: storage.SetLowWaterMarkRequest(1, seq, 0, -1))
     await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(0, 5)))
     assert server.version == 2
@@ -186,19 +192,23 @@ async def test_readers_get_what_is_committed(server: RpcConnection, desk: RpcCon
     assert [bytes(stored.records.raw)[at : at + 8] for at in (0, size // 2)] == [
         n.to_bytes(8) for n in (1, 2)
     ]
-    await desk.call(lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False))
+    await admin_port.call(
+        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False)
+    )
     with pytest.raises(RemoteFailure, match="read for partition=0 has been disabled"):
         await server.call(lambda seq: storage.RecordListRequest(1, seq, 0, 0, 9))
     await server.call(lambda seq: storage.AppendRequest(1, seq, 0, batch(5, 1)))
 
 
-async def test_to_a_peer_of_version_0_a_half_open_partition_is_closed(
-    node: StorageNode, desk: RpcConnection
+async def test_partition_with_one_switch_on_is_closed_to_version_0(
+    node: StorageNode, admin_port: RpcConnection
 ) -> None:
-    await desk.call(lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False))
-    ask = storage.MaxTransactionIdRequest(1, 7, 0)
+    await admin_port.call(
+        lambda seq: admin.PartitionSwitchRequest(seq, (0,), admin.Switch.READ, False)
+    )
+    request = storage.MaxTransactionIdRequest(1, 7, 0)
     reader, writer = await asyncio.open_connection(*address(node))
-    writer.write(OLD_STORAGE.hello(dialer=True) + storage.encode(ask, 0))
+    writer.write(OLD_STORAGE.hello(dialer=True) + storage.encode(request, 0))
     decoder = FrameDecoder(OLD_STORAGE)
     bodies: list[bytes] = []
     async with asyncio.timeout(10):
@@ -210,28 +220,28 @@ async def test_to_a_peer_of_version_0_a_half_open_partition_is_closed(
     assert "read and write for partition=0" in (answer.failure.message or "")
 
 
-async def test_a_node_of_version_0_is_asked_what_it_knows(tmp_path: Path) -> None:
+async def test_node_of_version_0_gets_only_requests_of_version_0(tmp_path: Path) -> None:
     old = StorageNode(settings(tmp_path), OLD_STORAGE, OLD_ADMIN)
     await old.start(CLUSTER)
-    desk = await RpcConnection.open_admin(admin_address(old), PLAINTEXT, IDENTITY)
+    admin_port = await RpcConnection.open_admin(admin_address(old), PLAINTEXT, IDENTITY)
     server = await RpcConnection.open_storage(address(old), PLAINTEXT, IDENTITY)
     try:
-        assert (desk.version, server.version) == (0, 0)
-        await desk.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
+        assert (admin_port.version, server.version) == (0, 0)
+        await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (1,), True, False))
         await server.call(lambda seq: storage.SetLowWaterMarkRequest(3, seq, 1, -1))
-        (held,) = await StorageAdmin(desk).states()
+        (held,) = await StorageAdmin(admin_port).states()
         assert (held.partition, held.session_id, held.max_transaction_id) == (1, 3, -1)
         with pytest.raises(UnsupportedByPeer, match="upgrade it"):
-            await StorageAdmin(desk).switch((1,), admin.Switch.READ, on=False)
+            await StorageAdmin(admin_port).switch((1,), admin.Switch.READ, on=False)
         with pytest.raises(UnsupportedByPeer, match="upgrade it"):
             await server.call(lambda seq: storage.BoundedRecordListRequest(3, seq, 1, 0, 9, 9))
     finally:
-        desk.close()
+        admin_port.close()
         server.close()
         await old.stop()
 
 
-async def test_a_peer_that_does_not_read_is_not_worked_for(
+async def test_requests_of_peer_that_does_not_read_are_paused(
     node: StorageNode, server: RpcConnection
 ) -> None:
     records = batch(0, 8, bytes(1 << 17))
@@ -243,13 +253,13 @@ async def test_a_peer_that_does_not_read_is_not_worked_for(
     writer.write(b"".join(storage.encode(request, 0) for request in requests))
 
     async def lists_read() -> int:
-        desk = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
-        counters = json.loads((await desk.call(admin.MetricsRequest)).json)["counters"]
-        desk.close()
+        admin_port = await RpcConnection.open_admin(admin_address(node), PLAINTEXT, IDENTITY)
+        counters = json.loads((await admin_port.call(admin.MetricsRequest)).json)["counters"]
+        admin_port.close()
         count: int = counters["waltz-storage.partition-0.record-list-request"]["count"]
         return count
 
-    # The answers fill the socket's buffers and no more; meanwhile the node serves others.
+    # The answers fill only the socket's buffers; meanwhile the node serves other peers.
     for _ in range(50):
         await server.call(lambda seq: storage.MaxTransactionIdRequest(-1, seq, 0))
     assert await lists_read() < asked / 2
@@ -262,11 +272,11 @@ async def test_a_peer_that_does_not_read_is_not_worked_for(
     writer.close()
 
 
-async def test_health_names_the_file_and_offset_of_damage(tmp_path: Path) -> None:
+async def test_health_names_file_and_offset_of_damage(tmp_path: Path) -> None:
     first = StorageNode(settings(tmp_path))
     await first.start(CLUSTER)
-    desk = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
-    await desk.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
+    admin_port = await RpcConnection.open_admin(admin_address(first), PLAINTEXT, IDENTITY)
+    await admin_port.call(lambda seq: admin.PartitionAssignmentRequest(seq, (0, 1), True, False))
     await first.stop()
     (tmp_path / "1" / "0000000000000000000.idx").unlink()
     second = StorageNode(settings(tmp_path))
@@ -287,7 +297,7 @@ async def test_health_names_the_file_and_offset_of_damage(tmp_path: Path) -> Non
         await second.stop()
 
 
-async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> None:
+async def test_used_port_or_missing_directory_fails_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         node = StorageNode(settings(tmp_path).model_copy(update={"port": taken.getsockname()[1]}))
         with pytest.raises(ListenFailed, match="another process listens"):
@@ -299,7 +309,7 @@ async def test_a_used_port_and_a_missing_directory_are_told(tmp_path: Path) -> N
     await node.stop()
 
 
-async def test_the_control_file_is_where_the_setting_says(tmp_path: Path) -> None:
+async def test_control_file_is_in_configured_meta_directory(tmp_path: Path) -> None:
     data, meta = tmp_path / "data", tmp_path / "meta"
     data.mkdir()
     config = settings(data).model_copy(update={"meta_directory": meta})
@@ -327,7 +337,7 @@ storage: {admin: {port: 4001}, directory: /data, segment.size.threshold: "2000"}
 """
 
 
-def test_nested_and_dotted_settings_are_the_same(tmp_path: Path) -> None:
+def test_nested_and_dotted_settings_are_equal(tmp_path: Path) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD)
     config = read(StorageConfig, file)
@@ -344,14 +354,14 @@ def test_nested_and_dotted_settings_are_the_same(tmp_path: Path) -> None:
         ("storage.segment.cache.capacity: none", "segment.cache.capacity"),
     ],
 )
-def test_bad_settings_are_told(tmp_path: Path, more: str, message: str) -> None:
+def test_invalid_settings_are_reported(tmp_path: Path, more: str, message: str) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD + more)
     with pytest.raises(ConfigError, match=message):
         read(StorageConfig, file)
 
 
-def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
+def test_command_with_bad_settings_fails_with_one_line(tmp_path: Path) -> None:
     file = tmp_path / "storage.yml"
     file.write_text(GOOD + "nonsense: 1\n")
     done = subprocess.run(
@@ -363,7 +373,7 @@ def test_the_command_fails_with_one_line(tmp_path: Path) -> None:
     assert "unknown setting nonsense" in line
 
 
-async def test_many_admin_requests_in_one_chunk_are_all_answered(node: StorageNode) -> None:
+async def test_admin_requests_of_one_chunk_are_all_answered(node: StorageNode) -> None:
     asked = 3000
     reader, writer = await asyncio.open_connection(*admin_address(node))
     requests = b"".join(admin.encode(admin.MetricsRequest(n), 0) for n in range(asked))

@@ -1,4 +1,4 @@
-"""The two switches of a partition: in the control file beside Waltz 0.13.2, and for requests."""
+"""The two switches of a partition: in control files shared with Waltz 0.13.2, and for requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def updated_by_us(raw: bytes, info: PartitionInfo) -> bytes:
 
 
 def updated_by_0_13_2(raw: bytes, available: bool | None, mark: int) -> bytes:
-    """Do what Waltz 0.13.2 does: it keeps flags that it does not know."""
+    """Update as Waltz 0.13.2 does: it keeps flags that it does not interpret."""
     entry = decode_entry(raw)
     start = 4 + 36 * entry.slot
     session, _, local, flags, sequence = _STRUCT.unpack_from(raw, start)
@@ -59,13 +59,13 @@ def updated_by_0_13_2(raw: bytes, available: bool | None, mark: int) -> bytes:
 
 
 def flags_of(raw: bytes) -> tuple[int, int]:
-    """Return flags and number of the struct that counts, as they are in the file."""
+    """Return flags and sequence number of the current struct, as they are in the file."""
     flags, sequence = struct.unpack_from(">Ii", raw, 4 + 36 * decode_entry(raw).slot + 24)
     return flags, sequence
 
 
 @pytest.mark.parametrize(("info", "half"), [(READ_ONLY, 8), (WRITE_ONLY, 16)])
-def test_one_switch_is_a_bit_and_a_stamp(info: PartitionInfo, half: int) -> None:
+def test_single_switch_is_written_as_bit_and_stamp(info: PartitionInfo, half: int) -> None:
     raw = updated_by_us(fresh_entry(0), info)
     flags, sequence = flags_of(raw)
     assert (flags & 0xFFFF, flags >> 16) == (4 | half, sequence & 0xFFFF)
@@ -77,21 +77,21 @@ def test_one_switch_is_a_bit_and_a_stamp(info: PartitionInfo, half: int) -> None
 
 
 @pytest.mark.parametrize("flags", [5, 4, 1, 0])
-def test_both_switches_are_written_as_waltz_0_13_2_does(flags: int) -> None:
+def test_both_switches_are_written_as_in_waltz_0_13_2(flags: int) -> None:
     raw = updated_by_us(fresh_entry(0), PartitionInfo(3, 10, 9, flags))
     assert flags_of(raw) == (flags, 1)
 
 
-def test_stamps_go_on_after_their_16_bits() -> None:
+def test_stamp_wraps_after_16_bits() -> None:
     for sequence in (-1, 0, 0xFFFF, 0x10000, (1 << 31) - 2):
         entry = ControlEntry(READ_ONLY, sequence, 0)
         raw = bytes(4) + entry.encode() + bytes(36)
         assert decode_entry(raw) == entry
 
 
-@pytest.mark.parametrize("halves", [8 | 16, 0])
-def test_what_nobody_writes_opens_nothing(halves: int) -> None:
-    body = _STRUCT.pack(3, 10, 9, 4 | halves | 7 << 16, 7)
+@pytest.mark.parametrize("singles", [8 | 16, 0])
+def test_invalid_flag_combination_switches_nothing_on(singles: int) -> None:
+    body = _STRUCT.pack(3, 10, 9, 4 | singles | 7 << 16, 7)
     raw = bytes(4) + body + struct.pack(">I", crc32(body)) + bytes(36)
     info = decode_entry(raw).info
     assert (info.readable, info.writable, info.assigned) == (False, False, True)
@@ -103,7 +103,7 @@ THEIRS = st.one_of(st.none(), st.booleans())
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.lists(st.one_of(OURS.map(lambda s: ("ours", s)), THEIRS.map(lambda a: ("theirs", a)))))
-def test_a_partition_is_never_more_open_than_both_sides_agree(
+def test_switch_is_on_only_if_both_programs_agree(
     updates: list[tuple[str, Any]],
 ) -> None:
     raw = fresh_entry(0)
@@ -115,7 +115,7 @@ def test_a_partition_is_never_more_open_than_both_sides_agree(
             info = info.with_switch(Switch.READ, readable).with_switch(Switch.WRITE, writable)
             raw = updated_by_us(raw, info)
         else:
-            # It sees one switch; an update for another reason leaves it as it is.
+            # 0.13.2 has one switch; an update for another reason leaves it unchanged.
             seen = readable and writable if switched is None else switched
             readable = writable = seen
             raw = updated_by_0_13_2(raw, switched, mark)
@@ -124,7 +124,7 @@ def test_a_partition_is_never_more_open_than_both_sides_agree(
         assert bool(flags_of(raw)[0] & 1) == found.available == (readable and writable)
 
 
-def test_a_session_leaves_the_switches_as_they_are() -> None:
+def test_new_session_keeps_switches() -> None:
     raw = updated_by_us(fresh_entry(0), WRITE_ONLY)
     raw = updated_by_us(raw, replace(decode_entry(raw).info, session_id=4))
     assert decode_entry(raw).info == replace(WRITE_ONLY, session_id=4)
@@ -186,7 +186,7 @@ def refused(engine: InlineEngine, request: Any, version: int = 1) -> bool:
 
 
 @pytest.mark.parametrize(("read", "write"), [(True, False), (False, True), (False, False)])
-def test_reads_need_one_switch_and_everything_else_the_other(
+def test_reads_need_read_switch_and_others_write_switch(
     engine: InlineEngine, read: bool, write: bool
 ) -> None:
     switched(engine, read=read, write=write)
@@ -194,7 +194,7 @@ def test_reads_need_one_switch_and_everything_else_the_other(
     assert [refused(engine, request) for request in WRITES] == [not write] * len(WRITES)
 
 
-def test_a_server_of_version_0_sees_a_half_open_partition_as_closed(engine: InlineEngine) -> None:
+def test_partition_with_one_switch_on_refuses_version_0(engine: InlineEngine) -> None:
     for half in (True, False):
         switched(engine, read=half, write=not half)
         requests = [r for r in (*READS[:4], *WRITES) if refused(engine, r, 0)]
@@ -203,7 +203,7 @@ def test_a_server_of_version_0_sees_a_half_open_partition_as_closed(engine: Inli
     assert not any(refused(engine, request, 0) for request in (*READS[:4], *WRITES))
 
 
-def test_a_refusal_says_which_switch_it_is(engine: InlineEngine) -> None:
+def test_refusal_names_the_switch(engine: InlineEngine) -> None:
     texts = []
     for read, write in ((True, False), (False, True), (False, False)):
         switched(engine, read=read, write=write)
@@ -216,7 +216,7 @@ def test_a_refusal_says_which_switch_it_is(engine: InlineEngine) -> None:
     ]
 
 
-def test_a_closed_partition_still_fences(engine: InlineEngine) -> None:
+def test_request_to_closed_partition_raises_fence(engine: InlineEngine) -> None:
     switched(engine, read=True, write=False)
     newer = storage.LastSessionInfoRequest(SESSION + 1, 1, PARTITION)
     assert refused(engine, newer)
@@ -225,7 +225,7 @@ def test_a_closed_partition_still_fences(engine: InlineEngine) -> None:
 
 
 @pytest.mark.parametrize("half", [Switch.READ, Switch.WRITE])
-def test_offline_recovery_needs_both_switched_off(engine: InlineEngine, half: Switch) -> None:
+def test_offline_recovery_needs_both_switches_off(engine: InlineEngine, half: Switch) -> None:
     request = storage.MaxTransactionIdRequest(*CONTEXT, offline=True)
     switched(engine, read=False, write=False)
     assert not refused(engine, request)
@@ -233,7 +233,7 @@ def test_offline_recovery_needs_both_switched_off(engine: InlineEngine, half: Sw
     assert "while partition is online" in answer(engine, request, 1).failure.message
 
 
-def test_switches_outlive_the_process(engine: InlineEngine) -> None:
+def test_switches_survive_restart(engine: InlineEngine) -> None:
     switched(engine, read=False, write=True)
     disk: Any = engine.directory._disk
     engine.directory.close()
@@ -265,7 +265,7 @@ def stored_ids(engine: InlineEngine, request: storage.StoredRecordListRequest) -
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(-1, 8), st.integers(-1, 9), st.integers(-1, 300), st.integers(-1, 9))
-def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last: int) -> None:
+def test_record_list_ends_at_first_bound(first: int, most: int, size: int, last: int) -> None:
     options = LogOptions(lambda: 1, 200, allocate_bytes=0)
     engine = InlineEngine(StorageDirectory(FaultDisk(), KEY, 2, options))
     engine.directory.assign(PARTITION)
@@ -287,7 +287,7 @@ def test_a_list_ends_with_the_first_bound(first: int, most: int, size: int, last
     assert bool(ids) == any(n <= last for n in wanted)
 
 
-def test_a_reader_raises_no_fence_and_needs_the_persisted_session(engine: InlineEngine) -> None:
+def test_committed_read_raises_no_fence_and_needs_persisted_session(engine: InlineEngine) -> None:
     def committed(session: int) -> Any:
         return storage.CommittedRecordListRequest(session, 1, PARTITION, 0, 2, 9, 900)
 
@@ -297,14 +297,16 @@ def test_a_reader_raises_no_fence_and_needs_the_persisted_session(engine: Inline
     assert not refused(engine, WRITES[0]), "the session goes on"
     introduced = storage.LastSessionInfoRequest(SESSION + 1, 1, PARTITION)
     assert not refused(engine, introduced)
-    assert listed(engine, committed(SESSION)) == [0, 1, 2], "the new one has not begun here"
+    assert listed(engine, committed(SESSION)) == [0, 1, 2], (
+        "the new session has not begun on this storage"
+    )
     begun = storage.SetLowWaterMarkRequest(SESSION + 1, 1, PARTITION, 2)
     assert not refused(engine, begun)
     assert refused(engine, committed(SESSION))
     assert listed(engine, committed(SESSION + 1)) == [0, 1, 2]
 
 
-def test_a_bounded_list_of_a_server_fences(engine: InlineEngine) -> None:
+def test_bounded_list_request_raises_fence(engine: InlineEngine) -> None:
     assert not refused(engine, storage.BoundedRecordListRequest(SESSION + 1, 1, PARTITION, 0, 1, 1))
     assert refused(engine, WRITES[1])
     assert refused(engine, READS[4])

@@ -1,7 +1,7 @@
 """Storage directories written by Waltz 0.13.2: opened, read, continued, recovered.
 
 Where a case records a defect of Waltz 0.13.2, one of the tables below names it and the test asserts
-what is done here instead.
+the behaviour of this storage instead.
 """
 
 from __future__ import annotations
@@ -151,10 +151,10 @@ def test_undamaged_directory_is_read_as_written(undamaged: tuple[str, Path], vec
         for key, partition in directory.partitions.items():
             assert partition.log.checksum() == manifest["partitionChecksums"][str(key)]
     directory.close()
-    assert _files(path) == before, "a clean directory is left as it was"
+    assert _files(path) == before, "a clean directory is not changed"
 
 
-def test_undamaged_directory_goes_on(undamaged: tuple[str, Path], vectors: Path) -> None:
+def test_undamaged_directory_accepts_appends(undamaged: tuple[str, Path], vectors: Path) -> None:
     name, path = undamaged
     opening = _opening(_manifest(vectors), name)
     directory = _open(path, opening)
@@ -242,18 +242,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case_number", range(len(names) or 1), ids=names or None)
 
 
-def test_damaged_directory(case_number: int, vectors: Path, tmp_path: Path) -> None:
+def test_damaged_directory_opens_or_is_refused_as_recorded(
+    case_number: int, vectors: Path, tmp_path: Path
+) -> None:
     case = _damaged_cases(vectors)[case_number]
     name, number = case["name"], case["partition"]
     path = _damage(case, vectors, tmp_path / "dir")
     before = _files(path)
     if "before" in case:
-        assert before == _files(vectors / case["before"]), "the damage is made as recorded"
+        assert before == _files(vectors / case["before"]), "the damage equals the recorded one"
     if name in _WRONG_CLUSTER or name in _START_REFUSED:
         assert case["result"]["opened"] is (name in _START_REFUSED)
         with pytest.raises(DirectoryRefused):
             _open(path, case["openWith"])
-        assert _files(path) == before, "a refused directory is left alone"
+        assert _files(path) == before, "a refused directory is not changed"
         return
     directory = _open(path, case["openWith"])
     if name in _PARTITION_REFUSED or not (case["result"]["opened"] or name in _OPENED_WITHOUT):
@@ -282,7 +284,7 @@ def _is_refused(directory: StorageDirectory, number: int) -> None:
     assert refusal.partition == number
     with pytest.raises(RequestRefused, match="is damaged"):
         directory.partition(number)
-    assert set(directory.refused) == {number}, "no other partition is concerned"
+    assert set(directory.refused) == {number}, "no other partition is affected"
 
 
 def _records_in(case: Case, vectors: Path) -> int:

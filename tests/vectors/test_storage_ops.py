@@ -134,7 +134,7 @@ def _check_infos(node: InlineEngine, expected: list[list[Any]]) -> None:
     assert infos == expected
 
 
-def test_every_step_is_answered_as_recorded(vectors: Path, tmp_path: Path) -> None:
+def test_each_recorded_step_is_answered_as_by_waltz_0_13_2(vectors: Path, tmp_path: Path) -> None:
     script = json.loads((vectors / "storage-ops.json").read_text())
     threshold = script["segmentSizeThreshold"]
     options = LogOptions(lambda: 1, segment_threshold=threshold)
@@ -143,7 +143,7 @@ def test_every_step_is_answered_as_recorded(vectors: Path, tmp_path: Path) -> No
     for step in script["steps"]:
         if step.get("admin"):
             answer = node.administer(_admin_request(step["note"]))
-            # What made Waltz 0.13.2 throw closes the connection, and has changed nothing here.
+            # A request that made Waltz 0.13.2 throw closes the connection, and changes nothing.
             expected = admin.AdminSuccessResponse if step["result"] == "ok" else type(None)
             assert isinstance(answer, expected), step["note"]
             _check_infos(node, step["partitionInfos_id_session_lwm_locallwm_assigned_available"])
@@ -157,10 +157,10 @@ def test_every_step_is_answered_as_recorded(vectors: Path, tmp_path: Path) -> No
 
 
 def _check_control(path: Path, expected: Step) -> None:
-    """Compare the structs of each partition, whichever of the two places each has.
+    """Compare the structs of each partition, in any order.
 
-    Defect of Waltz 0.13.2: a switch for a list of partitions with an unknown one in it is carried
-    out in part. Here nothing is changed then, and the places are the other way round.
+    Defect of Waltz 0.13.2: a switch for a list of partitions with an unknown one is set for some of
+    them. This storage changes nothing then, and so the two structs are in exchanged places.
     """
     raw = (path / CONTROL_FILE).read_bytes()
     assert len(raw) == expected["size"]

@@ -1,18 +1,11 @@
-"""The storage node: keeps the bytes of partitions, and knows nothing of locks or quorums.
+"""The storage node: stores the records of partitions; it has no locks and no quorums.
 
-From the disk up; modules marked * are pure:
+* `core`: the logic: log, control file, partitions, engine; uses files only through a `Disk`
+* `inspect`: reads the files of a stopped storage, and never changes them
+* `shell`: the process: ports, threads, the disk of the operating system, settings, metrics
+* `main`: the command ``waltz-storage``
 
-* `disk`: the narrow border to the operating system
-* `segment_format`*, `control_format`*: bytes of the files
-* `recovery`*: where a log ends when its files are opened
-* `segment_reads`*: reading records of a segment, or only their headers
-* `segment`, `log`, `opening`: the files of a segment, the segments of a log, finding them
-* `control`: sessions, marks and switches of all partitions
-* `pairing`: a control file in a directory of its own
-* `fencing`*: who may use a partition
-* `partition`, `directory`: one partition, and all of a node
-* `durability`, `engine`, `engine_thread`: rounds of writing, and the threads that do them
-* `admin_desk`, `range_checksum`: what administrators ask for
-* `measures`, `connections`, `config`, `node`, `main`: the process around it
-* `errors`*: why the node says no
+A request arrives in `shell.connections`, is queued in a lane of `core.engine`, checked by
+`core.partitions.fencing` and done by `core.partitions.partition`. An append is written by
+`core.log.partition_log`, flushed by `shell.parallel_flushes`, and answered afterwards.
 """

@@ -1,4 +1,4 @@
-"""The command ``waltz-storage``: reads the settings, runs one node until it is told to stop."""
+"""The command ``waltz-storage``: reads the settings and runs one node until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from waltz_storage.shell.node import StorageNode, learn_cluster
 
 
 async def serve(config: StorageConfig, stop: asyncio.Event) -> None:
-    """Run a node until ``stop`` is set; raises what keeps it from starting."""
+    """Run a node until ``stop`` is set; raises DirectoryRefused, DiskFailed, NoSpace."""
     await run_node(StorageNode(config), stop)
 
 
 async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
-    """Run ``node`` until ``stop`` is set; raises what keeps it from starting."""
+    """Run ``node`` until ``stop`` is set; raises DirectoryRefused, DiskFailed, NoSpace."""
     try:
         await run_until_done(_run(node), stop)
     finally:
@@ -25,7 +25,7 @@ async def run_node(node: StorageNode, stop: asyncio.Event) -> None:
 
 
 async def _run(node: StorageNode) -> None:
-    """Start the node and keep it; ends only by being cancelled, or with what went wrong."""
+    """Start the node and run it until it is cancelled or fails."""
     await node.start(await learn_cluster(node.config))
     async with node.http() as http_port:
         report_ports("storage", {**node.ports(), "http": http_port}, node.config.ports_file)
@@ -35,7 +35,7 @@ async def _run(node: StorageNode) -> None:
 SERVICE = Service(
     "waltz-storage",
     "Run a Waltz storage node: it keeps replicas of the log on this machine's disk.",
-    "SIGTERM and SIGINT have it finish what it was asked, make everything durable and close its "
+    "On SIGTERM and SIGINT it finishes all requests, makes everything durable and closes its "
     "files, which Waltz 0.13.2 can then open.",
     StorageConfig,
     serve,

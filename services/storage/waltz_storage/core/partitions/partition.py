@@ -162,7 +162,7 @@ class StoragePartition:
         # Records up to the local mark count as known clean: recovery takes an invalid one for
         # damage, not for a torn tail. So they and their index entries must be durable before the
         # mark is. Otherwise a loss of power would make this replica refuse the partition (planted
-        # bug "marks vouch for what is not flushed").
+        # bug "marks cover records that are not flushed").
         self.log.flush_all()
         self._control.update(self.partition, info)
 

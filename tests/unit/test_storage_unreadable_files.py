@@ -1,4 +1,4 @@
-"""Files that are whole but out of reach are neither called absent nor damaged."""
+"""Files that cannot be opened, but are not damaged, are reported as neither absent nor damaged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz_storage.shell.posix_disk import PosixDisk
 
 
 class ClosedDisk(FaultDisk):
-    """A disk that answers one path's ``open`` with an error number."""
+    """A disk on which opening one path fails with an error number."""
 
     refused: tuple[str, int] | None = None
 
@@ -35,7 +35,7 @@ def directory_on(disk: Disk) -> StorageDirectory:
 
 @pytest.fixture
 def disk() -> ClosedDisk:
-    """A disk with partition 0 on it, as a clean stop leaves it."""
+    """A disk with partition 0, after a clean stop."""
     disk = ClosedDisk()
     directory = directory_on(disk)
     directory.assign(0)
@@ -51,7 +51,7 @@ def disk() -> ClosedDisk:
         (errno.EACCES, "give this process the right"),
     ],
 )
-def test_a_partition_out_of_reach_is_not_called_damaged(
+def test_partition_that_cannot_be_opened_is_not_damaged(
     disk: ClosedDisk, number: int, advice: str
 ) -> None:
     disk.refused = ("0/", number)
@@ -69,7 +69,7 @@ def test_a_partition_out_of_reach_is_not_called_damaged(
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
-def test_a_control_file_out_of_reach_is_said_in_a_sentence(disk: ClosedDisk, number: int) -> None:
+def test_unreadable_control_file_is_refused_with_reason(disk: ClosedDisk, number: int) -> None:
     disk.refused = (CONTROL_FILE, number)
     with pytest.raises(DirectoryRefused) as caught:
         directory_on(disk)
@@ -78,7 +78,7 @@ def test_a_control_file_out_of_reach_is_said_in_a_sentence(disk: ClosedDisk, num
     )
 
 
-def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
+def test_exists_of_unreadable_path_raises(tmp_path: Path) -> None:
     disk = PosixDisk(tmp_path)
     (tmp_path / "file").touch()
     assert disk.exists("file")
@@ -88,6 +88,6 @@ def test_what_cannot_be_looked_at_is_not_absent(tmp_path: Path) -> None:
         disk.exists("n" * 300)
 
 
-def test_a_storage_directory_that_cannot_be_looked_at_is_refused(tmp_path: Path) -> None:
+def test_unreadable_storage_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryRefused, match="cannot be opened: File name too long"):
         PosixDisk(tmp_path / ("n" * 300))

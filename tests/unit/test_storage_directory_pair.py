@@ -1,4 +1,4 @@
-"""A control file in a directory of its own: the two belong together, or the storage refuses."""
+"""A control file in a directory of its own: the storage refuses two directories that differ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def storage_on(data: Disk, meta: Disk | None) -> StorageDirectory:
 
 @dataclass(slots=True)
 class Disks:
-    """Two disks, as one machine has them."""
+    """The two disks of one machine."""
 
     data: FaultDisk
     meta: FaultDisk
@@ -65,7 +65,7 @@ def move(name: str, source: FaultDisk, target: FaultDisk) -> None:
     source.remove(name)
 
 
-def test_the_control_file_alone_is_in_the_meta_directory() -> None:
+def test_meta_directory_holds_only_the_control_file() -> None:
     disks = used()
     assert sorted(disks.meta.names("")) == [CONTROL_FILE, META_MARK]
     assert sorted(disks.data.names("")) == ["1", DATA_MARK]
@@ -74,13 +74,13 @@ def test_the_control_file_alone_is_in_the_meta_directory() -> None:
     assert storage.partition(1).log.next_id == 1
 
 
-def test_without_the_setting_there_is_no_mark() -> None:
+def test_single_directory_has_no_mark() -> None:
     disk = FaultDisk()
     storage_on(disk, None).close()
     assert disk.names("") == [CONTROL_FILE]
 
 
-def test_a_beginning_that_is_cut_short_is_done_again() -> None:
+def test_interrupted_creation_of_pair_is_repeated() -> None:
     disks = Disks(FaultDisk(), FaultDisk())
     crashes: list[Disks] = []
 
@@ -172,7 +172,7 @@ def empty_both_marks(disks: Disks) -> None:
         (empty_both_marks, "differ. Mount both volumes of the same storage"),
     ],
 )
-def test_what_does_not_belong_together_is_refused_and_left_as_it_is(
+def test_directories_that_are_not_a_pair_are_refused_unchanged(
     change: Callable[[Disks], None], sentence: str
 ) -> None:
     disks = used()
@@ -186,7 +186,7 @@ def test_what_does_not_belong_together_is_refused_and_left_as_it_is(
     assert not disks.meta.locks
 
 
-def test_the_setting_cannot_be_forgotten() -> None:
+def test_pair_without_meta_setting_is_refused() -> None:
     disks = used()
     with pytest.raises(DirectoryRefused, match=r"set storage\.metaDirectory to that"):
         storage_on(disks.data, None)
@@ -194,8 +194,8 @@ def test_the_setting_cannot_be_forgotten() -> None:
         storage_on(disks.meta, None)
 
 
-def test_back_to_one_directory_by_moving_the_control_file() -> None:
-    """As Waltz 0.13.2 wants it; and forth again."""
+def test_control_file_moved_to_data_directory_ends_pair() -> None:
+    """In one directory, as Waltz 0.13.2 has it, and then in two again."""
     disks = used()
     move(CONTROL_FILE, disks.meta, disks.data)
     storage = storage_on(disks.data, None)
@@ -205,7 +205,7 @@ def test_back_to_one_directory_by_moving_the_control_file() -> None:
     assert disks.open().partition(1).log.next_id == 1
 
 
-def test_a_storage_that_held_nothing_begins_anew() -> None:
+def test_pair_without_partitions_starts_after_loss() -> None:
     disks = Disks(FaultDisk(), FaultDisk())
     disks.open().close()
     disks.meta = FaultDisk()
@@ -226,7 +226,7 @@ sys.stdin.read()
 """
 
 
-def test_neither_directory_can_be_used_with_a_third(tmp_path: Path) -> None:
+def test_directories_in_use_are_locked_against_a_third(tmp_path: Path) -> None:
     data, meta, third = (tmp_path / name for name in ("data", "meta", "third"))
     for each in (data, meta, third):
         each.mkdir()
