@@ -7,13 +7,14 @@ MINUTES ?= 10
 KILLS ?= 50
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds docs sim sim-mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
+.PHONY: help demo test lint crds vectors docs sim sim-mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
 	@echo "make test    run all tests"
 	@echo "make lint    check style, words, types and import contracts"
 	@echo "make crds    generate the CRDs in crds/ from their models"
+	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
 	@echo "make docs    build the documentation site in site/"
 	@echo "make sim     run SEEDS=$(SEEDS) simulated clusters"
 	@echo "make sim-mutants   run planted bugs, each of which the simulator must catch: about five minutes"
@@ -51,6 +52,9 @@ lint: .venv
 
 crds: .venv
 	.venv/bin/python -m waltz_operator.shell.crds crds charts/waltz/files/crds
+
+vectors: .venv
+	.venv/bin/python -m tests.vectors.generate
 
 docs: .venv
 	.venv/bin/python -m docs.reference

@@ -1,4 +1,4 @@
-"""Where the vectors of Waltz 0.13.2 are: files recorded from the reference."""
+"""The folders of vectors: this project's own, and those recorded from Waltz 0.13.2 if available."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from pathlib import Path
 
 import pytest
 
-_BESIDE_THE_REPOSITORY = Path(__file__).parents[3] / "shared" / "spec" / "vectors"
+OWN = Path(__file__).parents[2] / "spec" / "vectors"
+
+_RECORDED = os.environ.get("WALTZ_VECTORS")
+FOLDERS = {"own": OWN} | ({"recorded": Path(_RECORDED)} if _RECORDED else {})
+"""By name; WALTZ_VECTORS names the folder of recorded vectors."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test for each folder. A test with a case number has its own parameters."""
+    if "vectors" in metafunc.fixturenames and "case_number" not in metafunc.fixturenames:
+        metafunc.parametrize("vectors", list(FOLDERS), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def vectors() -> Path:
-    """The folder named by WALTZ_VECTORS; without it these tests are skipped."""
-    folder = Path(os.environ.get("WALTZ_VECTORS") or _BESIDE_THE_REPOSITORY)
-    if not folder.is_dir():
-        pytest.skip(f"no vectors: {folder} does not exist (set WALTZ_VECTORS)")
+def vectors(request: pytest.FixtureRequest) -> Path:
+    """The folder of one set of vectors."""
+    folder = FOLDERS[request.param]
+    assert folder.is_dir(), f"WALTZ_VECTORS: {folder} is no folder"
     return folder
+
+
+@pytest.fixture(scope="session")
+def own(vectors: Path) -> bool:
+    """Whether this project's encoders wrote the vectors."""
+    return vectors == OWN

@@ -1,4 +1,4 @@
-"""Checksums and lock hashes are the recorded ones."""
+"""Checksums and hashes of locks are those of the vectors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from waltz.protocol import Lock, checksum
 
 
-def test_checksums_are_the_recorded_ones(vectors: Path) -> None:
+def test_checksum_is_the_crc_32_of_the_data(vectors: Path) -> None:
     for case in json.loads((vectors / "crc.json").read_text())["vectors"]:
         data = bytes.fromhex(case["data_hex"])
         assert checksum(data) == case["crc32_signed_int"], case
         assert f"{checksum(data) & 0xFFFF_FFFF:08x}" == case["crc32_hex"], case
 
 
-def test_lock_hashes_are_the_recorded_ones(vectors: Path) -> None:
+def test_lock_hash_combines_the_hashes_of_name_and_id(vectors: Path) -> None:
     for case in json.loads((vectors / "locks.json").read_text())["lockIds"]:
         assert Lock(case["name"], case["id"]).hash() == case["lockHash"], case
         assert Lock(case["name"], 0).hash() == case["nameHash"], case

@@ -1,8 +1,7 @@
-"""The lock table's slots and estimates are the recorded ones (spec/behaviour.md section 4).
+"""The slots and estimates of the lock table are those of the vectors (spec/behaviour.md section 4).
 
-The reference refuses an append that wants a slot which an open one holds, even if the lock itself
-is free. Here only locks that may be open make an append wait: a subset of what the reference
-refuses.
+0.13.2 refuses an append if an open one uses any slot of its locks, although the locks may differ.
+Here an append waits only if all slots of a lock are in use, which is a subset of those cases.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any
 from waltz_server.core.appends.lock_table import LockTable, Slots
 
 
-def test_slots(vectors: Path) -> None:
+def test_slots_of_a_lock_are_those_of_the_vectors(vectors: Path) -> None:
     for case in json.loads((vectors / "locks.json").read_text())["slots"]:
         assert case["numHashFuncs"] == 3
         table = LockTable(case["tableSize"], 0)
         assert list(*table.slots([case["lockHash"]])) == case["slots"], case
 
 
-def test_scenario(vectors: Path) -> None:
+def test_estimates_and_open_locks_of_a_scenario_are_those_of_the_vectors(vectors: Path) -> None:
     scenario = json.loads((vectors / "locks.json").read_text())["scenario"]
     table = LockTable(scenario["tableSize"], scenario["initialHighWaterMark"])
     held: Counter[int] = Counter()
@@ -45,7 +44,7 @@ def test_scenario(vectors: Path) -> None:
 
 
 def _begin(table: LockTable, held: Counter[int], step: dict[str, Any]) -> bool:
-    """Compare a step with the table; returns whether the reference granted it."""
+    """Compare a step with the table; return whether the vectors grant it."""
     checked = table.slots(step["write"] + step["read"])
     wanted = checked + table.slots(step["append"])
     granted: bool = step["granted"]

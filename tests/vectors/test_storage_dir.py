@@ -1,7 +1,7 @@
-"""Storage directories written by Waltz 0.13.2: opened, read, continued, recovered.
+"""Storage directories of the vectors: opened, read, continued, and recovered after damage.
 
-Where a case records a defect of Waltz 0.13.2, one of the tables below names it and the test asserts
-the behaviour of this storage instead.
+Where a recorded case shows a defect of 0.13.2, one of the tables below names it, and the test
+asserts what this implementation does instead.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import json
 import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.vectors.conftest import FOLDERS, OWN
+from tests.vectors.damage import damaged_files
+from tests.vectors.storage_files import expand, write
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, RequestRefused
@@ -30,18 +34,31 @@ _CREATED = slice(4, 12)
 _ALL = 1 << 40
 
 _OPENED_WITHOUT = {
-    "length-negative": "a negative length is an invalid record, here a torn tail",
+    "length-negative": "a record with a negative length is invalid: a torn tail",
 }
 _PARTITION_REFUSED = {
     "old-segment-tail-unmarked": "a torn older segment would leave a hole in the log",
 }
 _START_REFUSED = {
-    "ctl-short": "a cut off control file would lose all assignments",
+    "ctl-short": "a short control file would lose all assignments",
 }
 _READ_REFUSED = {
-    "checkpoint-bad-before": "a rotten record before the scan would be served as it is",
+    "checkpoint-bad-before": "a damaged record before the scan start would be served",
 }
 _WRONG_CLUSTER = {"ctl-other-np", "ctl-other-key"}
+
+
+START_REFUSED = "start refused"
+PARTITION_REFUSED = "partition refused"
+OPENED = "opened"
+
+
+@pytest.fixture(scope="session")
+def root(vectors: Path, own: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with ``storage-dir``: as recorded, or made of storage-dir.json."""
+    if not own:
+        return vectors
+    return expand(vectors / "storage-dir.json", tmp_path_factory.mktemp("own"))
 
 
 def _options(opening: Case) -> LogOptions:
@@ -53,8 +70,8 @@ def _open(path: Path, opening: Case) -> StorageDirectory:
     return StorageDirectory(PosixDisk(path), key, opening["numPartitions"], _options(opening))
 
 
-def _manifest(vectors: Path) -> Case:
-    manifest: Case = json.loads((vectors / "storage-dir" / "manifest.json").read_text())
+def _manifest(root: Path) -> Case:
+    manifest: Case = json.loads((root / "storage-dir" / "manifest.json").read_text())
     return manifest
 
 
@@ -114,14 +131,16 @@ def _more(first_id: int, count: int) -> RecordBatch:
 
 
 @pytest.fixture(params=["fresh", "clean", "checkpoint"])
-def undamaged(request: pytest.FixtureRequest, vectors: Path, tmp_path: Path) -> tuple[str, Path]:
+def undamaged(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> tuple[str, Path]:
     name: str = request.param
-    return name, _copy(vectors / "storage-dir" / name, tmp_path / name)
+    return name, _copy(root / "storage-dir" / name, tmp_path / name)
 
 
-def test_undamaged_directory_is_read_as_written(undamaged: tuple[str, Path], vectors: Path) -> None:
+def test_undamaged_directory_has_the_records_of_the_manifest(
+    undamaged: tuple[str, Path], root: Path
+) -> None:
     name, path = undamaged
-    manifest = _manifest(vectors)
+    manifest = _manifest(root)
     before = _files(path)
     directory = _open(path, _opening(manifest, name))
     parts = manifest[name]["partitionDirs"]
@@ -151,12 +170,12 @@ def test_undamaged_directory_is_read_as_written(undamaged: tuple[str, Path], vec
         for key, partition in directory.partitions.items():
             assert partition.log.checksum() == manifest["partitionChecksums"][str(key)]
     directory.close()
-    assert _files(path) == before, "a clean directory is not changed"
+    assert _files(path) == before, "opening a clean directory changes nothing"
 
 
-def test_undamaged_directory_accepts_appends(undamaged: tuple[str, Path], vectors: Path) -> None:
+def test_undamaged_directory_accepts_appends(undamaged: tuple[str, Path], root: Path) -> None:
     name, path = undamaged
-    opening = _opening(_manifest(vectors), name)
+    opening = _opening(_manifest(root), name)
     directory = _open(path, opening)
     for key in range(directory.num_partitions):
         directory.assign(key)
@@ -200,82 +219,88 @@ def _check_layout(path: Path, opening: Case) -> None:
         assert list(decode_entries(index[128:])) == offsets
 
 
-def _damaged_cases(vectors: Path) -> list[Case]:
-    cases: list[Case] = json.loads((vectors / "storage-dir" / "damaged.json").read_text())
+def _damaged_cases(root: Path) -> list[Case]:
+    cases: list[Case] = json.loads((root / "storage-dir" / "damaged.json").read_text())
     return cases
 
 
-def _damage(case: Case, vectors: Path, target: Path) -> Path:
+def _damage(case: Case, root: Path, target: Path) -> Path:
     """Make the damaged directory from its base, as the case describes it."""
-    path = _copy(vectors / case["base"], target)
-    for folder in list(path.iterdir()):
-        if folder.is_dir() and folder.name != str(case["onlyPartitionDirKept"]):
-            shutil.rmtree(folder)
-    for op in case["ops"]:
-        file = path / op["file"]
-        if op["op"] == "delete":
-            file.unlink()
-            continue
-        raw = bytearray(file.read_bytes())
-        match op["op"]:
-            case "truncate":
-                del raw[op["newSize"] :]
-            case "xor":
-                raw[op["position"]] ^= op["with"]
-            case "overwrite":
-                new = bytes.fromhex(op["bytes_hex"])
-                raw[op["position"] : op["position"] + len(new)] = new
-            case "append":
-                raw += bytes.fromhex(op["bytes_hex"])
-            case other:
-                pytest.fail(f"unknown damage {other}")
-        file.write_bytes(raw)
-    return path
+    path = _copy(root / case["base"], target)
+    found = damaged_files(_files(path), case)
+    shutil.rmtree(path)
+    return write(path, found)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each damaged directory of each folder of vectors."""
     if "case_number" in metafunc.fixturenames:
-        root = os.environ.get("WALTZ_VECTORS")
-        base = Path(root) if root else Path(__file__).parents[3] / "shared/spec/vectors"
-        file = base / "storage-dir" / "damaged.json"
-        names = [c["name"] for c in json.loads(file.read_text())] if file.exists() else []
-        metafunc.parametrize("case_number", range(len(names) or 1), ids=names or None)
+        cases = [
+            pytest.param(name, number, id=f"{name}-{case}")
+            for name, folder in FOLDERS.items()
+            for number, case in enumerate(_names(folder))
+        ]
+        metafunc.parametrize(
+            ("vectors", "case_number"), cases, indirect=["vectors"], scope="session"
+        )
 
 
-def test_damaged_directory_opens_or_is_refused_as_recorded(
-    case_number: int, vectors: Path, tmp_path: Path
+def _names(folder: Path) -> list[str]:
+    if folder == OWN:
+        cases = json.loads((folder / "storage-dir.json").read_text())["damaged"]
+    else:
+        cases = _damaged_cases(folder)
+    return [case["name"] for case in cases]
+
+
+def test_damaged_directory_is_recovered_or_refused(
+    case_number: int, root: Path, own: bool, tmp_path: Path
 ) -> None:
-    case = _damaged_cases(vectors)[case_number]
+    case = _damaged_cases(root)[case_number]
     name, number = case["name"], case["partition"]
-    path = _damage(case, vectors, tmp_path / "dir")
+    path = _damage(case, root, tmp_path / "dir")
     before = _files(path)
     if "before" in case:
-        assert before == _files(vectors / case["before"]), "the damage equals the recorded one"
-    if name in _WRONG_CLUSTER or name in _START_REFUSED:
-        assert case["result"]["opened"] is (name in _START_REFUSED)
+        assert before == _files(root / case["before"]), "the damage is made as recorded"
+    outcome = case["result"]["outcome"] if own else _outcome(name, case["result"]["opened"])
+    if outcome == START_REFUSED:
         with pytest.raises(DirectoryRefused):
             _open(path, case["openWith"])
         assert _files(path) == before, "a refused directory is not changed"
         return
     directory = _open(path, case["openWith"])
-    if name in _PARTITION_REFUSED or not (case["result"]["opened"] or name in _OPENED_WITHOUT):
+    if outcome == PARTITION_REFUSED:
         _is_refused(directory, number)
         kept = {f: raw for f, raw in _files(path).items() if f.startswith(f"{number}/")}
         assert kept == {f: raw for f, raw in before.items() if f.startswith(f"{number}/")}
-    elif name in _OPENED_WITHOUT:
-        assert directory.partition(number).log.max_id == _records_in(case, vectors) - 2
+    elif not own and name in _OPENED_WITHOUT:
+        assert directory.partition(number).log.max_id == _records_in(case, root) - 2
     else:
         _has_result(directory, name, number, case["result"])
         _same_control_entry(path, number, case["afterControlEntry"])
         if "after" in case:
-            after = _files(vectors / case["after"], mask_created=True)
+            after = _files(root / case["after"], mask_created=True)
             found = _files(path, mask_created=True)
-            # The reference's directory holds only the partition concerned.
+            # The recorded directory has only the files of this partition.
             assert {file: found[file] for file in found if file in after} == after
             assert not [f for f in found if f.startswith(f"{number}/") and f not in after]
+        elif own:
+            found = {f: raw for f, raw in _files(path).items() if f.startswith(f"{number}/")}
+            sums = {f: {"size": len(raw), "crc32": zlib.crc32(raw)} for f, raw in found.items()}
+            assert sums == case["afterFiles"]
         else:
             _same_sizes(path / str(number), case["afterPartition"]["segments"])
     directory.close()
+
+
+def _outcome(name: str, opened: bool) -> str:
+    """Return what happens here in a recorded case, by the result of 0.13.2 and the tables."""
+    if name in _WRONG_CLUSTER or name in _START_REFUSED:
+        assert opened is (name in _START_REFUSED)
+        return START_REFUSED
+    if name in _PARTITION_REFUSED or not (opened or name in _OPENED_WITHOUT):
+        return PARTITION_REFUSED
+    return OPENED
 
 
 def _is_refused(directory: StorageDirectory, number: int) -> None:
@@ -287,8 +312,8 @@ def _is_refused(directory: StorageDirectory, number: int) -> None:
     assert set(directory.refused) == {number}, "no other partition is affected"
 
 
-def _records_in(case: Case, vectors: Path) -> int:
-    segments = _manifest(vectors)["clean"]["partitionDirs"][str(case["partition"])]["segments"]
+def _records_in(case: Case, root: Path) -> int:
+    segments = _manifest(root)["clean"]["partitionDirs"][str(case["partition"])]["segments"]
     return sum(len(s["records"]) for s in segments)
 
 
@@ -302,13 +327,13 @@ def _has_result(directory: StorageDirectory, name: str, number: int, result: Cas
     assert partition.log.max_id == result["maxTransactionId"]
     assert partition.log.checksum() == result["partitionChecksum"]
     readable = list(result.get("readableTransactionIds", range(result.get("numReadable", 0))))
-    rotten = []
+    damaged = []
     for transaction_id in readable:
         try:
             assert partition.records(transaction_id, 1).count == 1
         except PartitionDamaged:
-            rotten.append(transaction_id)
-    assert len(rotten) == (name in _READ_REFUSED)
+            damaged.append(transaction_id)
+    assert len(damaged) == (name in _READ_REFUSED)
     for transaction_id in result["notReadable"]:
         assert partition.records(transaction_id, 1).count == 0
 

@@ -1,4 +1,4 @@
-"""The metrics of the admin port: every one of Waltz 0.13.2 is there, in the same form."""
+"""The metrics of the admin port have all names of the vectors, in the same form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _ours(names: Any) -> set[str]:
     return {name for name in names if name.startswith(_GROUP)}
 
 
-def test_bean_form_has_every_storage_metric(vectors: Path) -> None:
+def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None:
     expected = json.loads((vectors / "storage-metrics.json").read_text())
     count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
     directory = StorageDirectory(FaultDisk(), UUID(int=1), count, LogOptions(lambda: 1))

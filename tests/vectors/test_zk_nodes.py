@@ -1,6 +1,4 @@
-"""The znodes of a live cluster of the reference: read, written back, and made anew by our own
-operations.
-"""
+"""The znodes of a cluster after each operation: decoded, encoded, and written by our operations."""
 
 from __future__ import annotations
 
@@ -13,19 +11,8 @@ from typing import Any
 import pytest
 
 from tests.memory_zookeeper import MemoryZooKeeper
+from tests.vectors.znodes import read_node
 from waltz.metadata.cluster import Cluster
-from waltz.metadata.core.formats import (
-    ClusterParams,
-    ConnectionMetadata,
-    GroupDescriptor,
-    PartitionAssignment,
-    PartitionMetadata,
-    ReplicaAssignments,
-    ServerDescriptor,
-    StoreParams,
-    decode_id,
-    encode_id,
-)
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.store import Node
 
@@ -48,99 +35,8 @@ def phases(recording: dict[str, Any]) -> dict[str, Phase]:
     }
 
 
-def plain(value: Any) -> dict[str, Any]:
-    """A format's value as the recording spells it."""
-    match value:
-        case ClusterParams(name, count):
-            return {"kind": "ClusterParams", "name": name, "numPartitions": count}
-        case StoreParams(key, count):
-            return {"kind": "StoreParams", "key": str(key), "numPartitions": count}
-        case ServerDescriptor(server_id, host, port, preferred):
-            return {
-                "kind": "ServerDescriptor",
-                "serverId": server_id,
-                "host": host,
-                "port": port,
-                "preferredPartitions": list(preferred),
-            }
-        case PartitionAssignment(cversion, count, servers):
-            owned = [
-                {"serverId": server, "partitionId_generation": [list(o) for o in owned]}
-                for server, owned in servers.items()
-            ]
-            kind = "PartitionAssignment"
-            return {"kind": kind, "cversion": cversion, "numPartitions": count, "servers": owned}
-        case GroupDescriptor(groups):
-            return {"kind": "GroupDescriptor", "groups": dict(groups)}
-        case ConnectionMetadata(ports):
-            return {"kind": "ConnectionMetadata", "connections": dict(ports)}
-        case ReplicaAssignments(partitions):
-            replicas = {storage: list(held) for storage, held in partitions.items()}
-            return {"kind": "ReplicaAssignments", "replicas": replicas}
-    raise AssertionError(f"no such format: {value!r}")
-
-
-def plain_metadata(metadata: PartitionMetadata, partition: int) -> dict[str, Any]:
-    states = [
-        {
-            "partitionId": partition,
-            "storage": storage,
-            "sessionId": state.session_id,
-            "closingHighWaterMark": state.closing_mark,
-        }
-        for storage, state in metadata.replicas.items()
-    ]
-    return {
-        "kind": "PartitionMetadata",
-        "generation": metadata.generation,
-        "sessionId": metadata.session_id,
-        "replicaStates": states,
-    }
-
-
-FORMATS: dict[str, Any] = {
-    format_.__name__: format_
-    for format_ in (
-        ClusterParams,
-        StoreParams,
-        ServerDescriptor,
-        PartitionAssignment,
-        GroupDescriptor,
-        ConnectionMetadata,
-        ReplicaAssignments,
-    )
-}
-
-
-def read(path: str, kind: str, raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the decoded form, and the bytes that encoding gives."""
-    if kind == "Integer":
-        number = decode_id(raw)
-        return {"kind": kind, "value": number}, encode_id(number)
-    if kind == "PartitionMetadata":
-        partition = int(path.rpartition("/")[2])
-        metadata = PartitionMetadata.decode(raw, partition)
-        return plain_metadata(metadata, partition), metadata.encode(partition)
-    value = FORMATS[kind].decode(raw)
-    return plain(value), value.encode()
-
-
-def test_recorded_znodes_decode_and_encode_to_the_same_bytes(phases: dict[str, Phase]) -> None:
-    seen = 0
-    for phase, entries in phases.items():
-        for path, entry in entries.items():
-            if entry["data_hex"] is None:
-                continue
-            raw = bytes.fromhex(entry["data_hex"])
-            decoded, encoded = read(path, entry["decoded"]["kind"], raw)
-            assert in_any_order(decoded) == in_any_order(entry["decoded"]), (phase, path)
-            assert encoded == raw, (phase, path)
-            seen += 1
-    assert seen
-
-
 def in_any_order(decoded: dict[str, Any]) -> dict[str, Any]:
-    """The recorded decoded forms list map entries in another order than the bytes do."""
+    """Sort map entries, which the recorded decoded forms list in another order than the bytes."""
     ordered = dict(decoded)
     if "replicaStates" in ordered:
         ordered["replicaStates"] = sorted(ordered["replicaStates"], key=lambda s: str(s["storage"]))
@@ -150,17 +46,17 @@ def in_any_order(decoded: dict[str, Any]) -> dict[str, Any]:
 
 
 def same_data(path: str, entry: Entry, node: Node) -> bool:
-    """Maps of the reference are in hash order: those are compared by what they say."""
+    """Compare decoded forms, because maps of 0.13.2 are in hash order."""
     if entry["data_hex"] is None or node.data is None:
         return entry["data_hex"] is None and node.data is None
     recorded = bytes.fromhex(entry["data_hex"])
     kind = entry["decoded"]["kind"]
-    decoded = [in_any_order(read(path, kind, raw)[0]) for raw in (recorded, node.data)]
+    decoded = [in_any_order(read_node(path, kind, raw)[0]) for raw in (recorded, node.data)]
     return decoded[0] == decoded[1]
 
 
 def check_phase(entries: Phase, found: dict[str, Node], counted: Callable[[str], bool]) -> None:
-    """``counted`` tells of which paths the versions must agree too."""
+    """Compare all nodes of a phase; versions only of the paths that ``counted`` accepts."""
     assert found.keys() == entries.keys()
     for path, entry in entries.items():
         assert same_data(path, entry, found[path]), path
@@ -170,7 +66,21 @@ def check_phase(entries: Phase, found: dict[str, Node], counted: Callable[[str],
             assert found[path].cversion == entry["cversion"], path
 
 
-async def test_storage_operations_write_the_recorded_znodes(
+def test_znodes_of_all_phases_decode_and_encode_to_the_same_bytes(phases: dict[str, Phase]) -> None:
+    seen = 0
+    for phase, entries in phases.items():
+        for path, entry in entries.items():
+            if entry["data_hex"] is None:
+                continue
+            raw = bytes.fromhex(entry["data_hex"])
+            decoded, encoded = read_node(path, entry["decoded"]["kind"], raw)
+            assert in_any_order(decoded) == in_any_order(entry["decoded"]), (phase, path)
+            assert encoded == raw, (phase, path)
+            seen += 1
+    assert seen
+
+
+async def test_cluster_operations_write_the_znodes_of_each_phase(
     recording: dict[str, Any], phases: dict[str, Phase]
 ) -> None:
     zookeeper = MemoryZooKeeper()
@@ -181,7 +91,7 @@ async def test_storage_operations_write_the_recorded_znodes(
     await create_cluster(store, root, params["name"], params["numPartitions"], key=key)
     check_phase(phases["01"], zookeeper.dump(), lambda path: True)
 
-    # The recording also holds attempts that were refused, which count on the lock's parent.
+    # Refused attempts took the admin lock, too: they count in the cversion of its parent.
     def counted(path: str) -> bool:
         return path != f"{root}/store"
 
@@ -201,10 +111,10 @@ async def test_storage_operations_write_the_recorded_znodes(
     check_phase(phases["17"], zookeeper.dump(), lambda path: True)
 
 
-async def test_auto_assign_writes_the_recorded_znode(
+async def test_auto_assign_of_one_storage_per_group_gives_it_all_partitions_in_order(
     recording: dict[str, Any], phases: dict[str, Phase]
 ) -> None:
-    """Each group of the recording has one storage, which then gets everything, in order."""
+    """Each group of the vectors has one storage."""
     zookeeper = MemoryZooKeeper()
     root = recording["root"]
     params = phases["02"][root]["decoded"]
