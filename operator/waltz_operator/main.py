@@ -23,7 +23,7 @@ from kubernetes.aio.client import ApiClient
 
 from waltz.runtime.process import run_loop, set_up_logging, stop_signal, watched
 from waltz_operator.shell.controller import Controller
-from waltz_operator.shell.environment import RealSurroundings
+from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_owned
 from waltz_operator.shell.http import serve_http
@@ -84,9 +84,9 @@ async def _run(settings: Settings) -> None:
 
 
 async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
-    surroundings = RealSurroundings(kube, folder)
+    environment = NetworkEnvironment(kube, folder)
     recorder = KubeEventRecorder(kube)
-    reconciler = Reconciler(kube, surroundings, recorder, operator_namespace=settings.namespace)
+    reconciler = Reconciler(kube, environment, recorder, operator_namespace=settings.namespace)
     controller = Controller(reconciler.reconcile)
     election = LeaderElection(
         kube, settings.namespace, _LEASE, settings.identity, clock=time.monotonic
@@ -117,7 +117,7 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         await controller.close()
-        await surroundings.close()
+        await environment.close()
         await election.release()
 
 

@@ -1,4 +1,4 @@
-"""The operator's view of a real ZooKeeper and of a real cluster, and what it does to the former."""
+"""The operator observes a real ZooKeeper and a real cluster, and performs steps in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.local import LocalCluster
-from waltz_operator.core.desired import Desired
-from waltz_operator.core.observed import Absent, Present, Unfinished, Unreachable
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.observed import Absent, Incomplete, Present, Unreachable
 from waltz_operator.core.status import has_quorum
 from waltz_operator.core.steps import CreateMetadata, DeleteMetadata, Step
-from waltz_operator.shell.environment import RealSurroundings
+from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.observer import observe
 
@@ -25,35 +25,35 @@ _STORAGE = "a-storage-0.a-storage.logs.svc:6000"
 
 
 class Operator:
-    """The real shell, but for Kubernetes."""
+    """The operator's shell with a simulated API server and a real network."""
 
     def __init__(self, folder: Path, connect_string: str, root: str) -> None:
         external = {"external": {"connectString": connect_string}, "root": root}
         resource: dict[str, Any] = cluster_resource(zookeeper=external, tls={"mode": "None"})
         self.world = World(resource, [])
         self.kube = FaultyKube(self.world, Faults())
-        self.surroundings = RealSurroundings(self.kube, folder)
+        self.environment = NetworkEnvironment(self.kube, folder)
 
     @property
-    def desired(self) -> Desired:
+    def desired(self) -> DesiredCluster:
         return self.world.desired()
 
     async def metadata(self) -> object:
         now = datetime.datetime.now(datetime.UTC)
-        return (await observe(self.desired, self.kube, self.surroundings, now)).metadata
+        return (await observe(self.desired, self.kube, self.environment, now)).metadata
 
     async def perform(self, step: Step) -> None:
-        await Executor(self.desired, self.kube, self.surroundings).perform(step)
+        await Executor(self.desired, self.kube, self.environment).perform(step)
 
 
 @pytest.fixture
 async def operator(tmp_path: Path, zookeeper: str, zk_root: str) -> AsyncIterator[Operator]:
     made = Operator(tmp_path, zookeeper, zk_root)
     yield made
-    await made.surroundings.close()
+    await made.environment.close()
 
 
-async def test_the_znodes_come_and_go(operator: Operator) -> None:
+async def test_metadata_steps_create_register_and_delete_znodes(operator: Operator) -> None:
     desired = operator.desired
     create = CreateMetadata(desired.metadata_name, 4, desired.key)
     assert await operator.metadata() == Absent()
@@ -71,36 +71,36 @@ async def test_the_znodes_come_and_go(operator: Operator) -> None:
     assert await operator.metadata() == Absent()
 
 
-async def test_a_creation_that_was_broken_off_is_recognised_wherever_that_was(
+async def test_interrupted_creation_is_observed_as_incomplete_at_every_point(
     operator: Operator,
 ) -> None:
     desired = operator.desired
     await operator.perform(CreateMetadata(desired.metadata_name, 4, desired.key))
-    store, root = await operator.surroundings.store(desired), desired.root
+    store, root = await operator.environment.metadata_store(desired), desired.root
     made = ["store/connection", "store/assignment", "store/group", "store/partition", "store"]
     made += ["ids/server", "ids/client", "ids", "serverDescriptors"]
     for name in made:
         await store.delete(f"{root}/{name}")
         found = await operator.metadata()
         key = None if name in made[made.index("store") :] else desired.key
-        assert found == Unfinished(desired.metadata_name, key, used=False), name
+        assert found == Incomplete(desired.metadata_name, key, used=False), name
     await operator.perform(DeleteMetadata(desired.metadata_name))
     assert await operator.metadata() == Absent()
 
 
-async def test_a_zookeeper_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
+async def test_zookeeper_that_refuses_connections_is_unreachable(tmp_path: Path) -> None:
     operator = Operator(tmp_path, "127.0.0.1:9", "/waltz")
     found = await operator.metadata()
     assert isinstance(found, Unreachable)
     assert "127.0.0.1:9" in found.reason
 
 
-async def test_a_running_cluster_is_seen_to_have_its_quorums(
+async def test_running_cluster_has_a_quorum_of_every_partition(
     tmp_path: Path, cluster: LocalCluster
 ) -> None:
     operator = Operator(tmp_path, cluster.plan.zookeeper, "/waltz")
     found = await operator.metadata()
-    await operator.surroundings.close()
+    await operator.environment.close()
     assert isinstance(found, Present)
     assert len(found.servers) == 2
     assert len(found.replicas.partitions) == 3

@@ -12,7 +12,7 @@ from copy import deepcopy
 from typing import Any
 
 from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
-from tests.operator.operator_world import Log, World
+from tests.operator.operator_world import World, Znodes
 from waltz.admin import ObservationScope, ReplicaObservation
 from waltz.admin import Step as ReplicaStep
 from waltz.admin.core.steps import (
@@ -26,11 +26,11 @@ from waltz.admin.execution import perform_in_metadata
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.store import MetadataStore, StoreConnectionLost
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.steps import Step
-from waltz_operator.shell.environment import ReplicaPort
+from waltz_operator.shell.environment import ReplicaAccess
 from waltz_operator.shell.kube_api import Conflict, KubeError
 
 
@@ -153,7 +153,7 @@ class FaultyKube:
         self._world.apply(Manifest(key, body))
 
 
-class LogInStore:
+class StoredZnodes:
     """Keeps a world's metadata in a store that behaves like ZooKeeper."""
 
     def __init__(self, world: World) -> None:
@@ -162,34 +162,34 @@ class LogInStore:
         self.session: MemoryStore = self.zookeeper.connect()
         self._cluster: Cluster | None = None
 
-    async def settle(self, desired: Desired) -> None:
+    async def settle(self, desired: DesiredCluster) -> None:
         """Let controllers, storages and servers work, and write their metadata into the store."""
         await self.load(desired)
-        before = dict(self.world.log.metadata) if isinstance(self.world.log, Log) else {}
+        before = dict(self.world.znodes.metadata) if isinstance(self.world.znodes, Znodes) else {}
         self.world.settle()
-        if isinstance(self.world.log, Log):
+        if isinstance(self.world.znodes, Znodes):
             cluster = Cluster(self.session, desired.root)
-            for partition, new in self.world.log.metadata.items():
+            for partition, new in self.world.znodes.metadata.items():
                 if before.get(partition) != new:
                     version = (await cluster.partition_metadata(partition)).version
                     await cluster.write_partition_metadata(partition, new, version)
             await self._join(cluster)
 
-    async def load(self, desired: Desired) -> None:
+    async def load(self, desired: DesiredCluster) -> None:
         """Copy the metadata from the store into the world."""
         cluster = Cluster(self.session, desired.root)
         try:
             params, store_params = await cluster.params(), await cluster.store_params()
             maps = await cluster.storage_maps()
         except NoCluster:
-            self.world.log = None
+            self.world.znodes = None
             return
-        log = Log(params.name, params.num_partitions, store_params.key, maps)
+        log = Znodes(params.name, params.num_partitions, store_params.key, maps)
         for partition in range(params.num_partitions):
             path = cluster.paths.partition(partition)
             if await self.session.get(path) is not None:
                 log.metadata[partition] = (await cluster.partition_metadata(partition)).value
-        self.world.log = log
+        self.world.znodes = log
 
     async def _join(self, cluster: Cluster) -> None:
         """Add the running servers to the store; servers that leave are not removed."""
@@ -204,47 +204,49 @@ class LogInStore:
             )
 
 
-class FakeSurroundings:
-    """A cluster's own processes, without a network."""
+class FakeEnvironment:
+    """Connections to a cluster's simulated processes."""
 
-    def __init__(self, log: LogInStore, faults: Faults) -> None:
-        self._log = log
+    def __init__(self, log: StoredZnodes, faults: Faults) -> None:
+        self._znodes = log
         self._faults = faults
 
-    async def store(self, desired: Desired) -> MetadataStore:
-        """See Surroundings."""
-        if not self._log.world._zookeeper_serves():
+    async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
+        """See Environment."""
+        if not self._znodes.world._zookeeper_serves():
             raise StoreConnectionLost("connection refused")
-        return self._log.session
+        return self._znodes.session
 
-    async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
-        """See Surroundings."""
-        return _Port(self._log, cluster, desired, self._faults)
+    async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
+        """See Environment."""
+        return _SimulatedReplicas(self._znodes, cluster, desired, self._faults)
 
-    async def forget(self, desired: Desired) -> None:
-        """See Surroundings."""
+    async def disconnect(self, desired: DesiredCluster) -> None:
+        """See Environment."""
 
 
-class _Port:
-    def __init__(self, log: LogInStore, cluster: Cluster, desired: Desired, faults: Faults) -> None:
-        self._log = log
+class _SimulatedReplicas:
+    def __init__(
+        self, log: StoredZnodes, cluster: Cluster, desired: DesiredCluster, faults: Faults
+    ) -> None:
+        self._znodes = log
         self._cluster = cluster
         self._desired = desired
         self._faults = faults
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """See ReplicaPort."""
-        await self._log.load(self._desired)
-        return self._log.world.replicas()
+        """See ReplicaAccess."""
+        await self._znodes.load(self._desired)
+        return self._znodes.world.replicas()
 
     async def perform(self, step: ReplicaStep) -> None:
-        """See ReplicaPort."""
+        """See ReplicaAccess."""
         self._faults.before()
         match step:
             case ChangeAssignment() | RegisterStorage() | UnregisterStorage():
                 await perform_in_metadata(self._cluster, step)
             case CreateReplicas() | SwitchOn():
-                self._log.world.perform(step)
+                self._znodes.world.perform(step)
             case _:
                 raise AssertionError(step)
         self._faults.after()

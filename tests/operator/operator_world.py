@@ -1,8 +1,7 @@
-"""A Kubernetes, a ZooKeeper and the processes of one cluster, as far as plans look at them.
+"""A simulated Kubernetes, ZooKeeper and the processes of one cluster, as far as plans depend on it.
 
-Everything is in plain values and happens at once when it is asked for: `perform` does a step of a
-plan, `settle` does what controllers, storages and servers would do by themselves. Between the two,
-tests break things.
+All state is plain values. `perform` performs a step of a plan, `settle` does what controllers,
+storages and servers do on their own. Between the two, tests inject damage.
 """
 
 from __future__ import annotations
@@ -36,21 +35,28 @@ from waltz.metadata.core.formats import (
 )
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired, addresses_of, ordinal_of
+from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects import Manifest, ObjectKey
-from waltz_operator.core.observed import Absent, Observed, Present, Strange, Unfinished, Unreachable
+from waltz_operator.core.observed import (
+    Absent,
+    Incomplete,
+    Malformed,
+    ObservedCluster,
+    Present,
+    Unreachable,
+)
 from waltz_operator.core.resources import StoragePool, WaltzCluster
 from waltz_operator.core.steps import (
-    Apply,
-    Claim,
+    AddFinalizer,
+    ApplyObject,
+    ClaimPool,
     CreateMetadata,
-    Delete,
     DeleteMetadata,
-    Guard,
+    DeleteObject,
     IssueCertificates,
-    LetGo,
-    Release,
+    ReleasePool,
+    RemoveFinalizer,
     Step,
 )
 
@@ -59,22 +65,22 @@ UID = "11111111-2222-3333-4444-555555555555"
 
 
 def cluster_resource(**spec: Any) -> dict[str, Any]:
-    """Return a WaltzCluster as a user writes it and the API server keeps it."""
+    """Return a WaltzCluster as the API server stores it."""
     spec = {"partitions": 4, "pools": ["a", "b", "c"], "zookeeper": {"managed": {}}} | spec
     metadata = {"name": "log", "namespace": NAMESPACE, "uid": UID, "generation": 1}
     return {"metadata": metadata, "spec": spec}
 
 
 def pool_resource(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a StoragePool, in the same way."""
+    """Return a StoragePool as the API server stores it."""
     spec = {"storages": 1, "volumes": {"data": {"size": "1Gi"}}} | spec
     uid = str(uuid.uuid5(uuid.UUID(UID), name))
     return {"metadata": {"name": name, "namespace": NAMESPACE, "uid": uid}, "spec": spec}
 
 
 @dataclass
-class Log:
-    """What is in ZooKeeper for one cluster; None of ``maps`` is what nobody has made yet."""
+class Znodes:
+    """The metadata of one cluster in ZooKeeper."""
 
     name: str
     num_partitions: int
@@ -84,13 +90,13 @@ class Log:
 
 
 class World:
-    """All there is. The attributes are there for tests to look at and to break."""
+    """The whole state. Tests read and damage the attributes."""
 
     def __init__(self, cluster: dict[str, Any], pools: list[dict[str, Any]]) -> None:
         self.cluster: dict[str, Any] | None = deepcopy(cluster)
         self.pools = {each["metadata"]["name"]: deepcopy(each) for each in pools}
         self.objects: dict[ObjectKey, dict[str, Any]] = {}
-        self.log: Log | Unfinished | Strange | None = None
+        self.znodes: Znodes | Incomplete | Malformed | None = None
         self.zookeeper_up = True
         self.disks: dict[str, dict[int, HeldPartition]] = {}
         self.down: set[str] = set()
@@ -98,28 +104,28 @@ class World:
         self.deleting_seconds = 0.0
         self._uids = 0
 
-    # ---- what the operator sees
+    # ---- what the operator observes
 
-    def desired(self) -> Desired:
-        """Return what users want."""
+    def desired(self) -> DesiredCluster:
+        """Return the desired state."""
         assert self.cluster is not None
         cluster = WaltzCluster.model_validate(self.cluster)
         wanted = [self.pools[name] for name in cluster.spec.pools if name in self.pools]
-        return Desired(cluster, tuple(StoragePool.model_validate(each) for each in wanted))
+        return DesiredCluster(cluster, tuple(StoragePool.model_validate(each) for each in wanted))
 
-    def observed(self) -> Observed:
-        """Return what is."""
-        return Observed(
+    def observed(self) -> ObservedCluster:
+        """Return the observed state."""
+        return ObservedCluster(
             dict(self.objects), self._metadata(), None, deleting_seconds=self.deleting_seconds
         )
 
-    def _metadata(self) -> Unreachable | Absent | Unfinished | Strange | Present:
+    def _metadata(self) -> Unreachable | Absent | Incomplete | Malformed | Present:
         if not self._zookeeper_serves():
-            return Unreachable("nobody listens")
-        match self.log:
+            return Unreachable("connection refused")
+        match self.znodes:
             case None:
                 return Absent()
-            case Log(name, count, key, maps):
+            case Znodes(name, count, key, maps):
                 return Present(name, count, key, maps, self.replicas(), self.servers)
             case other:
                 return other
@@ -132,42 +138,42 @@ class World:
         return self.zookeeper_up and found is not None and "status" in found
 
     def replicas(self) -> ReplicaObservation:
-        """Return what the library would observe."""
-        assert isinstance(self.log, Log)
-        maps = self.log.maps
+        """Return what waltz.admin would observe."""
+        assert isinstance(self.znodes, Znodes)
+        maps = self.znodes.maps
         known = {*maps.groups.groups, *maps.connections.admin_ports, *maps.assignments.partitions}
         return ReplicaObservation(
             maps,
-            self.log.num_partitions,
-            {p: self.view(p) for p in range(self.log.num_partitions)},
+            self.znodes.num_partitions,
+            {p: self.view(p) for p in range(self.znodes.num_partitions)},
             {
                 storage: StorageReplicas(dict(self.disks[storage]))
-                if self.reached(storage)
-                else StorageReplicas(problem="nobody listens")
+                if self.is_reachable(storage)
+                else StorageReplicas(problem="connection refused")
                 for storage in known
             },
         )
 
     def view(self, partition: int) -> PartitionView:
-        """Return what is known of one partition."""
-        assert isinstance(self.log, Log)
-        metadata = self.log.metadata.get(partition, NEW_PARTITION)
-        replicas = frozenset(self.log.maps.assignments.storages_of(partition))
+        """Return the view of one partition."""
+        assert isinstance(self.znodes, Znodes)
+        metadata = self.znodes.metadata.get(partition, NEW_PARTITION)
+        replicas = frozenset(self.znodes.maps.assignments.storages_of(partition))
         served = self.servers and self.opens(partition)
         problem = None if served else "no server has it open"
         return PartitionView(partition, replicas, metadata, problem)
 
-    def reached(self, storage: str) -> bool:
+    def is_reachable(self, storage: str) -> bool:
         """Whether a storage answers."""
         return storage in self.disks and storage not in self.down
 
     def opens(self, partition: int) -> bool:
-        """Whether servers could open a partition with what is up, on and remembers."""
-        assert isinstance(self.log, Log)
-        metadata = self.log.metadata.get(partition, NEW_PARTITION)
-        assigned = frozenset(self.log.maps.assignments.storages_of(partition))
+        """Whether servers could open a partition with the reachable, switched-on replicas."""
+        assert isinstance(self.znodes, Znodes)
+        metadata = self.znodes.metadata.get(partition, NEW_PARTITION)
+        assigned = frozenset(self.znodes.maps.assignments.storages_of(partition))
         up = {s for s in assigned if self._takes_part(s, partition)}
-        knowing = frozenset(
+        up_to_date = frozenset(
             s
             for s in metadata.replicas
             if s in up and self.disks[s][partition].session_id >= metadata.replicas[s].session_id
@@ -176,17 +182,17 @@ class World:
         return (
             bool(assigned)
             and session_opens(frozenset(up), assigned, frozenset())
-            and (not last or session_opens(knowing | (frozenset(up) - last), assigned, last))
+            and (not last or session_opens(up_to_date | (frozenset(up) - last), assigned, last))
         )
 
     def _takes_part(self, storage: str, partition: int) -> bool:
-        held = self.disks[storage].get(partition) if self.reached(storage) else None
+        held = self.disks[storage].get(partition) if self.is_reachable(storage) else None
         return held is not None and held.available
 
-    # ---- what happens by itself
+    # ---- what happens without the operator
 
     def settle(self) -> None:
-        """Have controllers, storages and servers do what they would."""
+        """Let controllers, storages and servers work."""
         for key, live in list(self.objects.items()):
             if key.kind in ("StatefulSet", "Deployment"):
                 live["status"] = {"readyReplicas": live["spec"]["replicas"]}
@@ -194,7 +200,7 @@ class World:
         self._run_servers()
 
     def _run_storages(self) -> None:
-        if not isinstance(self.log, Log):
+        if not isinstance(self.znodes, Znodes):
             return
         for pool in self.desired().pools:
             found = self.objects.get(
@@ -214,13 +220,13 @@ class World:
         found = self.objects.get(ObjectKey("Deployment", "log-server"))
         count = 0 if found is None else found["spec"]["replicas"]
         self.servers = frozenset(f"server-{i}" for i in range(count))
-        if self.servers and isinstance(self.log, Log):
-            for partition in range(self.log.num_partitions):
+        if self.servers and isinstance(self.znodes, Znodes):
+            for partition in range(self.znodes.num_partitions):
                 if self.opens(partition):
-                    self._open(self.log, partition)
+                    self._open(self.znodes, partition)
 
-    def _open(self, log: Log, partition: int) -> None:
-        """Begin a store session, if somebody is not in the one that there is."""
+    def _open(self, log: Znodes, partition: int) -> None:
+        """Begin a new store session, if an available replica is not in the current one."""
         old = log.metadata.get(partition, NEW_PARTITION)
         assigned = log.maps.assignments.storages_of(partition)
         here = [s for s in assigned if self._takes_part(s, partition)]
@@ -240,40 +246,40 @@ class World:
                 held, session_id=session, max_transaction_id=session
             )
 
-    # ---- what the operator does
+    # ---- what the operator changes
 
     def perform(self, step: Step) -> None:
-        """Do one step."""
+        """Perform one step."""
         assert self.cluster is not None
         match step:
-            case Guard():
+            case AddFinalizer():
                 self.cluster["metadata"]["finalizers"] = [FINALIZER]
-            case LetGo():
+            case RemoveFinalizer():
                 self.cluster = None
-            case Claim(pool):
+            case ClaimPool(pool, _):
                 metadata = self.pools[pool]["metadata"]
                 metadata["labels"] = {CLUSTER_LABEL: "log"}
                 metadata["finalizers"] = [FINALIZER]
-            case Release(pool):
+            case ReleasePool(pool):
                 metadata = self.pools[pool]["metadata"]
                 metadata["labels"], metadata["finalizers"] = {}, []
-            case Apply(manifest, _):
+            case ApplyObject(manifest, _):
                 self.apply(manifest)
-            case Delete(key, uid):
+            case DeleteObject(key, uid):
                 assert self.objects[key]["metadata"].get("uid", "") == uid
                 del self.objects[key]
             case IssueCertificates():
                 self._issue()
             case CreateMetadata(name, count, key):
-                assert self.log is None
-                self.log = Log(name, count, key)
+                assert self.znodes is None
+                self.znodes = Znodes(name, count, key)
             case DeleteMetadata():
-                self.log = None
+                self.znodes = None
             case _:
                 self._perform_in_log(step)
 
     def apply(self, manifest: Manifest) -> None:
-        """Do a server-side apply: what others have set stays."""
+        """Apply a manifest as the server does: fields of other owners stay."""
         live = self.objects.get(manifest.key)
         if live is None:
             self._uids += 1
@@ -289,15 +295,15 @@ class World:
             }
 
     def _perform_in_log(self, step: Step) -> None:
-        log = self.log
-        assert isinstance(log, Log)
+        log = self.znodes
+        assert isinstance(log, Znodes)
         match step:
             case RegisterStorage(storage, group, admin_port):
                 log.maps = admin.add_storage_node(log.maps, storage, group, admin_port)
             case UnregisterStorage(storage):
                 log.maps = admin.remove_storage_node(log.maps, storage)
             case CreateReplicas(storage, partitions):
-                assert self.reached(storage)
+                assert self.is_reachable(storage)
                 for partition in partitions:
                     self.disks[storage].setdefault(partition, fresh_replica(partition))
             case SwitchOn(storage, partitions):
@@ -307,16 +313,16 @@ class World:
             case ChangeAssignment(changes):
                 log.maps = admin.change_replicas(log.maps, changes)
 
-    def states_of_quorum(self) -> Iterator[tuple[int, bool]]:
+    def quorum_states(self) -> Iterator[tuple[int, bool]]:
         """Yield each partition that may have transactions, and whether servers can open it."""
-        if isinstance(self.log, Log):
-            for partition, metadata in self.log.metadata.items():
+        if isinstance(self.znodes, Znodes):
+            for partition, metadata in self.znodes.metadata.items():
                 if metadata.replicas:
                     yield partition, self.opens(partition)
 
 
 def fresh_replica(partition: int) -> HeldPartition:
-    """Return what a storage says of a replica that was just made."""
+    """Return what a storage reports of a newly created replica."""
     return HeldPartition(partition, -1, -1, -1, -1, 0, True, True)
 
 

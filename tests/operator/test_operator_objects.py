@@ -15,7 +15,7 @@ import yaml
 
 from tests.operator.operator_world import cluster_resource, pool_resource
 from waltz.runtime.configuration import DEFAULT, Settings, look_up
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import (
     Manifest,
     budgets,
@@ -77,11 +77,11 @@ _LARGE = (
 _CLUSTERS = {"small": _SMALL, "large": _LARGE}
 
 
-def desired(case: str) -> Desired:
+def desired(case: str) -> DesiredCluster:
     cluster, pools = deepcopy(_CLUSTERS[case])
     for pool in pools:
         pool["metadata"]["labels"] = {"waltz.dev/cluster": "log"}
-    return Desired(
+    return DesiredCluster(
         WaltzCluster.model_validate(cluster), tuple(StoragePool.model_validate(p) for p in pools)
     )
 

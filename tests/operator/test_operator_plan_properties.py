@@ -1,8 +1,7 @@
-"""From any state, plans lead to what is wanted, and no step costs a partition its quorum.
+"""From any state, plans reach the desired state, and no step costs a partition its quorum.
 
-A state is made by following plans for a while, with steps left out and the operator dying between
-any two, and by breaking things on the way: what Kubernetes has, what ZooKeeper says, what storages
-hold.
+A random state comes from performing plans for a while. Plans are interrupted between any two steps,
+and damage is injected into the objects of Kubernetes, the metadata and the storages.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from hypothesis import strategies as st
 from tests.operator.operator_world import (
     NAMESPACE,
     UID,
-    Log,
     World,
+    Znodes,
     cluster_resource,
     fresh_replica,
     pool_resource,
@@ -30,12 +29,12 @@ from waltz.metadata.core.formats import ConnectionMetadata, GroupDescriptor, Rep
 from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import MANAGER_LABEL, metadata_name
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Unfinished
+from waltz_operator.core.observed import Incomplete
 from waltz_operator.core.planning import plan
-from waltz_operator.core.steps import Plan
+from waltz_operator.core.steps import EVENT_REASONS, ClusterPlan
 
-MOST_ROUNDS = 60
-"""What the largest of the worlds below needs when partitions are repaired one at a time."""
+MAX_ROUNDS = 60
+"""Enough for the largest world below, whose partitions are repaired one at a time."""
 
 Damage = Callable[[World, random.Random], None]
 
@@ -49,7 +48,7 @@ def edit_object(world: World, dice: random.Random) -> None:
     specs = [key for key, live in sorted(world.objects.items()) if live.get("spec")]
     if specs:
         spec = world.objects[dice.choice(specs)]["spec"]
-        # How many replicas there are is a number, and another damage.
+        # The number of replicas is damaged by scale_set.
         spec[dice.choice(sorted(spec.keys() - {"replicas"}))] = {"edited": "by hand"}
 
 
@@ -65,21 +64,21 @@ def delete_secret_part(world: World, dice: random.Random) -> None:
         secret["data"].pop(dice.choice(("ca.crt", "tls.crt", "tls.key")), None)
 
 
-def break_off_creation(world: World, dice: random.Random) -> None:
-    if world.log is None:
+def interrupt_creation(world: World, dice: random.Random) -> None:
+    if world.znodes is None:
         key = world.desired().key
         name = metadata_name("log", NAMESPACE)
         begun = [(None, None), (name, None), (name, key)]
-        world.log = Unfinished(*dice.choice(begun), used=False)
+        world.znodes = Incomplete(*dice.choice(begun), used=False)
 
 
 def half_register(world: World, dice: random.Random) -> None:
-    """Leave a storage that has no partitions in some of the three maps, or in a wrong group."""
-    if not isinstance(world.log, Log):
+    """Register a storage without partitions in some of the three maps, or in a wrong group."""
+    if not isinstance(world.znodes, Znodes):
         return
     pool = world.desired().pools[0].metadata.name
     storage = f"{pool}-storage-0.{pool}-storage.{NAMESPACE}.svc:6000"
-    groups, ports, partitions = raw_maps(world.log)
+    groups, ports, partitions = raw_maps(world.znodes)
     if partitions.get(storage):
         return
     for each in (groups, ports, partitions):
@@ -90,39 +89,39 @@ def half_register(world: World, dice: random.Random) -> None:
         ports[storage] = dice.choice((6001, 7001))
     if dice.random() < 0.5:
         partitions[storage] = ()
-    set_maps(world.log, groups, ports, partitions)
+    set_maps(world.znodes, groups, ports, partitions)
 
 
 def take_replica_away(world: World, dice: random.Random) -> None:
-    """Unassign one, as long as a majority of what is wanted stays."""
-    if not isinstance(world.log, Log):
+    """Unassign a replica, as long as a majority of the pools keeps one."""
+    if not isinstance(world.znodes, Znodes):
         return
     assert world.cluster is not None
     pools = len(world.cluster["spec"]["pools"])
-    groups, ports, partitions = raw_maps(world.log)
-    partition = dice.randrange(world.log.num_partitions)
+    groups, ports, partitions = raw_maps(world.znodes)
+    partition = dice.randrange(world.znodes.num_partitions)
     holders = [storage for storage, held in partitions.items() if partition in held]
     if len(holders) > quorum(pools):
         storage = dice.choice(holders)
         partitions[storage] = tuple(p for p in partitions[storage] if p != partition)
-        set_maps(world.log, groups, ports, partitions)
+        set_maps(world.znodes, groups, ports, partitions)
         world.settle()
 
 
-def add_stranger(world: World, dice: random.Random) -> None:
-    """Register a storage that is no pool's."""
-    if isinstance(world.log, Log):
-        groups, ports, partitions = raw_maps(world.log)
-        stranger = f"stranger-{dice.randrange(3)}:6000"
-        groups[stranger], ports[stranger], partitions[stranger] = 7, 6001, ()
-        set_maps(world.log, groups, ports, partitions)
+def add_foreign_storage(world: World, dice: random.Random) -> None:
+    """Register a storage that is in no pool."""
+    if isinstance(world.znodes, Znodes):
+        groups, ports, partitions = raw_maps(world.znodes)
+        foreign = f"foreign-{dice.randrange(3)}:6000"
+        groups[foreign], ports[foreign], partitions[foreign] = 7, 6001, ()
+        set_maps(world.znodes, groups, ports, partitions)
 
 
 def switch_off(world: World, dice: random.Random) -> None:
-    """Switch a replica off, whose partition can do without it."""
+    """Switch a replica off, if its partition keeps a quorum without it."""
     for storage, held in sorted(world.disks.items()):
         for partition in sorted(held):
-            if dice.random() < 0.3 and isinstance(world.log, Log):
+            if dice.random() < 0.3 and isinstance(world.znodes, Znodes):
                 before = held[partition]
                 held[partition] = replace(before, readable=False, writable=False)
                 if world.view(partition).metadata.replicas and not world.opens(partition):
@@ -130,7 +129,7 @@ def switch_off(world: World, dice: random.Random) -> None:
 
 
 def forget_unused(world: World, dice: random.Random) -> None:
-    """Have a storage lose replicas to which nothing was ever written."""
+    """Delete replicas that were never in a session."""
     for held in world.disks.values():
         for partition in sorted(held):
             if held[partition].session_id < 0 and dice.random() < 0.5:
@@ -138,26 +137,26 @@ def forget_unused(world: World, dice: random.Random) -> None:
 
 
 def hold_more(world: World, dice: random.Random) -> None:
-    """Have a storage hold a partition that nobody has assigned to it."""
-    if isinstance(world.log, Log):
+    """Add a replica that is not assigned to its storage."""
+    if isinstance(world.znodes, Znodes):
         for storage in sorted(world.disks):
-            partition = dice.randrange(world.log.num_partitions)
+            partition = dice.randrange(world.znodes.num_partitions)
             world.disks[storage].setdefault(partition, fresh_replica(partition))
 
 
 def take_down(world: World, dice: random.Random) -> None:
-    """Have a storage be away until the next time that things settle."""
+    """Make a storage unreachable until the world settles."""
     if world.disks:
         world.down.add(dice.choice(sorted(world.disks)))
 
 
 def lower_spec(world: World, dice: random.Random) -> None:
-    """Ask for fewer storages, as if the API server had let it pass."""
+    """Specify fewer storages, as if the API server did not refuse it."""
     pool = world.pools[dice.choice(sorted(world.pools))]
     pool["spec"]["storages"] = dice.randrange(1, pool["spec"]["storages"] + 1)
 
 
-def zookeeper_away(world: World, dice: random.Random) -> None:
+def toggle_zookeeper(world: World, dice: random.Random) -> None:
     world.zookeeper_up = not world.zookeeper_up
 
 
@@ -166,21 +165,21 @@ DAMAGES: tuple[Damage, ...] = (
     edit_object,
     scale_set,
     delete_secret_part,
-    break_off_creation,
+    interrupt_creation,
     half_register,
     take_replica_away,
-    add_stranger,
+    add_foreign_storage,
     switch_off,
     forget_unused,
     hold_more,
     take_down,
     lower_spec,
-    zookeeper_away,
+    toggle_zookeeper,
 )
 
 
 def raw_maps(
-    log: Log,
+    log: Znodes,
 ) -> tuple[dict[str, int], dict[str, int], dict[str, tuple[int, ...]]]:
     maps = log.maps
     groups, ports = dict(maps.groups.groups), dict(maps.connections.admin_ports)
@@ -188,7 +187,7 @@ def raw_maps(
 
 
 def set_maps(
-    log: Log,
+    log: Znodes,
     groups: dict[str, int],
     ports: dict[str, int],
     partitions: dict[str, tuple[int, ...]],
@@ -198,7 +197,7 @@ def set_maps(
     )
 
 
-def some_world(dice: random.Random) -> World:
+def random_world(dice: random.Random) -> World:
     pools = [
         pool_resource(name, storages=dice.randrange(1, 4))
         for name in "abcde"[: dice.choice((1, 3, 3, 5))]
@@ -213,24 +212,26 @@ def some_world(dice: random.Random) -> World:
     return World(cluster, pools)
 
 
-def follow(world: World, decided: Plan, dice: random.Random | None) -> None:
-    """Do a plan's steps, of which each may be the last one; check what every step does."""
+def follow(world: World, decided: ClusterPlan, dice: random.Random | None) -> None:
+    """Perform a plan's steps, maybe only the first ones; check that no quorum is lost."""
     for step in decided.steps:
         if dice is not None and dice.random() < 0.15:
             return
-        could = {partition for partition, opens in world.states_of_quorum() if opens}
+        assert type(step) in EVENT_REASONS
+        had_quorum = {partition for partition, opens in world.quorum_states() if opens}
         world.perform(step)
-        can = {partition for partition, opens in world.states_of_quorum() if opens}
-        assert could <= can, f"{step} cost partitions {could - can} their quorum"
+        have_quorum = {partition for partition, opens in world.quorum_states() if opens}
+        lost = had_quorum - have_quorum
+        assert not lost, f"partitions {lost} have lost their quorum by: {step}"
 
 
-def check_plan(decided: Plan) -> None:
-    reassigned = [place for place, s in enumerate(decided.steps) if isinstance(s, ChangeAssignment)]
-    assert reassigned in ([], [len(decided.steps) - 1]), "one disturbance, and it comes last"
+def check_plan(decided: ClusterPlan) -> None:
+    places = [place for place, s in enumerate(decided.steps) if isinstance(s, ChangeAssignment)]
+    assert places in ([], [len(decided.steps) - 1]), "one change of assignments, as the last step"
 
 
 def broken_world(dice: random.Random) -> World:
-    world = some_world(dice)
+    world = random_world(dice)
     if dice.random() < 0.6:
         reach(world)
     for _ in range(dice.randrange(1, 14)):
@@ -245,10 +246,10 @@ def broken_world(dice: random.Random) -> World:
 
 
 def reach(world: World) -> None:
-    """Follow plans until everything is as it shall be."""
+    """Perform plans until the desired state is reached."""
     world.zookeeper_up = True
-    decided = Plan()
-    for _ in range(MOST_ROUNDS):
+    decided = ClusterPlan()
+    for _ in range(MAX_ROUNDS):
         world.settle()
         decided = plan(world.desired(), world.observed())
         check_plan(decided)
@@ -256,17 +257,17 @@ def reach(world: World) -> None:
             return
         assert not decided.problems, decided
         follow(world, decided, None)
-    raise AssertionError(f"not done after {MOST_ROUNDS} rounds: {decided}")
+    raise AssertionError(f"not done after {MAX_ROUNDS} rounds: {decided}")
 
 
 def check_reached(world: World) -> None:
-    assert isinstance(world.log, Log)
-    assert world.log.key == world.desired().key
+    assert isinstance(world.znodes, Znodes)
+    assert world.znodes.key == world.desired().key
     assert world.servers
     assert world.cluster is not None
-    for partition in range(world.log.num_partitions):
+    for partition in range(world.znodes.num_partitions):
         view = world.view(partition)
-        own = {s for s in view.replicas if not s.startswith("stranger")}
+        own = {s for s in view.replicas if not s.startswith("foreign")}
         assert len(own) == len(world.cluster["spec"]["pools"])
         assert world.opens(partition)
         assert view.session_replicas == view.replicas
@@ -278,7 +279,7 @@ def check_reached(world: World) -> None:
 @given(st.integers(0, 2**32))
 @example(523)
 @example(1050)
-def test_any_state_leads_to_what_is_wanted(seed: int) -> None:
+def test_plan_from_any_state_reaches_the_desired_state(seed: int) -> None:
     world = broken_world(random.Random(seed))
     reach(world)
     check_reached(world)
@@ -286,13 +287,13 @@ def test_any_state_leads_to_what_is_wanted(seed: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_any_state_can_be_deleted(seed: int) -> None:
+def test_cluster_in_any_state_can_be_deleted(seed: int) -> None:
     world = broken_world(random.Random(seed))
     assert world.cluster is not None
-    log = world.log
+    log = world.znodes
     world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     world.deleting_seconds = 61.0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         decided = plan(world.desired(), world.observed())
         if decided.done:
             break
@@ -302,12 +303,12 @@ def test_any_state_can_be_deleted(seed: int) -> None:
             break
     else:
         raise AssertionError(f"not deleted: {decided}")
-    assert world.log is log, "volumes are kept by default, and so is what gives them sense"
+    assert world.znodes is log, "volumes are kept by default, and with them the metadata"
     assert not any(pool["metadata"].get("finalizers") for pool in world.pools.values())
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_plan_depends_only_on_what_is(seed: int) -> None:
+def test_plan_depends_only_on_the_observed_state(seed: int) -> None:
     world = broken_world(random.Random(seed))
     first = plan(world.desired(), world.observed())
     assert plan(world.desired(), world.observed()) == first

@@ -14,9 +14,9 @@ from tests.eventually import eventually
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
-from waltz_operator.core.observed import Live
+from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
-from waltz_operator.core.steps import Guard
+from waltz_operator.core.steps import AddFinalizer
 from waltz_operator.main import read_settings
 from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
@@ -82,7 +82,7 @@ class DroppedWatches:
 
     async def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
-    ) -> AsyncIterator[Live]:
+    ) -> AsyncIterator[LiveObject]:
         assert (kind, labels) == ("Pod", {MANAGER_LABEL: MANAGER})
         self.watches += 1
         if self.watches % 3 == 1:
@@ -111,7 +111,7 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     recorder = KubeEventRecorder(FaultyKube(world, Faults()))
     posting = recorder.start()
     cluster = WaltzCluster.model_validate(world.cluster)
-    recorder.record_step(cluster, Guard())
+    recorder.record_step(cluster, AddFinalizer())
     for _ in range(3):
         recorder.record_failure(cluster, "ZooKeeper does not answer")
     await eventually(lambda: len(world.objects) == 2)

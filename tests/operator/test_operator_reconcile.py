@@ -8,15 +8,15 @@ import random
 import pytest
 
 from tests.operator.operator_faults import (
-    FakeSurroundings,
+    FakeEnvironment,
     Faults,
     FaultyKube,
     Killed,
-    LogInStore,
     RecordedEvents,
+    StoredZnodes,
     delete_by_user,
 )
-from tests.operator.operator_world import NAMESPACE, Log, World, cluster_resource, pool_resource
+from tests.operator.operator_world import NAMESPACE, World, Znodes, cluster_resource, pool_resource
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import IDLE_REQUEUE_SECONDS, Reconciler
@@ -32,9 +32,9 @@ class Operation:
         names = list("abcde"[:pools])
         resource = cluster_resource(pools=names, partitions=partitions)
         self.world = World(resource, [pool_resource(name) for name in names])
-        self.log = LogInStore(self.world)
+        self.znodes = StoredZnodes(self.world)
         self.kube = FaultyKube(self.world, faults)
-        self.surroundings = FakeSurroundings(self.log, faults)
+        self.environment = FakeEnvironment(self.znodes, faults)
         self.events = RecordedEvents()
         self.kills = 0
         self.reported_ready = False
@@ -43,7 +43,7 @@ class Operation:
         """Reconcile once with a new operator, which may be killed; return when to do so again."""
         reconciler = Reconciler(
             self.kube,
-            self.surroundings,
+            self.environment,
             self.events,
             operator_namespace="waltz-system",
             clock=lambda: _NOW,
@@ -62,12 +62,12 @@ class Operation:
         """Reconcile until an operator has nothing to do; return the number of reconciles."""
         for count in range(MAX_RECONCILES):
             if self.world.cluster is not None:
-                await self.log.settle(self.world.desired())
-            had_quorum = {p for p, opens in self.world.states_of_quorum() if opens}
+                await self.znodes.settle(self.world.desired())
+            had_quorum = {p for p, opens in self.world.quorum_states() if opens}
             requeue = await self.reconcile()
             if self.world.cluster is not None:
-                await self.log.load(self.world.desired())
-            have_quorum = {p for p, opens in self.world.states_of_quorum() if opens}
+                await self.znodes.load(self.world.desired())
+            have_quorum = {p for p, opens in self.world.quorum_states() if opens}
             assert had_quorum <= have_quorum
             if requeue in (None, IDLE_REQUEUE_SECONDS):
                 return count
@@ -190,7 +190,7 @@ async def test_unreliable_api_server_delays_start_and_deletion_only(seed: int) -
     faults.dice = None
     await operation.until_done()
     assert operation.condition("Ready")["status"] == "True"
-    assert isinstance(operation.world.log, Log)
+    assert isinstance(operation.world.znodes, Znodes)
     for partition in range(3):
         assert len(operation.world.view(partition).replicas) == 3
     delete_by_user(operation.world)
@@ -204,18 +204,18 @@ async def test_unreliable_api_server_delays_start_and_deletion_only(seed: int) -
 async def test_incomplete_own_metadata_is_deleted_and_created_again() -> None:
     operation = Operation(Faults())
     desired = operation.world.desired()
-    await operation.log.session.create(desired.root, None)
+    await operation.znodes.session.create(desired.root, None)
     await operation.until_done()
     assert "the cluster logs/log is deleted in ZooKeeper" in operation.events.done
 
 
 async def test_incomplete_metadata_with_foreign_znodes_is_never_deleted() -> None:
     operation = Operation(Faults())
-    session, root = operation.log.session, operation.world.desired().root
+    session, root = operation.znodes.session, operation.world.desired().root
     await session.create(root, None)
     await session.create(f"{root}/foreign", b"x")
     for _ in range(8):
-        await operation.log.settle(operation.world.desired())
+        await operation.znodes.settle(operation.world.desired())
         await operation.reconcile()
     assert (await session.children(root)).names == ("foreign",)
     assert operation.condition("Ready")["reason"] == "NeedsAttention"
@@ -229,7 +229,7 @@ async def test_deletion_keeps_the_root_if_it_has_foreign_znodes(nested: bool) ->
     for pool in operation.world.pools.values():
         pool["spec"]["volumes"]["onDeletion"] = "Delete"
     await operation.until_done()
-    session, root = operation.log.session, operation.world.desired().root
+    session, root = operation.znodes.session, operation.world.desired().root
     if nested:
         await session.create(f"{root}/another", None)
     delete_by_user(operation.world)
@@ -243,7 +243,7 @@ async def test_finalizer_of_an_orphaned_pool_is_removed() -> None:
     await operation.until_done()
     operation.world.pools["a"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     reconciler = Reconciler(
-        operation.kube, operation.surroundings, operation.events, operator_namespace="x"
+        operation.kube, operation.environment, operation.events, operator_namespace="x"
     )
     await reconciler.release_orphaned_pool(NAMESPACE, "a")
     assert "a" in operation.world.pools, "its cluster still exists"

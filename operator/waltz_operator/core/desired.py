@@ -1,4 +1,4 @@
-"""What users want of one cluster, and what follows from that alone. Pure."""
+"""The desired state of one cluster, and what follows from it alone. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
-    """A WaltzCluster and those of its pools that there are, in the order of its ``spec.pools``.
+class DesiredCluster:
+    """A WaltzCluster and those of its pools that exist, in the order of its ``spec.pools``.
 
-    ``operator_namespace`` is where the operator itself runs.
+    ``operator_namespace`` is the namespace in which the operator runs.
     """
 
     cluster: WaltzCluster
@@ -29,59 +29,62 @@ class Desired:
 
     @property
     def namespace(self) -> str:
-        """Where everything of the cluster is."""
+        """The namespace of all objects of the cluster."""
         return self.cluster.metadata.namespace
 
     @property
     def key(self) -> uuid.UUID:
-        """What keeps the processes and volumes of other clusters out: random, and never changes."""
+        """The key that processes and volumes check: those of another cluster are refused.
+
+        It never changes. A new cluster uses its uid.
+        """
         return uuid.UUID(self.cluster.spec.cluster_key or self.cluster.metadata.uid)
 
     @property
     def metadata_name(self) -> str:
-        """What the cluster is called in ZooKeeper."""
+        """The cluster's name in ZooKeeper."""
         return names.metadata_name(self.name, self.namespace)
 
     @property
     def root(self) -> str:
-        """Its znode."""
+        """The cluster's root znode."""
         return self.cluster.spec.zookeeper.root
 
     @property
     def zookeeper(self) -> str:
-        """Where its ZooKeeper is."""
+        """The connect string of the cluster's ZooKeeper."""
         return connect_string(self.cluster)
 
     @property
     def deleting(self) -> bool:
-        """Whether somebody has deleted the WaltzCluster."""
+        """Whether the WaltzCluster was deleted, and exists only because of its finalizer."""
         return self.cluster.metadata.deletion_timestamp is not None
 
     @property
     def own_pools(self) -> tuple[StoragePool, ...]:
-        """The pools that are claimed for this cluster, and for no other one."""
+        """The pools that this cluster has claimed."""
         return tuple(p for p in self.pools if p.metadata.labels.get(CLUSTER_LABEL) == self.name)
 
     @property
     def missing_pools(self) -> tuple[str, ...]:
-        """The pools that nobody has made."""
-        there = {pool.metadata.name for pool in self.pools}
-        return tuple(name for name in self.cluster.spec.pools if name not in there)
+        """The names in ``spec.pools`` of which no StoragePool exists."""
+        existing = {pool.metadata.name for pool in self.pools}
+        return tuple(name for name in self.cluster.spec.pools if name not in existing)
 
 
 def address_of(pool: StoragePool, ordinal: int) -> str:
-    """Return the identity of one storage of a pool."""
+    """Return the address of one storage of a pool, which is its identity."""
     metadata = pool.metadata
     return names.storage_address(metadata.name, metadata.namespace, pool.spec.port, ordinal)
 
 
 def addresses_of(pool: StoragePool) -> tuple[str, ...]:
-    """Return the identities of all storages that a pool shall have."""
+    """Return the addresses of all storages that a pool specifies."""
     return tuple(address_of(pool, ordinal) for ordinal in range(pool.spec.storages))
 
 
 def ordinal_of(pool: StoragePool, storage: str) -> int | None:
-    """Return which storage of ``pool`` this is, None if it is none."""
+    """Return the ordinal of a storage in ``pool`` by its address, None if it is of another pool."""
     prefix = f"{names.storage_set(pool.metadata.name)}-"
     number = storage.partition(".")[0].removeprefix(prefix)
     if not number.isdecimal() or address_of(pool, int(number)) != storage:

@@ -1,4 +1,4 @@
-"""What was found of one cluster: in Kubernetes, in ZooKeeper, at its processes. Pure."""
+"""The observed state of one cluster: in Kubernetes, in ZooKeeper and of its processes. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from waltz.metadata.core.storage_maps import StorageMaps
 from waltz_operator.core.names import COMPONENT_LABEL, Component
 from waltz_operator.core.objects import ObjectKey
 
-Live = Mapping[str, Any]
-"""An object as the API server has it; of secrets, the names of the data only."""
+LiveObject = Mapping[str, Any]
+"""An object as the API server returns it. The data of a secret is replaced by empty texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,15 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """There is nothing at the cluster's root."""
+    """The cluster's root znode does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """Somebody's creation of a cluster was broken off; ``used`` if there is more than that makes.
+class Incomplete:
+    """The creation of a cluster was interrupted.
 
-    ``name`` and ``key`` are None if they were not set yet.
+    ``name`` and ``key`` are None if they were not written yet. ``used`` if there are znodes that a
+    creation does not make: then the cluster existed, and parts of it were lost.
     """
 
     name: str | None
@@ -41,18 +42,18 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True)
-class Strange:
-    """What is at the root cannot be understood."""
+class Malformed:
+    """A znode cannot be decoded."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A whole cluster. ``replicas`` are all partitions, and all storages that are known.
+    """A complete cluster. ``replicas`` covers all partitions and all registered storages.
 
-    ``servers`` are the addresses of the servers that have joined. ``others_below`` if somebody has
-    znodes below the root that are not the cluster's.
+    ``servers`` are the addresses of the servers that have joined. ``foreign_znodes`` if there are
+    znodes below the root that do not belong to the cluster.
     """
 
     name: str
@@ -61,28 +62,29 @@ class Present:
     maps: StorageMaps
     replicas: ReplicaObservation
     servers: frozenset[str] = frozenset()
-    others_below: bool = False
+    foreign_znodes: bool = False
 
 
-Metadata = Unreachable | Absent | Unfinished | Strange | Present
+ClusterMetadata = Unreachable | Absent | Incomplete | Malformed | Present
+"""What was found at the cluster's root in ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """Everything that a plan looks at.
+class ObservedCluster:
+    """Everything that a plan depends on, apart from the desired state.
 
-    ``objects`` are those with the cluster's labels, and whatever has a name that the cluster needs.
-    ``certificate_days`` is how long the certificates that the operator made are still good.
-    ``deleting_seconds`` is how long ago the WaltzCluster was deleted.
+    ``objects`` are all objects with the cluster's labels, and all objects whose names the cluster
+    needs. ``certificate_days`` is the remaining validity of the certificate
+    that the operator issued. ``deleting_seconds`` is the time since the WaltzCluster was deleted.
     """
 
-    objects: Mapping[ObjectKey, Live]
-    metadata: Metadata
+    objects: Mapping[ObjectKey, LiveObject]
+    metadata: ClusterMetadata
     certificate_days: float | None = None
     deleting_seconds: float = 0.0
 
-    def of_kind(self, kind: str, component: Component | None = None) -> Iterator[Live]:
-        """Iterate over the objects of a kind, or those of one component."""
+    def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
+        """Iterate over the objects of a kind, or over those of one component."""
         for key, live in sorted(self.objects.items(), key=lambda item: item[0]):
             labels = live["metadata"].get("labels") or {}
             if key.kind == kind and component in (None, labels.get(COMPONENT_LABEL)):

@@ -12,19 +12,21 @@ from collections.abc import Iterable
 
 from waltz.admin.core.replicas import PartitionView, quorum, unhealthy_reason
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired, addresses_of
+from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.names import Component
 from waltz_operator.core.objects import ObjectKey
-from waltz_operator.core.observed import Live, Observed, Present
+from waltz_operator.core.observed import LiveObject, ObservedCluster, Present
 from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
-from waltz_operator.core.steps import Plan
+from waltz_operator.core.steps import ClusterPlan
 
 _LONGEST_MESSAGE = 1000
 _MOST_REASONS = 3
 
 
-def cluster_status(desired: Desired, observed: Observed, decided: Plan, now: str) -> ClusterStatus:
+def cluster_status(
+    desired: DesiredCluster, observed: ObservedCluster, decided: ClusterPlan, now: str
+) -> ClusterStatus:
     """Return the status of a WaltzCluster for whom ``decided`` is planned at the time ``now``."""
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
     # What is to be done is known, and what was done can be seen: only then is it carried out.
@@ -57,7 +59,9 @@ def cluster_status(desired: Desired, observed: Observed, decided: Plan, now: str
     )
 
 
-def pool_status(desired: Desired, observed: Observed, pool: StoragePool, now: str) -> PoolStatus:
+def pool_status(
+    desired: DesiredCluster, observed: ObservedCluster, pool: StoragePool, now: str
+) -> PoolStatus:
     """Return the status of one of the cluster's pools."""
     generation, old = pool.metadata.generation, pool.status
     present = observed.metadata if isinstance(observed.metadata, Present) else None
@@ -99,7 +103,7 @@ def _storages(pools: Iterable[StoragePool], present: Present | None) -> str:
     return f"{len(answering)}/{len(wanted)}"
 
 
-def _reason(desired: Desired, decided: Plan, *, ready: bool, serving: bool) -> str:
+def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, serving: bool) -> str:
     if desired.cluster.spec.paused:
         return "Paused"
     if decided.problems:
@@ -109,7 +113,7 @@ def _reason(desired: Desired, decided: Plan, *, ready: bool, serving: bool) -> s
     return "Reconciling" if serving or decided.steps else "NoQuorum"
 
 
-def _message(decided: Plan, observed: Observed) -> str:
+def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
     """Return what matters most: what only a person can mend, else what is waited for, and why."""
     reasons = decided.problems or decided.waits
     if reasons:
@@ -119,7 +123,7 @@ def _message(decided: Plan, observed: Observed) -> str:
     return "; ".join(said)[:_LONGEST_MESSAGE]
 
 
-def _last_words(observed: Observed) -> list[str]:
+def _last_words(observed: ObservedCluster) -> list[str]:
     """Return what pods that end again and again said last."""
     words = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
@@ -130,7 +134,7 @@ def _last_words(observed: Observed) -> list[str]:
     return list(words.values())[:_MOST_REASONS]
 
 
-def _why_not(container: Live) -> str | None:
+def _why_not(container: LiveObject) -> str | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     ended = (container.get("lastState") or {}).get("terminated") or {}
     if waiting.get("reason") == "CrashLoopBackOff" and ended.get("message"):

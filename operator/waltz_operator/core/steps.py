@@ -1,31 +1,42 @@
-"""What the operator does, one step at a time, and what a plan is. Pure.
+"""The steps of the operator, and the plan that holds them. Pure.
 
-Each step may be done twice, and may be broken off anywhere: what is observed afterwards says how to
-go on. Its text is what a user reads among the events.
+Every step is idempotent and may be interrupted anywhere: the next reconcile reads the actual state
+and plans again. The text of a step becomes the message of a Kubernetes event.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from waltz.admin.core.steps import (
+    ChangeAssignment,
+    CreateReplicas,
+    RegisterStorage,
+    SwitchOn,
+    UnregisterStorage,
+)
 from waltz.admin.core.steps import Step as ReplicaStep
 from waltz_operator.core.objects import Manifest, ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Mark a pool as this cluster's, and keep it from vanishing."""
+class ClaimPool:
+    """Label a pool as ``cluster``'s and add the finalizer to it.
+
+    Two clusters can never use one pool: the step is a compare-and-set of the pool's version.
+    """
 
     pool: str
+    cluster: str
 
     def __str__(self) -> str:
         return f"StoragePool {self.pool} is claimed"
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """Give a pool free for another cluster, or let it vanish."""
+class ReleasePool:
+    """Remove a pool's label and finalizer: another cluster may claim it, or it may be deleted."""
 
     pool: str
 
@@ -34,24 +45,24 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """Keep the WaltzCluster from vanishing before its parts do."""
+class AddFinalizer:
+    """Add the finalizer to the WaltzCluster, so that it is not deleted before its objects."""
 
     def __str__(self) -> str:
-        return "the cluster is guarded by a finalizer"
+        return "finalizer added"
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """Let the WaltzCluster vanish."""
+class RemoveFinalizer:
+    """Remove the WaltzCluster's finalizer, so that Kubernetes deletes it."""
 
     def __str__(self) -> str:
-        return "nothing is left of the cluster that has to go"
+        return "cleanup complete, finalizer removed"
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
-    """Have an object be what it shall be, by a server-side apply; ``new`` if there is none."""
+class ApplyObject:
+    """Create or repair an object by a server-side apply; ``new`` if it does not exist."""
 
     manifest: Manifest
     new: bool
@@ -61,8 +72,8 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete exactly the object that was seen."""
+class DeleteObject:
+    """Delete the object with this uid; a new object of the same name stays."""
 
     key: ObjectKey
     uid: str
@@ -73,20 +84,20 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
-    """Make the secrets of TLS that are missing; renew the processes' certificate if it ends soon.
+    """Create the TLS secrets that are missing, or renew the certificate of the processes.
 
-    An authority that is there stays.
+    An existing certificate authority is kept.
     """
 
     renew: bool
 
     def __str__(self) -> str:
-        return f"certificates are {'renewed' if self.renew else 'made'}"
+        return f"certificates are {'renewed' if self.renew else 'created'}"
 
 
 @dataclass(frozen=True, slots=True)
 class CreateMetadata:
-    """Make the znodes of a new cluster."""
+    """Create the znodes of a new cluster."""
 
     name: str
     num_partitions: int
@@ -98,7 +109,7 @@ class CreateMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMetadata:
-    """Delete the znodes of a cluster that nobody needs, or whose creation was broken off."""
+    """Delete the znodes of a cluster that is deleted or whose creation was interrupted."""
 
     name: str
 
@@ -106,42 +117,63 @@ class DeleteMetadata:
         return f"the cluster {self.name} is deleted in ZooKeeper"
 
 
-KubernetesStep = Claim | Release | Guard | LetGo | Apply | Delete | IssueCertificates
+PoolStep = ClaimPool | ReleasePool
+ObjectStep = ApplyObject | DeleteObject | IssueCertificates
+KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | ReplicaStep
 """`ReplicaStep`: every change of storages and replicas, performed by `waltz.admin`."""
 
+EVENT_REASONS: dict[type, str] = {
+    ClaimPool: "Claim",
+    ReleasePool: "Release",
+    AddFinalizer: "Guard",
+    RemoveFinalizer: "LetGo",
+    ApplyObject: "Apply",
+    DeleteObject: "Delete",
+    IssueCertificates: "IssueCertificates",
+    CreateMetadata: "CreateMetadata",
+    DeleteMetadata: "DeleteMetadata",
+    RegisterStorage: "Register",
+    UnregisterStorage: "Unregister",
+    CreateReplicas: "Hold",
+    SwitchOn: "SwitchOn",
+    ChangeAssignment: "Reassign",
+}
+"""The reason of a step's event. Users select events by it, so it never changes."""
+
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What may be done now, in this order; what is waited for; what only a person can mend.
+class ClusterPlan:
+    """What to do next for one cluster.
 
-    With none of the three the cluster is what it shall be.
+    ``steps`` are performed now, in this order. ``waits`` end without the operator. ``problems``
+    need a person. If all three are empty, the cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()
     waits: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
-    def __add__(self, other: Plan) -> Plan:
-        return Plan(
+    def __add__(self, other: ClusterPlan) -> ClusterPlan:
+        return ClusterPlan(
             self.steps + other.steps, self.waits + other.waits, self.problems + other.problems
         )
 
     @property
     def done(self) -> bool:
-        """Whether everything is as it shall be."""
+        """Whether the cluster is as its resources specify."""
         return not (self.steps or self.waits or self.problems)
 
 
-NOTHING = Plan()
+EMPTY_PLAN = ClusterPlan()
 
 
-def wait(*reasons: str) -> Plan:
-    """Return a plan to wait until these have changed by themselves."""
-    return Plan(waits=reasons)
+def wait(*reasons: str) -> ClusterPlan:
+    """Return a plan that waits, for these reasons."""
+    return ClusterPlan(waits=reasons)
 
 
-def problem(*sentences: str) -> Plan:
-    """Return a plan to leave these to a person."""
-    return Plan(problems=sentences)
+def problem(*sentences: str) -> ClusterPlan:
+    """Return a plan that reports problems which need a person."""
+    return ClusterPlan(problems=sentences)

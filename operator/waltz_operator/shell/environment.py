@@ -1,7 +1,7 @@
-"""What the operator needs of a cluster's own processes: its ZooKeeper, its storages and servers.
+"""Connections to a cluster's own processes: its ZooKeeper, its storages and servers.
 
-`Surroundings` is the interface; `RealSurroundings` touches the network, and writes the certificates
-that it shows to files, because only those can be used.
+`Environment` is the interface. `NetworkEnvironment` touches the network. It also writes the client
+certificates to files, because the ssl module loads them only from there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.metadata import KazooStore, MetadataStore
 from waltz.metadata.cluster import Cluster
 from waltz.net import TlsConfig
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.shell.kube_api import Kube
 
@@ -25,8 +25,8 @@ _ANSWER_SECONDS = 3.0
 _SESSION_MS = 10_000
 
 
-class ReplicaPort(Protocol):
-    """The library's operations on one cluster's replicas."""
+class ReplicaAccess(Protocol):
+    """Observes one cluster's replicas and changes them, as waltz.admin does."""
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
         """See waltz.admin.OrderExecutor."""
@@ -35,57 +35,57 @@ class ReplicaPort(Protocol):
         """See waltz.admin.OrderExecutor."""
 
 
-class Surroundings(Protocol):
-    """How a cluster's processes are reached."""
+class Environment(Protocol):
+    """Opens connections to a cluster's processes."""
 
-    async def store(self, desired: Desired) -> MetadataStore:
+    async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
         """Return a session with the cluster's ZooKeeper. Raises StoreError."""
 
-    async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
+    async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
         """Return access to the replicas. Raises KubeError."""
 
-    async def forget(self, desired: Desired) -> None:
-        """Close what is open for a cluster."""
+    async def disconnect(self, desired: DesiredCluster) -> None:
+        """Close the connections to a cluster."""
 
 
-class RealSurroundings:
-    """Keeps one ZooKeeper session a cluster, and its certificates below ``folder``."""
+class NetworkEnvironment:
+    """Keeps one ZooKeeper session per cluster, and its certificates below ``folder``."""
 
     def __init__(self, kube: Kube, folder: Path) -> None:
         self._kube = kube
         self._folder = folder
         self._stores: dict[tuple[str, str], tuple[str, KazooStore]] = {}
 
-    async def store(self, desired: Desired) -> MetadataStore:
-        """See Surroundings."""
-        which, address = (desired.namespace, desired.name), desired.zookeeper
-        known = self._stores.get(which)
+    async def metadata_store(self, desired: DesiredCluster) -> MetadataStore:
+        """See Environment."""
+        cluster, address = (desired.namespace, desired.name), desired.zookeeper
+        known = self._stores.get(cluster)
         if known is not None and known[0] == address and known[1].health.unhealthy_since is None:
             return known[1]
-        # Connecting anew finds members at the addresses that they have by now.
-        await self.forget(desired)
+        # A new session resolves the members' names again: restarted pods have new addresses.
+        await self.disconnect(desired)
         store = await KazooStore.connect(address, _SESSION_MS, connect_timeout_s=_CONNECT_SECONDS)
-        self._stores[which] = (address, store)
+        self._stores[cluster] = (address, store)
         return store
 
-    async def replicas(self, desired: Desired, cluster: Cluster) -> ReplicaPort:
-        """See Surroundings."""
+    async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
+        """See Environment."""
         tls = await self._tls(desired)
         return OrderExecutor(cluster, tls, answer_seconds=_ANSWER_SECONDS)
 
-    async def forget(self, desired: Desired) -> None:
-        """See Surroundings."""
+    async def disconnect(self, desired: DesiredCluster) -> None:
+        """See Environment."""
         known = self._stores.pop((desired.namespace, desired.name), None)
         if known is not None:
             await known[1].close()
 
     async def close(self) -> None:
-        """Close everything."""
+        """Close all connections."""
         for _, store in self._stores.values():
             await store.close()
         self._stores.clear()
 
-    async def _tls(self, desired: Desired) -> TlsConfig:
+    async def _tls(self, desired: DesiredCluster) -> TlsConfig:
         name = tls_secret_name(desired.cluster)
         secret = None if name is None else await self._kube.get("Secret", desired.namespace, name)
         if secret is None:

@@ -13,7 +13,7 @@ from typing import Any
 from waltz.runtime.process import watched
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.resources import API_VERSION, WaltzCluster
-from waltz_operator.core.steps import Step
+from waltz_operator.core.steps import EVENT_REASONS, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Kube, KubeError
 
@@ -41,7 +41,7 @@ class KubeEventRecorder:
         """See EventRecorder."""
         self.steps += 1
         self._last_failure.pop(cluster.metadata.uid, None)
-        self._enqueue(cluster, "Normal", type(step).__name__, str(step))
+        self._enqueue(cluster, "Normal", EVENT_REASONS[type(step)], str(step))
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
         """See EventRecorder. A failure equal to the one before is posted once."""

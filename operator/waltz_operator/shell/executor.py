@@ -1,8 +1,9 @@
-"""Does the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
+"""Perform the steps of a plan. Touches the API server, ZooKeeper and storages' admin ports.
 
-Every step may be done by somebody who has been replaced meanwhile: what Kubernetes keeps of a
-cluster or a pool itself is changed by compare-and-set, objects are deleted only if they are those
-that were seen, and the library's changes are compare-and-set as well.
+An operator that has lost the Lease may still perform a step that it planned earlier. So every write
+is conditional: clusters and pools are patched by compare-and-set of their versions, objects are
+deleted by the uid that was observed, metadata is changed by compare-and-set. Shown by
+test_unreliable_api_server_delays_start_and_deletion_only.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import ClusterExists, NotThatCluster
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER, Component
 from waltz_operator.core.objects.manifest import manifest
-from waltz_operator.core.observed import Live
-from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.resources import ObjectMeta, WaltzCluster
 from waltz_operator.core.steps import (
-    Apply,
-    Claim,
+    AddFinalizer,
+    ApplyObject,
+    ClaimPool,
     CreateMetadata,
-    Delete,
     DeleteMetadata,
-    Guard,
+    DeleteObject,
     IssueCertificates,
     KubernetesStep,
-    LetGo,
     MetadataStep,
-    Release,
+    PoolStep,
+    ReleasePool,
+    RemoveFinalizer,
     Step,
 )
 from waltz_operator.shell.certificates import KeyPair, issue, make_authority
-from waltz_operator.shell.environment import Surroundings
+from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube, KubeError
 
 _STEP_SECONDS = 30.0
@@ -56,41 +58,41 @@ _TRANSIENT = (
     StoreError,
     TimeoutError,
 )
-"""What may be otherwise when one looks again."""
+"""Errors after which the next reconcile plans again from the actual state."""
 
 
 class StepFailed(Exception):
-    """A step could not be done, or perhaps was; looking again tells. The text says why."""
+    """A step failed, or its outcome is unknown; the next reconcile observes it. Says why."""
 
 
 class Executor:
-    """Does steps for one cluster, as ``desired`` described it when they were planned."""
+    """Performs steps for one cluster in its desired state at the time of planning."""
 
-    def __init__(self, desired: Desired, kube: Kube, surroundings: Surroundings) -> None:
+    def __init__(self, desired: DesiredCluster, kube: Kube, environment: Environment) -> None:
         self._desired = desired
         self._kube = kube
-        self._surroundings = surroundings
+        self._environment = environment
 
     async def perform(self, step: Step) -> None:
-        """Do one step. Raises StepFailed."""
+        """Perform one step. Raises StepFailed."""
         try:
             async with asyncio.timeout(_STEP_SECONDS):
                 match step:
                     case CreateMetadata() | DeleteMetadata():
-                        await self._in_zookeeper(step)
+                        await self._perform_in_zookeeper(step)
                     case (
-                        Apply()
-                        | Claim()
-                        | Delete()
-                        | Guard()
+                        ApplyObject()
+                        | ClaimPool()
+                        | DeleteObject()
+                        | AddFinalizer()
                         | IssueCertificates()
-                        | LetGo()
-                        | Release()
+                        | RemoveFinalizer()
+                        | ReleasePool()
                     ):
-                        await self._in_kubernetes(step)
+                        await self._perform_in_kubernetes(step)
                     case _:
                         # Every change of storages and replicas is a step of `waltz.admin`.
-                        port = await self._surroundings.replicas(
+                        port = await self._environment.replica_access(
                             self._desired, await self._cluster()
                         )
                         await port.perform(step)
@@ -99,9 +101,9 @@ class Executor:
             raise StepFailed(f"{step}: {reason}") from problem
 
     async def _cluster(self) -> Cluster:
-        return Cluster(await self._surroundings.store(self._desired), self._desired.root)
+        return Cluster(await self._environment.metadata_store(self._desired), self._desired.root)
 
-    async def _in_zookeeper(self, step: MetadataStep) -> None:
+    async def _perform_in_zookeeper(self, step: MetadataStep) -> None:
         cluster, root = await self._cluster(), self._desired.root
         match step:
             case CreateMetadata(name, num_partitions, key):
@@ -109,46 +111,26 @@ class Executor:
             case DeleteMetadata(name):
                 await delete_cluster(cluster.store, root, name)
 
-    async def _in_kubernetes(self, step: KubernetesStep) -> None:
-        namespace, cluster = self._desired.namespace, self._desired.cluster
+    async def _perform_in_kubernetes(self, step: KubernetesStep) -> None:
+        namespace, metadata = self._desired.namespace, self._desired.cluster.metadata
         match step:
-            case Apply(wanted, _):
+            case ApplyObject(wanted, _):
                 await self._kube.apply(wanted.body)
-            case Delete(key, uid):
+            case DeleteObject(key, uid):
                 await self._kube.delete(key.kind, namespace, key.name, uid)
-            case Guard():
-                await self._change(cluster, finalizers=[*cluster.metadata.finalizers, FINALIZER])
-            case LetGo():
-                await self._surroundings.forget(self._desired)
-                await self._change(cluster, finalizers=_without_ours(cluster))
-            case Claim(pool):
-                held = self._pool(pool)
-                finalizers = [*_without_ours(held), FINALIZER]
-                await self._change(held, finalizers, {CLUSTER_LABEL: self._desired.name})
-            case Release(pool):
-                held = self._pool(pool)
-                await self._change(held, _without_ours(held), {CLUSTER_LABEL: None})
+            case AddFinalizer():
+                finalizers = [*metadata.finalizers, FINALIZER]
+                await _patch(self._kube, "WaltzCluster", metadata, finalizers)
+            case RemoveFinalizer():
+                await self._environment.disconnect(self._desired)
+                await _patch(self._kube, "WaltzCluster", metadata, _other_finalizers(metadata))
+            case ClaimPool(pool) | ReleasePool(pool):
+                await perform_on_pool(self._kube, self._pool(pool), step)
             case IssueCertificates():
                 await self._issue()
 
-    def _pool(self, name: str) -> StoragePool:
-        return next(pool for pool in self._desired.pools if pool.metadata.name == name)
-
-    async def _change(
-        self,
-        resource: WaltzCluster | StoragePool,
-        finalizers: list[str],
-        labels: Mapping[str, str | None] | None = None,
-    ) -> None:
-        metadata = resource.metadata
-        change: dict[str, Any] = {
-            "resourceVersion": metadata.resource_version,
-            "finalizers": finalizers,
-        }
-        if labels is not None:
-            change["labels"] = dict(labels)
-        kind = type(resource).__name__
-        await self._kube.patch(kind, metadata.namespace, metadata.name, {"metadata": change})
+    def _pool(self, name: str) -> ObjectMeta:
+        return next(p.metadata for p in self._desired.pools if p.metadata.name == name)
 
     async def _issue(self) -> None:
         cluster, name, namespace = (
@@ -173,6 +155,36 @@ class Executor:
         await self._kube.apply(_secret(cluster, names.tls_secret(name), data))
 
 
+async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
+    """Claim or release a pool, as it was observed. Raises KubeError."""
+    others = _other_finalizers(pool)
+    match step:
+        case ClaimPool(_, cluster):
+            await _patch(kube, "StoragePool", pool, [*others, FINALIZER], {CLUSTER_LABEL: cluster})
+        case ReleasePool():
+            await _patch(kube, "StoragePool", pool, others, {CLUSTER_LABEL: None})
+
+
+async def _patch(
+    kube: Kube,
+    kind: str,
+    metadata: ObjectMeta,
+    finalizers: list[str],
+    labels: Mapping[str, str | None] | None = None,
+) -> None:
+    """Patch finalizers and labels. The observed version makes it a compare-and-set.
+
+    Without it two clusters could claim one pool, and finalizers of other controllers could be lost.
+    """
+    change: dict[str, Any] = {
+        "resourceVersion": metadata.resource_version,
+        "finalizers": finalizers,
+    }
+    if labels is not None:
+        change["labels"] = dict(labels)
+    await kube.patch(kind, metadata.namespace, metadata.name, {"metadata": change})
+
+
 def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
     encoded = {part: base64.b64encode(content).decode() for part, content in data.items()}
     found_by = names.labels(cluster.metadata.name, Component.CLUSTER)
@@ -180,14 +192,14 @@ def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapp
     return manifest(cluster, "Secret", name, found_by, content).body
 
 
-def _key_pair(secret: Live) -> KeyPair:
+def _key_pair(secret: LiveObject) -> KeyPair:
     try:
         certificate, key = (base64.b64decode(secret["data"][p]) for p in ("tls.crt", "tls.key"))
     except KeyError as missing:
         name = secret["metadata"]["name"]
-        raise KubeError(f"the secret {name} lacks {missing}: restore it, or delete it") from missing
+        raise KubeError(f"the secret {name} lacks {missing}: restore it or delete it") from missing
     return KeyPair(certificate, key)
 
 
-def _without_ours(resource: WaltzCluster | StoragePool) -> list[str]:
-    return [each for each in resource.metadata.finalizers if each != FINALIZER]
+def _other_finalizers(metadata: ObjectMeta) -> list[str]:
+    return [each for each in metadata.finalizers if each != FINALIZER]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import kopf
 
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
-from waltz_operator.core.observed import Live
+from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import GROUP, VERSION
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.kube_api import KubeError
@@ -32,7 +32,9 @@ _PAUSE_SECONDS = 2.0
 class ChangeSource(Protocol):
     """A source of changed objects, such as `waltz_operator.shell.kube_api.ApiServer`."""
 
-    def changes(self, kind: str, namespace: str, labels: Mapping[str, str]) -> AsyncIterator[Live]:
+    def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[LiveObject]:
         """Yield objects that change, until the watch ends. Raises KubeError."""
 
 

@@ -16,7 +16,7 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from waltz_operator.core.names import MANAGER
 from waltz_operator.core.objects.manifest import API_VERSIONS
-from waltz_operator.core.observed import Live
+from waltz_operator.core.observed import LiveObject
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 _TIMEOUT_SECONDS = 30.0
@@ -34,10 +34,10 @@ class Conflict(KubeError):
 class Kube(Protocol):
     """Every method raises KubeError; names are of objects in one namespace."""
 
-    async def get(self, kind: str, namespace: str, name: str) -> Live | None:
+    async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """Return an object, None if there is none."""
 
-    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Live]:
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
         """Return the objects that have all these labels; of a kind that is not known, none."""
 
     async def create(self, body: Mapping[str, Any]) -> None:
@@ -64,12 +64,12 @@ class ApiServer:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
-    async def get(self, kind: str, namespace: str, name: str) -> Live | None:
+    async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """See Kube."""
         status, found = await self._call("GET", path_of(kind, namespace, name), allowed=(404,))
         return None if status == 404 else found
 
-    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Live]:
+    async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
         """See Kube."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = [("labelSelector", selector)]
@@ -111,7 +111,7 @@ class ApiServer:
 
     async def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
-    ) -> AsyncIterator[Live]:
+    ) -> AsyncIterator[LiveObject]:
         """Yield every object with these labels that is there, comes, changes or goes.
 
         Ends after some minutes; what happens before it is called again is then yielded first.

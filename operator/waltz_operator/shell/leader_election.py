@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from waltz_operator.core.objects.manifest import API_VERSIONS
-from waltz_operator.core.observed import Live
+from waltz_operator.core.observed import LiveObject
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
 
@@ -44,7 +44,7 @@ class LeaseSighting:
     since: float
 
 
-def may_take(lease: Live, identity: str, sighting: LeaseSighting, now: float) -> bool:
+def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: float) -> bool:
     """Whether a candidate may take the Lease: it is its own, has no holder, or has expired.
 
     An identity may take its own Lease, so that a restarted container leads again at once.
@@ -149,7 +149,7 @@ class LeaderElection:
             )
             return False
 
-    async def _write(self, found: Live, holder: str) -> None:
+    async def _write(self, found: LiveObject, holder: str) -> None:
         """Write the Lease. The version makes it a compare-and-set: of two candidates one wins."""
         spec = self._spec(holder)
         if found["spec"].get("holderIdentity") == holder:

@@ -1,7 +1,7 @@
-"""Finds out everything that a plan looks at. Touches the API server, ZooKeeper and the network.
+"""Observe everything that a plan depends on. Touches the API server, ZooKeeper and the network.
 
-Nothing is changed by it. The API server is asked for what it has now, not for what a watch has
-told: a plan that is made of old news would be undone by the next one.
+It changes nothing. Objects are read from the API server, not from a watch's cache: a plan from an
+outdated cache would do steps that the next plan reverts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from waltz.metadata import MalformedMetadata, MetadataStore, StoreError
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams, decode_id
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import ObjectKey
 from waltz_operator.core.observed import (
     Absent,
-    Live,
-    Metadata,
-    Observed,
+    ClusterMetadata,
+    Incomplete,
+    LiveObject,
+    Malformed,
+    ObservedCluster,
     Present,
-    Strange,
-    Unfinished,
     Unreachable,
 )
 from waltz_operator.core.planning.workloads import needed_keys
 from waltz_operator.core.resources import TlsMode
 from waltz_operator.shell.certificates import days_left
-from waltz_operator.shell.environment import Surroundings
+from waltz_operator.shell.environment import Environment
 from waltz_operator.shell.kube_api import Kube
 
 _KINDS = (
@@ -49,24 +49,24 @@ _KINDS = (
 )
 _ZOOKEEPER_SECONDS = 10.0
 _CREATED = {"serverDescriptors", "ids", "store"}
-"""What the creation of a cluster makes below its root."""
+"""The znodes that the creation of a cluster makes below its root."""
 
 
 async def observe(
-    desired: Desired, kube: Kube, surroundings: Surroundings, now: datetime.datetime
-) -> Observed:
-    """Ask everybody. Raises KubeError; whoever else does not answer is in the result."""
+    desired: DesiredCluster, kube: Kube, environment: Environment, now: datetime.datetime
+) -> ObservedCluster:
+    """Return the observed state. Raises KubeError; other failures are part of the result."""
     objects = await _objects(desired, kube)
-    return Observed(
-        objects={key: _without_secrets(key, live) for key, live in objects.items()},
-        metadata=_not_ready(desired, objects) or await _metadata(desired, surroundings),
+    return ObservedCluster(
+        objects={key: _redacted(key, live) for key, live in objects.items()},
+        metadata=_unready_zookeeper(desired, objects) or await _metadata(desired, environment),
         certificate_days=_certificate_days(desired, objects),
         deleting_seconds=_deleting_seconds(desired, now),
     )
 
 
-async def _objects(desired: Desired, kube: Kube) -> dict[ObjectKey, Live]:
-    """Return the objects with the cluster's labels, and those whose names it needs."""
+async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:
+    """Return the objects with the cluster's labels, and those with names that it needs."""
     kinds = list(_KINDS)
     if desired.cluster.spec.tls.mode is TlsMode.CERT_MANAGER:
         kinds.append("Certificate")
@@ -85,8 +85,10 @@ async def _objects(desired: Desired, kube: Kube) -> dict[ObjectKey, Live]:
     return found | {key: live for key, live in named if live is not None}
 
 
-def _not_ready(desired: Desired, objects: Mapping[ObjectKey, Live]) -> Unreachable | None:
-    """Return what is known without dialing a managed ZooKeeper of which no member is ready."""
+def _unready_zookeeper(
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
+) -> Unreachable | None:
+    """Return that a managed ZooKeeper without a ready member is unreachable, without dialing it."""
     if desired.cluster.spec.zookeeper.managed is None:
         return None
     live = objects.get(ObjectKey("StatefulSet", names.zookeeper_set(desired.name)), {})
@@ -95,19 +97,19 @@ def _not_ready(desired: Desired, objects: Mapping[ObjectKey, Live]) -> Unreachab
     return Unreachable("none of its members is ready")
 
 
-async def _metadata(desired: Desired, surroundings: Surroundings) -> Metadata:
+async def _metadata(desired: DesiredCluster, environment: Environment) -> ClusterMetadata:
     try:
         async with asyncio.timeout(_ZOOKEEPER_SECONDS):
-            store = await surroundings.store(desired)
-            return await read_metadata(store, desired, surroundings)
+            store = await environment.metadata_store(desired)
+            return await read_metadata(store, desired, environment)
     except (StoreError, TimeoutError) as problem:
         return Unreachable(str(problem) or f"no answer within {_ZOOKEEPER_SECONDS:g} s")
 
 
 async def read_metadata(
-    store: MetadataStore, desired: Desired, surroundings: Surroundings
-) -> Metadata:
-    """Return what is at the cluster's root. Raises StoreError."""
+    store: MetadataStore, desired: DesiredCluster, environment: Environment
+) -> ClusterMetadata:
+    """Return the metadata at the cluster's root. Raises StoreError."""
     root = desired.root
     node = await store.get(root)
     if node is None:
@@ -116,21 +118,21 @@ async def read_metadata(
     try:
         params, store_params = await cluster.params(), await cluster.store_params()
         maps, view = await cluster.storage_maps(), await cluster.membership()
-        port = await surroundings.replicas(desired, cluster)
-        replicas = await port.observe(ObservationScope(None, frozenset(maps.groups.groups)))
+        access = await environment.replica_access(desired, cluster)
+        replicas = await access.observe(ObservationScope(None, frozenset(maps.groups.groups)))
     except NoCluster:
-        return await _unfinished(store, cluster, node.data)
+        return await _read_incomplete(store, cluster, node.data)
     except MalformedMetadata as malformed:
-        return Strange(str(malformed))
+        return Malformed(str(malformed))
     servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
     count = params.num_partitions
-    others = bool({*(await store.children(root)).names} - _CREATED)
-    return Present(params.name, count, store_params.key, maps, replicas, servers, others)
+    foreign = bool({*(await store.children(root)).names} - _CREATED)
+    return Present(params.name, count, store_params.key, maps, replicas, servers, foreign)
 
 
-async def _unfinished(
+async def _read_incomplete(
     store: MetadataStore, cluster: Cluster, data: bytes | None
-) -> Unfinished | Strange:
+) -> Incomplete | Malformed:
     paths = cluster.paths
     node = await store.get(paths.store)
     try:
@@ -138,12 +140,12 @@ async def _unfinished(
         has_key = node is not None and node.data is not None
         key = (await cluster.store_params()).key if has_key else None
     except MalformedMetadata as malformed:
-        return Strange(str(malformed))
-    return Unfinished(name, key, await _is_used(store, cluster))
+        return Malformed(str(malformed))
+    return Incomplete(name, key, await _is_used(store, cluster))
 
 
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
-    """Whether there is more than the creation of a cluster makes."""
+    """Whether there are znodes that the creation of a cluster does not make."""
     paths = cluster.paths
     if {*(await store.children(paths.root)).names} - _CREATED:
         return True
@@ -156,17 +158,19 @@ async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
     return False
 
 
-def _without_secrets(key: ObjectKey, live: Live) -> Live:
-    """Return an object with nothing that must not be told; of a secret, the names of its data."""
+def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
+    """Return an object without confidential data: of a secret, only the names of its parts."""
     if key.kind != "Secret":
         return live
-    bare: dict[str, Any] = dict(live)
-    bare["data"] = dict.fromkeys(live.get("data") or (), "")
-    return bare
+    redacted: dict[str, Any] = dict(live)
+    redacted["data"] = dict.fromkeys(live.get("data") or (), "")
+    return redacted
 
 
-def _certificate_days(desired: Desired, objects: Mapping[ObjectKey, Live]) -> float | None:
-    """Return how long the certificate that the operator made is good; None if it made none."""
+def _certificate_days(
+    desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
+) -> float | None:
+    """Return the remaining validity of the operator's certificate, None if it issued none."""
     secret = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or secret is None:
         return None
@@ -176,7 +180,7 @@ def _certificate_days(desired: Desired, objects: Mapping[ObjectKey, Live]) -> fl
         return 0.0
 
 
-def _deleting_seconds(desired: Desired, now: datetime.datetime) -> float:
+def _deleting_seconds(desired: DesiredCluster, now: datetime.datetime) -> float:
     deleted = desired.cluster.metadata.deletion_timestamp
     if deleted is None:
         return 0.0

@@ -1,6 +1,6 @@
 """Reconcile one cluster once: read the state, plan, perform the steps, write the status.
 
-Touches the API server, and what `Surroundings` touches. No state is kept between two reconciles, so
+Touches the API server, and what `Environment` touches. No state is kept between two reconciles, so
 an operator that is killed at any instruction is replaced without loss (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
 """
@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from waltz_operator.core.desired import Desired
-from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
-from waltz_operator.core.observed import Observed
-from waltz_operator.core.planning import plan
-from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.names import CLUSTER_LABEL
+from waltz_operator.core.observed import ObservedCluster
+from waltz_operator.core.planning import plan, plan_orphaned_pool
+from waltz_operator.core.resources import ObjectMeta, StoragePool, WaltzCluster
 from waltz_operator.core.status import cluster_status, pool_status
-from waltz_operator.core.steps import LetGo, Plan, Step
+from waltz_operator.core.steps import ClusterPlan, RemoveFinalizer, Step
 from waltz_operator.shell.clock import utc_now
 from waltz_operator.shell.controller import ReconcileResult
-from waltz_operator.shell.environment import Surroundings
-from waltz_operator.shell.executor import Executor, StepFailed
+from waltz_operator.shell.environment import Environment
+from waltz_operator.shell.executor import Executor, StepFailed, perform_on_pool
 from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
 from waltz_operator.shell.observer import observe
 
@@ -54,14 +54,14 @@ class Reconciler:
     def __init__(
         self,
         kube: Kube,
-        surroundings: Surroundings,
+        environment: Environment,
         recorder: EventRecorder,
         *,
         operator_namespace: str,
         clock: Callable[[], datetime.datetime] = utc_now,
     ) -> None:
         self._kube = kube
-        self._surroundings = surroundings
+        self._environment = environment
         self._recorder = recorder
         self._operator_namespace = operator_namespace
         self._clock = clock
@@ -84,7 +84,7 @@ class Reconciler:
                 invalid,
             )
             return ReconcileResult(IDLE_REQUEUE_SECONDS, ready=False)
-        observed = await observe(desired, self._kube, self._surroundings, self._clock())
+        observed = await observe(desired, self._kube, self._environment, self._clock())
         decided = plan(desired, observed)
         deleted = await self._perform(desired, decided)
         if deleted:
@@ -99,27 +99,26 @@ class Reconciler:
         Raises KubeError.
         """
         found = await self._kube.get("StoragePool", namespace, name)
-        if found is None or not found["metadata"].get("deletionTimestamp"):
+        if found is None:
             return
-        metadata = found["metadata"]
-        owner = (metadata.get("labels") or {}).get(CLUSTER_LABEL)
-        if owner is None or await self._kube.get("WaltzCluster", namespace, owner) is None:
-            finalizers = [each for each in metadata.get("finalizers", ()) if each != FINALIZER]
-            change = {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}
-            await self._kube.patch("StoragePool", namespace, name, {"metadata": change})
+        pool = ObjectMeta.model_validate(found["metadata"])
+        owner = pool.labels.get(CLUSTER_LABEL)
+        cluster = owner and await self._kube.get("WaltzCluster", namespace, owner)
+        for step in plan_orphaned_pool(pool, cluster_exists=bool(cluster)):
+            await perform_on_pool(self._kube, pool, step)
 
-    async def _desired(self, found: Any) -> Desired:
+    async def _desired(self, found: Any) -> DesiredCluster:
         cluster = WaltzCluster.model_validate(found)
         namespace = cluster.metadata.namespace
         pools = await asyncio.gather(
             *(self._kube.get("StoragePool", namespace, name) for name in cluster.spec.pools)
         )
         existing = tuple(StoragePool.model_validate(pool) for pool in pools if pool is not None)
-        return Desired(cluster, existing, self._operator_namespace)
+        return DesiredCluster(cluster, existing, self._operator_namespace)
 
-    async def _perform(self, desired: Desired, decided: Plan) -> bool:
+    async def _perform(self, desired: DesiredCluster, decided: ClusterPlan) -> bool:
         """Perform the steps until one fails; return whether the cluster's finalizer was removed."""
-        executor = Executor(desired, self._kube, self._surroundings)
+        executor = Executor(desired, self._kube, self._environment)
         for step in decided.steps:
             try:
                 await executor.perform(step)
@@ -134,11 +133,13 @@ class Reconciler:
                 return False
             log.info("cluster %s/%s: %s", desired.namespace, desired.name, step)
             self._recorder.record_step(desired.cluster, step)
-            if isinstance(step, LetGo):
+            if isinstance(step, RemoveFinalizer):
                 return True
         return False
 
-    async def _write_statuses(self, desired: Desired, observed: Observed, decided: Plan) -> bool:
+    async def _write_statuses(
+        self, desired: DesiredCluster, observed: ObservedCluster, decided: ClusterPlan
+    ) -> bool:
         """Write the statuses of the cluster and its pools; return whether the cluster is Ready."""
         now = self._clock().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = cluster_status(desired, observed, decided, now)

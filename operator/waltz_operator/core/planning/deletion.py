@@ -1,7 +1,8 @@
-"""The end of a cluster: its processes, its znodes, its volumes if that was asked for. Pure.
+"""Plan the deletion of a cluster: processes, then znodes and volumes if the spec says so. Pure.
 
-Every wait has an end, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
-are gone: what is then left behind is what nobody could reach.
+Every wait is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
+no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). What is unreachable then
+stays behind.
 """
 
 from __future__ import annotations
@@ -9,40 +10,71 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import COMPONENT_LABEL, POOL_LABEL, Component
 from waltz_operator.core.objects import ObjectKey, is_ours
-from waltz_operator.core.observed import Live, Observed, Present, Unfinished, Unreachable
-from waltz_operator.core.planning.znodes import is_own_beginning
-from waltz_operator.core.resources import Disposal
-from waltz_operator.core.steps import NOTHING, Delete, DeleteMetadata, LetGo, Plan, Release, wait
+from waltz_operator.core.observed import (
+    Incomplete,
+    LiveObject,
+    ObservedCluster,
+    Present,
+    Unreachable,
+)
+from waltz_operator.core.planning.znodes import is_own_incomplete_metadata
+from waltz_operator.core.resources import Disposal, ObjectMeta
+from waltz_operator.core.steps import (
+    EMPTY_PLAN,
+    ClusterPlan,
+    DeleteMetadata,
+    DeleteObject,
+    PoolStep,
+    ReleasePool,
+    RemoveFinalizer,
+    wait,
+)
 
-PATIENCE_SECONDS = 60.0
-"""After so long a deletion no longer waits for pods, or for a ZooKeeper that does not answer."""
+WAIT_LIMIT_SECONDS = 60.0
+"""After this time a deletion no longer waits for pods, nor for a ZooKeeper without an answer."""
 
 _LEFT_TO_LAST = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
 
 
-def plan_deletion(desired: Desired, observed: Observed) -> Plan:
-    """Return what is next; the first of these that is not over."""
+def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return the first phase that is not complete; phases are in this order.
+
+    Servers end before storages, so that they can finish appends. All processes end before their
+    znodes are deleted.
+    """
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
-        return NOTHING
+        return EMPTY_PLAN
     return (
         _processes(desired, observed, "Deployment", Component.SERVER)
         or _processes(desired, observed, "StatefulSet", Component.STORAGE)
         or _znodes(desired, observed)
         or _processes(desired, observed, "StatefulSet", Component.ZOOKEEPER)
         or _volumes(desired, observed)
-        or _all_else(desired, observed)
+        or _other_objects(desired, observed)
         or _pools(desired)
-        or Plan((LetGo(),))
+        or ClusterPlan((RemoveFinalizer(),))
     )
 
 
-def keeps_nothing(desired: Desired) -> bool:
-    """Whether all volumes go, so that nobody will ever need the znodes again.
+def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolStep, ...]:
+    """Return the release of a deleted pool whose cluster no longer exists.
 
-    Every pool has to be there to say so, and still counts after it was released.
+    Without it the pool would keep its finalizer forever, because only its cluster's plan removes
+    it.
+    """
+    if pool.deletion_timestamp is None or cluster_exists:
+        return ()
+    return (ReleasePool(pool.name),)
+
+
+def deletes_all_volumes(desired: DesiredCluster) -> bool:
+    """Whether all volumes are deleted, so that the znodes are never needed again.
+
+    A pool that does not exist may have had volumes that are kept, so every pool must exist. A pool
+    counts also after its release.
     """
     managed = desired.cluster.spec.zookeeper.managed
     pools_go = all(pool.spec.volumes.on_deletion is Disposal.DELETE for pool in desired.pools)
@@ -54,46 +86,48 @@ def keeps_nothing(desired: Desired) -> bool:
 
 
 def _processes(
-    desired: Desired, observed: Observed, kind: str, component: Component
-) -> Plan | None:
-    """Delete the workload, then wait for its pods: they leave in good order."""
+    desired: DesiredCluster, observed: ObservedCluster, kind: str, component: Component
+) -> ClusterPlan | None:
+    """Delete the workload, then wait until its pods have shut down."""
     workloads = tuple(_deletable(desired, observed.of_kind(kind, component)))
     if workloads:
         return _delete(kind, workloads)
     pods = len(list(observed.of_kind("Pod", component)))
-    if pods and observed.deleting_seconds < PATIENCE_SECONDS:
-        return wait(f"{pods} pods of the {component.value} are ending")
+    if pods and observed.deleting_seconds < WAIT_LIMIT_SECONDS:
+        return wait(f"{pods} pods of the {component.value} are shutting down")
     return None
 
 
-def _znodes(desired: Desired, observed: Observed) -> Plan | None:
-    """Delete the znodes of an external ZooKeeper; those of a managed one go with its volumes.
+def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+    """Delete the znodes in an external ZooKeeper; a managed one is deleted with its volumes.
 
-    They stay if somebody else has znodes below them.
+    The znodes stay if there are foreign znodes below the root
+    (test_deletion_keeps_the_root_if_it_has_foreign_znodes).
     """
-    if desired.cluster.spec.zookeeper.managed is not None or not keeps_nothing(desired):
+    if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
         return None
     match observed.metadata:
-        case Present(others_below=True):
+        case Present(foreign_znodes=True):
             return None
         case Present(name, _, key) if (name, key) == (desired.metadata_name, desired.key):
-            return Plan((DeleteMetadata(desired.metadata_name),))
-        case Unfinished() as found if is_own_beginning(desired, found):
-            return Plan((DeleteMetadata(desired.metadata_name),))
-        case Unreachable(reason) if observed.deleting_seconds < PATIENCE_SECONDS:
+            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
+        case Incomplete() as found if is_own_incomplete_metadata(desired, found):
+            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
+        case Unreachable(reason) if observed.deleting_seconds < WAIT_LIMIT_SECONDS:
             return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}")
         case _:
             return None
 
 
-def _volumes(desired: Desired, observed: Observed) -> Plan | None:
+def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     going = {
         pool.metadata.name
         for pool in desired.own_pools
         if pool.spec.volumes.on_deletion is Disposal.DELETE
     }
-    # A ZooKeeper that forgets while storages remember would be of no use.
-    zookeeper_goes = keeps_nothing(desired)
+    # ZooKeeper's volumes stay as long as a storage's volume does: without the metadata the log on
+    # the storages could not be opened again.
+    zookeeper_goes = deletes_all_volumes(desired)
     claims = [
         claim
         for claim in _deletable(desired, observed.of_kind("PersistentVolumeClaim"))
@@ -106,21 +140,21 @@ def _volumes(desired: Desired, observed: Observed) -> Plan | None:
     return _delete("PersistentVolumeClaim", claims) if claims else None
 
 
-def _all_else(desired: Desired, observed: Observed) -> Plan | None:
-    """Delete whatever else is the cluster's."""
-    steps = NOTHING
+def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
+    """Delete all other objects of the cluster."""
+    steps = EMPTY_PLAN
     for kind in sorted({key.kind for key in observed.objects} - {*_LEFT_TO_LAST}):
         steps += _delete(kind, _deletable(desired, observed.of_kind(kind)))
-    return None if steps == NOTHING else steps
+    return None if steps == EMPTY_PLAN else steps
 
 
-def _pools(desired: Desired) -> Plan | None:
-    held = tuple(Release(pool.metadata.name) for pool in desired.own_pools)
-    return Plan(held) if held else None
+def _pools(desired: DesiredCluster) -> ClusterPlan | None:
+    held = tuple(ReleasePool(pool.metadata.name) for pool in desired.own_pools)
+    return ClusterPlan(held) if held else None
 
 
-def _deletable(desired: Desired, found: Iterable[Live]) -> Iterable[Live]:
-    """Return what is the cluster's own and is not being deleted already."""
+def _deletable(desired: DesiredCluster, found: Iterable[LiveObject]) -> Iterable[LiveObject]:
+    """Return the objects that belong to the cluster and are not being deleted already."""
     return (
         live
         for live in found
@@ -128,10 +162,10 @@ def _deletable(desired: Desired, found: Iterable[Live]) -> Iterable[Live]:
     )
 
 
-def _delete(kind: str, found: Iterable[Live]) -> Plan:
-    return Plan(
+def _delete(kind: str, found: Iterable[LiveObject]) -> ClusterPlan:
+    return ClusterPlan(
         tuple(
-            Delete(ObjectKey(kind, live["metadata"]["name"]), live["metadata"].get("uid", ""))
+            DeleteObject(ObjectKey(kind, live["metadata"]["name"]), live["metadata"].get("uid", ""))
             for live in found
         )
     )

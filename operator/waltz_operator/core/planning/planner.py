@@ -1,33 +1,48 @@
-"""The plan for one cluster, from the plans for its parts. Pure; see the package for what holds."""
+"""Combine the plans of a cluster's parts. Pure. The package's docstring states the invariants."""
 
 from __future__ import annotations
 
-from waltz_operator.core.desired import Desired
+from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.names import CLUSTER_LABEL, FINALIZER
-from waltz_operator.core.observed import Absent, Observed, Present, Strange, Unfinished, Unreachable
+from waltz_operator.core.observed import (
+    Absent,
+    Incomplete,
+    Malformed,
+    ObservedCluster,
+    Present,
+    Unreachable,
+)
 from waltz_operator.core.planning.deletion import plan_deletion
 from waltz_operator.core.planning.replicas import plan_replicas
-from waltz_operator.core.planning.workloads import Gates, plan_workloads
+from waltz_operator.core.planning.workloads import StartPermissions, plan_workloads
 from waltz_operator.core.planning.znodes import plan_metadata, plan_storages
-from waltz_operator.core.steps import NOTHING, Claim, Guard, Plan, problem, wait
+from waltz_operator.core.steps import (
+    EMPTY_PLAN,
+    AddFinalizer,
+    ClaimPool,
+    ClusterPlan,
+    problem,
+    wait,
+)
 
 
-def plan(desired: Desired, observed: Observed) -> Plan:
+def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
     """Return what to do next."""
     if desired.cluster.spec.paused:
-        return wait("the cluster is paused: set spec.paused to false to have it looked after")
+        return wait("the cluster is paused: set spec.paused to false to resume it")
     if desired.deleting:
         return plan_deletion(desired, observed)
     if FINALIZER not in desired.cluster.metadata.finalizers:
-        # Nothing is made that might be left behind.
-        return Plan((Guard(),))
-    claims = _claims(desired)
-    metadata, gates = _metadata(desired, observed)
-    return claims + plan_workloads(desired, observed, gates) + metadata
+        # The finalizer comes before everything else: without it a deletion would leave objects and
+        # znodes behind that no operator cleans up.
+        return ClusterPlan((AddFinalizer(),))
+    claims = _plan_claims(desired)
+    metadata, permissions = _plan_metadata(desired, observed)
+    return claims + plan_workloads(desired, observed, permissions) + metadata
 
 
-def _claims(desired: Desired) -> Plan:
-    result = NOTHING
+def _plan_claims(desired: DesiredCluster) -> ClusterPlan:
+    result = EMPTY_PLAN
     for name in desired.missing_pools:
         result += wait(f"StoragePool {name} does not exist: create it")
     for pool in desired.pools:
@@ -38,28 +53,38 @@ def _claims(desired: Desired) -> Plan:
             )
         elif pool.metadata.deletion_timestamp is not None:
             result += problem(
-                f"StoragePool {name} was deleted, and stays until WaltzCluster {desired.name}, "
+                f"StoragePool {name} was deleted; it stays until WaltzCluster {desired.name}, "
                 "which needs it, is deleted, too"
             )
         elif owner is None or FINALIZER not in pool.metadata.finalizers:
-            result += Plan((Claim(name),))
+            result += ClusterPlan((ClaimPool(name, desired.name),))
     return result
 
 
-def _metadata(desired: Desired, observed: Observed) -> tuple[Plan, Gates]:
-    """Return what is to be done by way of ZooKeeper, and which workloads that allows to begin."""
-    closed = Gates(storages=False, servers=False, registered=None)
+def _plan_metadata(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> tuple[ClusterPlan, StartPermissions]:
+    """Return the plan for znodes and replicas, and which workloads may start."""
+    nothing_starts = StartPermissions(storages=False, servers=False, registered=None)
     match observed.metadata:
         case Unreachable(reason):
-            return wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}"), closed
-        case Absent() | Unfinished() | Strange():
-            return plan_metadata(desired, observed.metadata), closed
+            return (
+                wait(f"ZooKeeper at {desired.zookeeper} does not answer: {reason}"),
+                nothing_starts,
+            )
+        case Absent() | Incomplete() | Malformed():
+            return plan_metadata(desired, observed.metadata), nothing_starts
         case Present() as present:
             foreign = plan_metadata(desired, present)
             if foreign.problems:
-                return foreign, closed
+                return foreign, nothing_starts
+            # Every step below changes this cluster's own metadata and no other's.
+            assert (present.name, present.key) == (desired.metadata_name, desired.key)
             storages = plan_storages(desired, present)
-            replicas, all_assigned = plan_replicas(desired, present)
-            registered = frozenset(present.maps.groups.groups)
-            gates = Gates(storages=True, servers=all_assigned, registered=registered)
-            return storages + replicas, gates
+            replicas, servers_may_start = plan_replicas(desired, present)
+            permissions = StartPermissions(
+                storages=True,
+                servers=servers_may_start,
+                registered=frozenset(present.maps.groups.groups),
+            )
+            return storages + replicas, permissions

@@ -1,9 +1,12 @@
-"""Which storage holds which partitions, and whether they are switched on. Pure.
+"""Plan which storage holds which partitions, and switch assigned replicas on. Pure.
 
-A partition in which nothing was ever committed may get replicas freely. Any other gets at most one
-more at a time, by the library's rule for changes of replicas (`waltz.admin.core.replicas`). A
-replica that took part and is lost is not made anew here: an empty one in its place would be cut
-from what it may have acknowledged.
+A partition in which nothing was ever committed may get replicas freely. Any other partition gets at
+most one new replica at a time, by the rule of `waltz.admin.core.replicas`: the quorum of the old
+set and that of the new one must overlap in healthy replicas. A replica that was in a session and is
+lost is not created again here: an empty replica in its place would count in a vote, and a
+transaction that the lost one acknowledged could lose its quorum
+(test_lost_replica_is_a_problem_for_a_person; the random scenarios are in
+tests/operator/test_operator_plan_quorum.py).
 """
 
 from __future__ import annotations
@@ -16,21 +19,26 @@ from waltz.admin.core.replicas import PartitionView, change_obstacle, first_unhe
 from waltz.admin.core.steps import ChangeAssignment, CreateReplicas, SwitchOn
 from waltz.metadata.core.formats import NO_SESSION
 from waltz.metadata.core.storage_maps import ReplicaChange
-from waltz_operator.core.desired import Desired, addresses_of
+from waltz_operator.core.desired import DesiredCluster, addresses_of
 from waltz_operator.core.observed import Present
 from waltz_operator.core.planning.znodes import groups_of, is_registered
-from waltz_operator.core.steps import NOTHING, Plan, problem, wait
+from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
+
+_MAX_UNHEALTHY_REASONS = 5
+"""How many unhealthy reasons a status names."""
 
 
-def plan_replicas(desired: Desired, present: Present) -> tuple[Plan, bool]:
-    """Return what is to be done about partitions, and whether servers may start.
+def plan_replicas(desired: DesiredCluster, present: Present) -> tuple[ClusterPlan, bool]:
+    """Return the plan for all partitions, and whether servers may start.
 
-    A partition is first opened with a replica in every pool. One that was opened before needs its
-    servers even if it lacks one: without them it gets no other.
+    A partition is opened for the first time only with a replica in every pool. A partition that was
+    open before needs its servers even if it lacks a replica: a new one catches up only while the
+    partition is open.
     """
-    wanted = _Wanting(desired, present)
-    missing = [(view, new) for view in _views(present) if (new := wanted.replicas_for(view))]
-    complete = len(desired.own_pools) == len(desired.cluster.spec.pools) and not wanted.homeless
+    placement = _Placement(desired, present)
+    missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
+    all_pools = len(desired.own_pools) == len(desired.cluster.spec.pools)
+    complete = all_pools and not placement.lacks_storages
     plan = _plan_switches(present) + _plan_missing(present, missing)
     if plan.done and complete:
         plan += _await_health(present)
@@ -40,17 +48,18 @@ def plan_replicas(desired: Desired, present: Present) -> tuple[Plan, bool]:
 
 
 def is_unused(view: PartitionView) -> bool:
-    """Whether nothing was ever committed: no replica has taken part in a session yet."""
+    """Whether nothing was ever committed: no replica has been in a session yet."""
     return not view.metadata.replicas
 
 
-class _Wanting:
-    """Deals partitions to storages: each to the one of its group that has fewest.
+class _Placement:
+    """Assigns partitions to storages: in each group to the storage that has the fewest.
 
-    One that had the partition in its last session gets it back: it has what was committed.
+    A storage that had the partition in its last session is preferred: it has the committed
+    transactions. ``lacks_storages`` if a pool has no registered storage.
     """
 
-    def __init__(self, desired: Desired, present: Present) -> None:
+    def __init__(self, desired: DesiredCluster, present: Present) -> None:
         self._maps = maps = present.maps
         groups = groups_of(desired, maps)
         self._load = Counter({s: len(held) for s, held in maps.assignments.partitions.items()})
@@ -63,18 +72,18 @@ class _Wanting:
             for pool in desired.own_pools
             if (group := groups.get(pool.metadata.name)) is not None
         }
-        self.homeless = len(self._members) < len(desired.own_pools)
+        self.lacks_storages = len(self._members) < len(desired.own_pools)
 
     def replicas_for(self, view: PartitionView) -> frozenset[str]:
-        """Return the storages that are to get a replica, so that each pool has one."""
+        """Return the storages that must get a replica, so that each pool has one."""
         groups = self._maps.groups.groups
-        have = {groups[storage] for storage in view.replicas if storage in groups}
+        groups_with_replica = {groups[storage] for storage in view.replicas if storage in groups}
         chosen = []
         for group, members in self._members.items():
-            if group in have:
+            if group in groups_with_replica:
                 continue
             if not members:
-                self.homeless = True
+                self.lacks_storages = True
                 continue
             storage = min(
                 members,
@@ -86,6 +95,7 @@ class _Wanting:
             )
             self._load[storage] += 1
             chosen.append(storage)
+        assert len({groups[storage] for storage in chosen}) == len(chosen), "two in one group"
         return frozenset(chosen)
 
 
@@ -94,52 +104,55 @@ def _views(present: Present) -> Iterator[PartitionView]:
     return (views[partition] for partition in sorted(views))
 
 
-def _plan_switches(present: Present) -> Plan:
-    """Return what brings assigned replicas into the state in which servers may use them."""
-    result = NOTHING
-    silent = set()
+def _plan_switches(present: Present) -> ClusterPlan:
+    """Return the steps after which servers can use every assigned replica."""
+    result = EMPTY_PLAN
+    unreachable = set()
     for view in _views(present):
         for storage in sorted(view.replicas):
             if reason := present.replicas.storage_problem(storage):
-                silent.add(f"storage {storage} does not answer: {reason}")
+                unreachable.add(f"storage {storage} does not answer: {reason}")
             else:
                 result += _plan_switch(present, view, storage)
-    return result + wait(*sorted(silent))
+    return result + wait(*sorted(unreachable))
 
 
-def _plan_switch(present: Present, view: PartitionView, storage: str) -> Plan:
+def _plan_switch(present: Present, view: PartitionView, storage: str) -> ClusterPlan:
     partition, held = view.partition, present.replicas.held(storage, view.partition)
     state = view.metadata.replicas.get(storage)
-    took_part = state is not None and state.session_id != NO_SESSION
-    if held is None and took_part:
+    was_in_session = state is not None and state.session_id != NO_SESSION
+    if held is None and was_in_session:
         return problem(
-            f"storage {storage} has lost its replica of partition {partition}: bring it back by "
+            f"storage {storage} has lost its replica of partition {partition}: recover it by "
             f"waltz storage recover {storage} {partition}"
         )
     if held is None:
-        return Plan((CreateReplicas(storage, (partition,)),))
+        return ClusterPlan((CreateReplicas(storage, (partition,)),))
     if held.available:
-        return NOTHING
-    if took_part and not counts_in_vote(view, storage, held):
+        return EMPTY_PLAN
+    # Switched on, an incomplete replica would count in a vote without the transactions it lacks.
+    if was_in_session and not counts_in_vote(view, storage, held):
         return problem(
             f"the replica of partition {partition} on storage {storage} is switched off and "
-            "incomplete: somebody may be copying it; if not, bring it back by "
+            "incomplete: a copy may be running; if not, recover it by "
             f"waltz storage recover {storage} {partition}"
         )
-    return Plan((SwitchOn(storage, (partition,)),))
+    return ClusterPlan((SwitchOn(storage, (partition,)),))
 
 
-def _plan_missing(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> Plan:
-    """Return how partitions come to the replicas that they lack.
+def _plan_missing(
+    present: Present, missing: list[tuple[PartitionView, frozenset[str]]]
+) -> ClusterPlan:
+    """Return how partitions get the replicas that they lack.
 
-    Those that nothing was written to get theirs at once, and together. Of the others one gets one.
-    A replica that the last session had may come back whatever the others are like: a new session
-    needs a quorum of those.
+    Unused partitions get all of theirs together. Of the other partitions, one gets one replica. A
+    replica of the last session may come back in any state of the others, because a new session
+    needs a quorum of the last session's replicas anyway.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:
         return _plan_all(present, unused)
-    blocked = NOTHING
+    blocked = EMPTY_PLAN
     for view, new in missing:
         first = min(new, key=lambda each: (each not in view.session_replicas, each))
         wanted = view.replicas | {first}
@@ -151,36 +164,37 @@ def _plan_missing(present: Present, missing: list[tuple[PartitionView, frozenset
     return blocked
 
 
-def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> Plan:
-    """Return a plan to have the storages make the replicas, then to tell servers of them."""
-    observed, result, changes = present.replicas, NOTHING, []
-    silent: dict[str, str] = {}
+def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> ClusterPlan:
+    """Return a plan that creates the replicas on their storages, then assigns them in ZooKeeper.
+
+    The assignment comes last and alone: a server that read it earlier would open a session with
+    replicas that do not exist yet.
+    """
+    observed, result, changes = present.replicas, EMPTY_PLAN, []
+    unreachable: dict[str, str] = {}
     for view, new in missing:
         for storage in sorted(new):
             if reason := observed.storage_problem(storage):
-                silent[storage] = f"storage {storage} does not answer: {reason}"
+                unreachable[storage] = f"storage {storage} does not answer: {reason}"
                 continue
             held = observed.held(storage, view.partition)
             if held is None:
-                result += Plan((CreateReplicas(storage, (view.partition,)),))
+                result += ClusterPlan((CreateReplicas(storage, (view.partition,)),))
             elif not held.available:
-                result += Plan((SwitchOn(storage, (view.partition,)),))
+                result += ClusterPlan((SwitchOn(storage, (view.partition,)),))
+        assert not new & view.replicas, f"partition {view.partition} has these replicas already"
         changes.append(ReplicaChange(view.partition, view.replicas, view.replicas | new))
-    if result == NOTHING and not silent:
-        return Plan((ChangeAssignment(tuple(changes)),))
-    return result + wait(*silent.values())
+    if result == EMPTY_PLAN and not unreachable:
+        return ClusterPlan((ChangeAssignment(tuple(changes)),))
+    return result + wait(*unreachable.values())
 
 
-def _await_health(present: Present) -> Plan:
-    """Return what is not well with replicas that are where they shall be."""
+def _await_health(present: Present) -> ClusterPlan:
+    """Return a wait for assigned replicas that are unhealthy."""
     if not present.servers:
-        return NOTHING
-    ailments = (
+        return EMPTY_PLAN
+    reasons = (
         first_unhealthy_reason(present.replicas, view, view.replicas) for view in _views(present)
     )
-    found = [unhealthy_reason for unhealthy_reason in ailments if unhealthy_reason is not None]
-    return wait(*found[:_MOST_TOLD])
-
-
-_MOST_TOLD = 5
-"""How many ailments are told at most: a status has to be read."""
+    found = [reason for reason in reasons if reason is not None]
+    return wait(*found[:_MAX_UNHEALTHY_REASONS])

@@ -1,4 +1,4 @@
-"""Which objects Kubernetes is to be given, and which ones differ from that. Pure."""
+"""Plan a cluster's Kubernetes objects: create missing ones, repair changed ones. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from waltz_operator.core import names
-from waltz_operator.core.desired import Desired, ordinal_of
+from waltz_operator.core.desired import DesiredCluster, ordinal_of
 from waltz_operator.core.objects import (
     Manifest,
     ObjectKey,
@@ -25,19 +25,26 @@ from waltz_operator.core.objects import (
 )
 from waltz_operator.core.objects.pods import tls_secret_name
 from waltz_operator.core.objects.zookeeper import FOUND
-from waltz_operator.core.observed import Observed, Present, Unreachable
+from waltz_operator.core.observed import ObservedCluster, Present, Unreachable
 from waltz_operator.core.resources import StoragePool, TlsMode
-from waltz_operator.core.steps import NOTHING, Apply, IssueCertificates, Plan, problem, wait
+from waltz_operator.core.steps import (
+    EMPTY_PLAN,
+    ApplyObject,
+    ClusterPlan,
+    IssueCertificates,
+    problem,
+    wait,
+)
 
 _RENEWED_DAYS_BEFORE = 30.0
 _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
-    """What may begin; what has begun is repaired whatever these say.
+class StartPermissions:
+    """Which workloads may start. A workload that has started is repaired in any case.
 
-    ``registered`` are the storages that ZooKeeper knows, None if that is not known.
+    ``registered`` are the storages that are registered in ZooKeeper, None if that is unknown.
     """
 
     storages: bool
@@ -45,29 +52,41 @@ class Gates:
     registered: frozenset[str] | None
 
 
-def plan_workloads(desired: Desired, observed: Observed, gates: Gates) -> Plan:
-    """Return which objects are to be made or repaired."""
+def plan_workloads(
+    desired: DesiredCluster, observed: ObservedCluster, permissions: StartPermissions
+) -> ClusterPlan:
+    """Return the steps that create or repair objects, and what they wait for."""
     tls = _plan_tls(desired, observed)
-    secured = tls == NOTHING
-    result = _apply(desired, observed, _always(desired, observed)) + tls
+    # A process without its certificates would restart in a loop, so TLS comes first.
+    secured = tls == EMPTY_PLAN
+    result = _apply(desired, observed, _unconditional_objects(desired, observed)) + tls
     for pool in desired.own_pools:
         found = observed.objects.get(ObjectKey("StatefulSet", names.storage_set(_name(pool))))
-        if found is not None or (gates.storages and secured):
-            replicas = _replicas(pool, observed, gates.registered)
+        if found is not None or (permissions.storages and secured):
+            replicas = _replicas(pool, observed, permissions.registered)
             wanted = storage_set(desired.cluster, pool, replicas)
             result += _apply(desired, observed, (wanted,)) + _await_pods(observed, wanted)
     servers = server_deployment(desired.cluster)
-    if servers.key in observed.objects or (gates.servers and secured):
+    if servers.key in observed.objects or (permissions.servers and secured):
         result += _apply(desired, observed, (servers,)) + _await_pods(observed, servers)
-    elif gates.storages:
+    elif permissions.storages:
         result += wait("servers start when every new partition has a replica in every pool")
     return result
 
 
-def needed_keys(desired: Desired) -> frozenset[ObjectKey]:
-    """Return which objects the cluster needs by name, whoever has made those that there are."""
+def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
+    """Return the keys of all objects that the cluster needs.
+
+    They are observed by name, too, so that a foreign object of this name is found and never
+    changed.
+    """
     pools = desired.own_pools
-    keys = {each.key for each in _always(desired, Observed({}, Unreachable("not asked")))}
+    keys = {
+        each.key
+        for each in _unconditional_objects(
+            desired, ObservedCluster({}, Unreachable("not observed"))
+        )
+    }
     keys |= {ObjectKey("StatefulSet", names.storage_set(_name(pool))) for pool in pools}
     keys.add(ObjectKey("Deployment", names.server_deployment(desired.name)))
     secret = tls_secret_name(desired.cluster)
@@ -77,8 +96,10 @@ def needed_keys(desired: Desired) -> frozenset[ObjectKey]:
     return frozenset(keys)
 
 
-def _always(desired: Desired, observed: Observed) -> Iterator[Manifest]:
-    """Yield what waits for nothing."""
+def _unconditional_objects(
+    desired: DesiredCluster, observed: ObservedCluster
+) -> Iterator[Manifest]:
+    """Yield the objects that are created without any precondition."""
     cluster = desired.cluster
     yield from server_objects(cluster)
     yield from budgets(cluster)
@@ -89,23 +110,28 @@ def _always(desired: Desired, observed: Observed) -> Iterator[Manifest]:
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         yield from zookeeper_objects(cluster)
-        yield zookeeper_switch(cluster, found=_may_found(desired, observed))
+        yield zookeeper_switch(cluster, found=_may_found_ensemble(desired, observed))
         yield zookeeper_set(cluster, managed)
 
 
-def _may_found(desired: Desired, observed: Observed) -> bool:
-    """Whether an empty ZooKeeper has forgotten nothing: no metadata was ever seen in it."""
+def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
+    """Whether empty ZooKeeper members may found an ensemble: no metadata was ever observed in it.
+
+    Once it is no it stays no, also while ZooKeeper does not answer. Members that lost their volumes
+    would otherwise found an empty ensemble, in which the cluster seems not to exist
+    (test_empty_zookeeper_members_may_not_found_once_the_cluster_exists).
+    """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
-    said_no = (switch.get("data") or {}).get(FOUND) == "no"
-    seen = desired.cluster.status.cluster_key != "" or isinstance(observed.metadata, Present)
-    return not (said_no or seen)
+    was_no = (switch.get("data") or {}).get(FOUND) == "no"
+    existed = desired.cluster.status.cluster_key != "" or isinstance(observed.metadata, Present)
+    return not (was_no or existed)
 
 
-def _plan_tls(desired: Desired, observed: Observed) -> Plan:
-    """Return what keeps pods from having certificates; nothing if they may be started."""
+def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
+    """Return what pods lack before they have certificates; an empty plan if they may start."""
     name = tls_secret_name(desired.cluster)
     if name is None:
-        return NOTHING
+        return EMPTY_PLAN
     secret = observed.objects.get(ObjectKey("Secret", name))
     missing = [part for part in _SECRET_PARTS if part not in ((secret or {}).get("data") or {})]
     match desired.cluster.spec.tls.mode:
@@ -113,52 +139,62 @@ def _plan_tls(desired: Desired, observed: Observed) -> Plan:
             return _plan_own_certificates(desired, observed, missing)
         case TlsMode.CERT_MANAGER:
             if missing:
-                return wait(f"cert-manager has not made the secret {name} yet")
+                return wait(f"cert-manager has not created the secret {name} yet")
         case _:
             if secret is None:
                 return wait(f"the secret {name}, which spec.tls.secretName names, does not exist")
             if missing:
                 return problem(f"the secret {name} lacks {', '.join(missing)}: add it")
-    return NOTHING
+    return EMPTY_PLAN
 
 
-def _plan_own_certificates(desired: Desired, observed: Observed, missing: list[str]) -> Plan:
+def _plan_own_certificates(
+    desired: DesiredCluster, observed: ObservedCluster, missing: list[str]
+) -> ClusterPlan:
     for secret in (names.authority_secret(desired.name), names.tls_secret(desired.name)):
         live = observed.objects.get(ObjectKey("Secret", secret))
         if live is not None and not is_ours(live, desired.name):
             return problem(_foreign(ObjectKey("Secret", secret)))
     if missing:
-        return Plan((IssueCertificates(renew=False),))
+        return ClusterPlan((IssueCertificates(renew=False),))
     days = observed.certificate_days
     if days is not None and days < _RENEWED_DAYS_BEFORE:
-        return Plan((IssueCertificates(renew=True),))
-    return NOTHING
+        return ClusterPlan((IssueCertificates(renew=True),))
+    return EMPTY_PLAN
 
 
-def _apply(desired: Desired, observed: Observed, wanted: Iterable[Manifest]) -> Plan:
-    result = NOTHING
+def _apply(
+    desired: DesiredCluster, observed: ObservedCluster, wanted: Iterable[Manifest]
+) -> ClusterPlan:
+    result = EMPTY_PLAN
     for manifest in wanted:
         live = observed.objects.get(manifest.key)
         if live is not None and not is_ours(live, desired.name):
             result += problem(_foreign(manifest.key))
         elif live is not None and live["metadata"].get("deletionTimestamp"):
             result += wait(
-                f"{manifest.key} was deleted by somebody; it is made anew when it is gone"
+                f"{manifest.key} is being deleted; the operator creates it again afterwards"
             )
         elif live is None or not matches(manifest, live):
-            result += Plan((Apply(manifest, new=live is None),))
+            result += ClusterPlan((ApplyObject(manifest, new=live is None),))
     return result
 
 
 def _foreign(key: ObjectKey) -> str:
     return (
-        f"{key} is there already, and not the operator's for this cluster: delete it, or give the "
-        "cluster or pool another name"
+        f"{key} exists already and does not belong to this cluster: delete it, or give the cluster "
+        "or pool another name"
     )
 
 
-def _replicas(pool: StoragePool, observed: Observed, registered: frozenset[str] | None) -> int:
-    """Return how many pods the pool has: never fewer than there are storages with an identity."""
+def _replicas(
+    pool: StoragePool, observed: ObservedCluster, registered: frozenset[str] | None
+) -> int:
+    """Return the number of pods of a pool: at least up to the highest registered storage.
+
+    Scaled below it, the StatefulSet would remove a storage that may hold committed transactions
+    (test_stateful_set_is_never_scaled_below_registered).
+    """
     if registered is not None:
         known = (ordinal_of(pool, storage) for storage in registered)
         return max(pool.spec.storages, *(n + 1 for n in known if n is not None), 0)
@@ -166,17 +202,17 @@ def _replicas(pool: StoragePool, observed: Observed, registered: frozenset[str] 
     return max(pool.spec.storages, 0 if live is None else live["spec"].get("replicas", 0))
 
 
-def _await_pods(observed: Observed, wanted: Manifest) -> Plan:
-    """Return what is known of pods that are not ready."""
+def _await_pods(observed: ObservedCluster, wanted: Manifest) -> ClusterPlan:
+    """Return a wait for pods that are not ready."""
     live = observed.objects.get(wanted.key)
     if live is None:
-        return NOTHING
+        return EMPTY_PLAN
     ready, count = (
         (live.get("status") or {}).get("readyReplicas", 0),
         wanted.body["spec"]["replicas"],
     )
     if ready >= count:
-        return NOTHING
+        return EMPTY_PLAN
     return wait(f"{wanted.key} has {ready} of {count} pods ready")
 
 

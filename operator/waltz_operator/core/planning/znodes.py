@@ -1,4 +1,9 @@
-"""The cluster's znodes, and which storages they name. Pure."""
+"""Plan the cluster's znodes and the registration of its storages. Pure.
+
+The rules protect an existing log: znodes are created only where there are none, and metadata that
+is incomplete after use is a problem for a person. A new cluster founded over it would start with
+empty partitions while the storages still have transactions.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +11,35 @@ from collections.abc import Mapping
 
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.metadata.core.storage_maps import StorageMaps
-from waltz_operator.core.desired import Desired, addresses_of, ordinal_of
-from waltz_operator.core.observed import Absent, Present, Strange, Unfinished
+from waltz_operator.core.desired import DesiredCluster, addresses_of, ordinal_of
+from waltz_operator.core.observed import Absent, Incomplete, Malformed, Present
 from waltz_operator.core.resources import StoragePool
 from waltz_operator.core.steps import (
-    NOTHING,
+    EMPTY_PLAN,
+    ClusterPlan,
     CreateMetadata,
     DeleteMetadata,
-    Plan,
     problem,
 )
 
 
-def plan_metadata(desired: Desired, found: Absent | Unfinished | Strange | Present) -> Plan:
-    """Return how the znodes come to be; a problem if there are others' at the root."""
+def plan_metadata(
+    desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present
+) -> ClusterPlan:
+    """Return how the znodes are created; a problem if the root has another cluster's."""
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
         case Absent():
-            return Plan((CreateMetadata(desired.metadata_name, count, desired.key),))
-        case Strange(reason):
-            return problem(f"{root} in ZooKeeper cannot be understood: {reason}; use another root")
-        case Unfinished() if not is_own_beginning(desired, found):
+            return ClusterPlan((CreateMetadata(desired.metadata_name, count, desired.key),))
+        case Malformed(reason):
+            return problem(f"{root} in ZooKeeper cannot be decoded: {reason}; use another root")
+        case Incomplete() if not is_own_incomplete_metadata(desired, found):
             return problem(
                 f"{root} in ZooKeeper has an incomplete cluster ({found.name or 'without a name'}) "
-                "that this one did not begin, or that was used: restore it, or use another root"
+                "that this one did not create, or that was used: restore it, or use another root"
             )
-        case Unfinished():
-            return Plan((DeleteMetadata(desired.metadata_name),))
+        case Incomplete():
+            return ClusterPlan((DeleteMetadata(desired.metadata_name),))
         case Present(name, partitions, key) if (name, key) != (desired.metadata_name, desired.key):
             return problem(
                 f"{root} in ZooKeeper has the cluster {name} with the key {key}, which is not this "
@@ -47,11 +54,16 @@ def plan_metadata(desired: Desired, found: Absent | Unfinished | Strange | Prese
                 "spec.partitions to that in a new WaltzCluster"
             )
         case Present():
-            return NOTHING
+            return EMPTY_PLAN
 
 
-def is_own_beginning(desired: Desired, found: Unfinished) -> bool:
-    """Whether an incomplete cluster is what a broken off creation of this one left."""
+def is_own_incomplete_metadata(desired: DesiredCluster, found: Incomplete) -> bool:
+    """Whether incomplete metadata is left by an interrupted creation of this cluster.
+
+    Only such metadata is deleted and created again. If it was used, or if it has another name or
+    key, then it is of a cluster that existed
+    (test_incomplete_metadata_with_foreign_znodes_is_never_deleted).
+    """
     return (
         not found.used
         and found.name in (None, desired.metadata_name)
@@ -59,9 +71,9 @@ def is_own_beginning(desired: Desired, found: Unfinished) -> bool:
     )
 
 
-def plan_storages(desired: Desired, present: Present) -> Plan:
-    """Return which storages are to be registered, in which groups."""
-    maps, result = present.maps, NOTHING
+def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
+    """Return the registration of storages in their groups."""
+    maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)
     for pool in desired.own_pools:
         group = groups.get(pool.metadata.name)
@@ -76,18 +88,18 @@ def plan_storages(desired: Desired, present: Present) -> Plan:
                 continue
             if maps.assignments.partitions.get(storage):
                 result += problem(
-                    f"storage {storage} has partitions, but ZooKeeper does not know it as one of "
+                    f"storage {storage} has partitions, but is not registered in ZooKeeper in "
                     f"group {group} with admin port {pool.spec.admin_port}: correct that by hand"
                 )
                 continue
-            if _is_known(maps, storage):
-                result += Plan((UnregisterStorage(storage),))
-            result += Plan((RegisterStorage(storage, group, pool.spec.admin_port),))
+            if _is_in_any_map(maps, storage):
+                result += ClusterPlan((UnregisterStorage(storage),))
+            result += ClusterPlan((RegisterStorage(storage, group, pool.spec.admin_port),))
     return result
 
 
 def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) -> bool:
-    """Whether all three maps know a storage as it shall be."""
+    """Whether a storage is in all three maps, with this group and admin port."""
     return (
         maps.groups.groups.get(storage) == group
         and maps.connections.admin_ports.get(storage) == admin_port
@@ -95,11 +107,12 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
     )
 
 
-def groups_of(desired: Desired, maps: StorageMaps) -> Mapping[str, int]:
-    """Return which group each pool is, by what its storages are known as.
+def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
+    """Return the group of each pool, by the registration of its storages.
 
-    Storages with partitions decide first, then those without; a pool of which nothing is known
-    gets the smallest id that nobody has. A pool that cannot be one group has none.
+    Storages with partitions decide first, then storages without; a pool without registered storages
+    gets the smallest unused id. A pool that cannot be one group is left out. Two pools never get
+    one group: a partition would count two copies in it as one.
     """
     pools = desired.own_pools
     known = {pool.metadata.name: _groups_of_pool(pool, maps) for pool in pools}
@@ -116,11 +129,12 @@ def groups_of(desired: Desired, maps: StorageMaps) -> Mapping[str, int]:
         if not full and name not in chosen:
             chosen[name] = next(group for group in range(len(taken) + 1) if group not in taken)
             taken.add(chosen[name])
+    assert len({*chosen.values()}) == len(chosen), "one group for two pools"
     return chosen
 
 
 def _groups_of_pool(pool: StoragePool, maps: StorageMaps) -> tuple[set[int], list[int]]:
-    """Return the groups of the pool's storages that have partitions, and of those that have none.
+    """Return the groups of the pool's storages with partitions, and of those without.
 
     The latter are in the order of the storages.
     """
@@ -135,8 +149,8 @@ def _groups_of_pool(pool: StoragePool, maps: StorageMaps) -> tuple[set[int], lis
     return full, empty
 
 
-def _foreign_groups(desired: Desired, maps: StorageMaps) -> set[int]:
-    """Return the groups of storages that are no pool's of this cluster."""
+def _foreign_groups(desired: DesiredCluster, maps: StorageMaps) -> set[int]:
+    """Return the groups of registered storages that are in no pool of this cluster."""
     return {
         group
         for storage, group in maps.groups.groups.items()
@@ -144,7 +158,7 @@ def _foreign_groups(desired: Desired, maps: StorageMaps) -> set[int]:
     }
 
 
-def _is_known(maps: StorageMaps, storage: str) -> bool:
+def _is_in_any_map(maps: StorageMaps, storage: str) -> bool:
     return (
         storage in maps.groups.groups
         or storage in maps.connections.admin_ports

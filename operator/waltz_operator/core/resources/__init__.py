@@ -10,7 +10,7 @@ from waltz_operator.core.resources.cluster import (
     WaltzCluster,
     WaltzClusterSpec,
 )
-from waltz_operator.core.resources.parts import Condition, Disposal, Metadata
+from waltz_operator.core.resources.parts import Condition, Disposal, ObjectMeta
 from waltz_operator.core.resources.pool import PoolStatus, StoragePool, StoragePoolSpec
 
 GROUP = "waltz.dev"
@@ -24,7 +24,7 @@ __all__ = [
     "ClusterStatus",
     "Condition",
     "Disposal",
-    "Metadata",
+    "ObjectMeta",
     "PoolStatus",
     "StoragePool",
     "StoragePoolSpec",

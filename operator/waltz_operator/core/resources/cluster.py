@@ -11,7 +11,7 @@ from waltz_operator.core.resources.model import Model, checked, immutable, rule,
 from waltz_operator.core.resources.parts import (
     Conditions,
     Disposal,
-    Metadata,
+    ObjectMeta,
     ObjectName,
     Port,
     Quantity,
@@ -314,7 +314,7 @@ class ClusterStatus(Model):
 class WaltzCluster(Model):
     """A durable, totally ordered log of transactions."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: WaltzClusterSpec
     status: ClusterStatus = ClusterStatus()
 

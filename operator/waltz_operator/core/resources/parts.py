@@ -51,7 +51,7 @@ class Disposal(StrEnum):
     DELETE = "Delete"
 
 
-class Metadata(Model):
+class ObjectMeta(Model):
     """What Kubernetes itself keeps of every resource, as far as it is looked at."""
 
     name: str

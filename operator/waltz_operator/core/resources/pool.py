@@ -11,7 +11,7 @@ from waltz_operator.core.resources.parts import (
     OPEN_TO_ALL,
     Conditions,
     Disposal,
-    Metadata,
+    ObjectMeta,
     Port,
     Resources,
     Scheduling,
@@ -120,7 +120,7 @@ class PoolStatus(Model):
 class StoragePool(Model):
     """One replica group: its storages together hold one full copy of all partitions."""
 
-    metadata: Metadata
+    metadata: ObjectMeta
     spec: StoragePoolSpec
     status: PoolStatus = PoolStatus()
 
