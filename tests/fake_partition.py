@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, checksum
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import (
     AppendBatchRequest,
     AppendBatchResponse,
@@ -238,12 +238,12 @@ class FakePartition:
         outcomes = []
         for single, conflict in zip(singles, conflicts, strict=True):
             if conflict is not None:
-                outcomes.append(BatchedOutcome(Fate.REFUSED, conflict))
-            elif lose and any(outcome.fate is Fate.COMMITTED for outcome in outcomes):
-                outcomes.append(BatchedOutcome(Fate.ABSENT))
+                outcomes.append(BatchedOutcome(OutcomeKind.REFUSED, conflict))
+            elif lose and any(outcome.kind is OutcomeKind.COMMITTED for outcome in outcomes):
+                outcomes.append(BatchedOutcome(OutcomeKind.ABSENT))
             else:
                 self.log.commit(single)
-                outcomes.append(BatchedOutcome(Fate.COMMITTED, self.log.mark))
+                outcomes.append(BatchedOutcome(OutcomeKind.COMMITTED, self.log.mark))
         self._send(connection, AppendBatchResponse(first, tuple(outcomes)))
 
     def _read(self, connection: Hashable, message: Any) -> None:

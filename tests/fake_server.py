@@ -19,7 +19,7 @@ from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, Ser
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, TlsConfig
 from waltz.protocol import CLIENT_SERVER, RecordBatch, client_server
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 
 ROOT = "/test/cluster"
 
@@ -103,7 +103,7 @@ class _Connection(FrameHandler):
                 error, empty = "partition not here", RecordBatch.of([])
                 self.say(client_server.RecordsResponse(req_id, error, -(2**63), empty))
             case client_server.AppendBatchRequest(req_id, _, appends):
-                outcomes = (BatchedOutcome(Fate.ABSENT),) * len(appends)
+                outcomes = (BatchedOutcome(OutcomeKind.ABSENT),) * len(appends)
                 self.say(client_server.AppendBatchResponse(req_id, outcomes))
 
     def say(self, message: Any) -> None:

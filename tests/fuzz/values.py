@@ -26,7 +26,7 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState, Switch
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import STORED_OVERHEAD_BYTES, StoredBatch
@@ -109,7 +109,7 @@ def batched_append(random: Random) -> BatchedAppend:
 
 
 def outcome(random: Random) -> BatchedOutcome:
-    return BatchedOutcome(random.choice(list(Fate)), int64(random))
+    return BatchedOutcome(random.choice(list(OutcomeKind)), int64(random))
 
 
 def failure(random: Random) -> RpcFailure:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tests.sim.operation import Batch, Op
 from tests.sim.promises import Promise, Violation
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.lock_table import LockTable
 
 
@@ -44,14 +44,14 @@ class BatchChecks:
             )
         batch.outcomes = tuple(outcomes)
         for op, outcome in zip(batch.ops, outcomes, strict=True):
-            if outcome.fate is Fate.REFUSED:
+            if outcome.kind is OutcomeKind.REFUSED:
                 op.refused_by = outcome.transaction_id
-        fates = [each.fate for each in outcomes]
-        for fate in set(fates):
-            self._counters[f"client: batch with an append {fate.name.lower()}"] += 1
-        granted = [each for each in outcomes if each.fate is not Fate.REFUSED]
-        committed = [each.transaction_id for each in granted if each.fate is Fate.COMMITTED]
-        if committed and Fate.REFUSED in fates:
+        kinds = [each.kind for each in outcomes]
+        for kind in set(kinds):
+            self._counters[f"client: batch with an append {kind.name.lower()}"] += 1
+        granted = [each for each in outcomes if each.kind is not OutcomeKind.REFUSED]
+        committed = [each.transaction_id for each in granted if each.kind is OutcomeKind.COMMITTED]
+        if committed and OutcomeKind.REFUSED in kinds:
             self._counters["client: batch committed but for what was refused"] += 1
         ids = [each.transaction_id for each in granted[: len(committed)]]
         if ids != committed or ids != list(range(ids[0], ids[0] + len(ids)) if ids else ()):
@@ -61,7 +61,7 @@ class BatchChecks:
             )
         generation, sessions = self._faults()
         if (
-            {Fate.ABSENT, Fate.UNKNOWN} & set(fates)
+            {OutcomeKind.ABSENT, OutcomeKind.UNKNOWN} & set(kinds)
             and generation == batch.generation
             and sessions == batch.sessions_before
         ):
@@ -123,13 +123,15 @@ class BatchChecks:
 
 
 def _check_outcome(op: Op, outcome: BatchedOutcome, place: int | None) -> None:
-    expected = {Fate.COMMITTED: outcome.transaction_id, Fate.UNKNOWN: place}.get(outcome.fate)
+    expected = {OutcomeKind.COMMITTED: outcome.transaction_id, OutcomeKind.UNKNOWN: place}.get(
+        outcome.kind
+    )
     if place != expected:
         raise Violation(
             Promise.BATCH,
-            f"{op.name} is said to be {outcome.fate.name} {outcome.transaction_id}, but is {place}",
+            f"{op.name} is said to be {outcome.kind.name} {outcome.transaction_id}, but is {place}",
         )
 
 
 def _brief(outcomes: Sequence[BatchedOutcome]) -> str:
-    return ", ".join(f"{each.fate.name} {each.transaction_id}" for each in outcomes)
+    return ", ".join(f"{each.kind.name} {each.transaction_id}" for each in outcomes)

@@ -51,15 +51,15 @@ BATCH_BUGS = (
     Planted(
         "a batch is said to be in one place",
         Package.SERVER,
-        "self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id + position))\n",
-        "self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id))\n",
+        "self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))\n",
+        "self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id))\n",
         "All its appends are told the first one's transaction id.",
     ),
     Planted(
         "what is to be looked up is called absent",
         Package.SERVER,
-        "self._batches.ended(appends, Fate.UNKNOWN)\n",
-        "self._batches.ended(appends, Fate.ABSENT)\n",
+        "self._batches.ended(appends, OutcomeKind.UNKNOWN)\n",
+        "self._batches.ended(appends, OutcomeKind.ABSENT)\n",
         "An append is reported absent that another owner has found in the log.",
     ),
     Planted(

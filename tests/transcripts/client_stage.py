@@ -31,7 +31,7 @@ from tests.scripted_storages import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.effects import RangeReadTick
@@ -201,14 +201,14 @@ def _told(client: _Client, message: Any) -> str:
 
 
 def _fate(name: str, outcome: BatchedOutcome) -> str:
-    match outcome.fate:
-        case Fate.COMMITTED:
+    match outcome.kind:
+        case OutcomeKind.COMMITTED:
             return f"{name} is {outcome.transaction_id}"
-        case Fate.REFUSED:
+        case OutcomeKind.REFUSED:
             return f"{name} refused, {outcome.transaction_id} took the lock"
-        case Fate.ABSENT:
+        case OutcomeKind.ABSENT:
             return f"{name} is not in the log"
-        case Fate.UNKNOWN:
+        case OutcomeKind.UNKNOWN:
             return f"{name} is to be looked up"
 
 

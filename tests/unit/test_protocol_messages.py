@@ -33,7 +33,13 @@ from waltz.protocol import (
     storage,
 )
 from waltz.protocol.admin import PartitionState
-from waltz.protocol.batches import MAX_BATCH_APPENDS, MAX_LOCKS, BatchedAppend, BatchedOutcome, Fate
+from waltz.protocol.batches import (
+    MAX_BATCH_APPENDS,
+    MAX_LOCKS,
+    BatchedAppend,
+    BatchedOutcome,
+    OutcomeKind,
+)
 from waltz.protocol.client_server import AppendRequest, MountState, TransactionDataResponse
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.frames import HEAD_BYTES
@@ -74,7 +80,7 @@ _INT_LISTS = st.lists(_INTS, max_size=5).map(tuple)
 _APPENDS = st.tuples(_INT_LISTS, _INT_LISTS, _INT_LISTS, _INTS, st.binary(max_size=40)).map(
     lambda parts: BatchedAppend(*parts, checksum(parts[-1]))
 )
-_OUTCOMES = st.builds(BatchedOutcome, st.sampled_from(Fate), _LONGS)
+_OUTCOMES = st.builds(BatchedOutcome, st.sampled_from(OutcomeKind), _LONGS)
 _STATES = st.builds(
     PartitionState,
     _INTS,
@@ -160,18 +166,18 @@ ANY_MESSAGE = st.one_of(
 @given(ANY_MESSAGE)
 def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
     (spec, messages), message = case
-    carried = 0
+    encoded = 0
     for version in VERSIONS[spec]:
         try:
             frame = messages.encode(message, version)
         except UnsupportedByPeer:
             continue
-        carried += 1
+        encoded += 1
         assert frame[0] == spec.magic
         assert int.from_bytes(frame[1:3], "big") == version
         assert int.from_bytes(frame[3:7], "big") == len(frame) - HEAD_BYTES
         assert messages.decode(frame[HEAD_BYTES:], version) == as_seen_at(message, version)
-    assert carried
+    assert encoded
 
 
 @settings(max_examples=1500, deadline=None)
@@ -238,7 +244,7 @@ def test_append_batch_with_a_malformed_field_is_refused() -> None:
 
 
 def test_append_batch_over_its_limits_is_refused() -> None:
-    """What a server does for one request it does at once, while everybody else waits."""
+    """A server processes one request at once, while all others wait."""
     one = BatchedAppend((), (), (), 0, b"", 0)
     locked = BatchedAppend((1,) * (MAX_LOCKS // 2), (2,), (), 0, b"", 0)
     for appends, why in (
@@ -254,10 +260,10 @@ def test_append_batch_over_its_limits_is_refused() -> None:
 
 
 def test_byte_field_with_an_invalid_value_is_refused() -> None:
-    outcome = client_server.AppendBatchResponse(_ID, (BatchedOutcome(Fate.UNKNOWN),))
+    outcome = client_server.AppendBatchResponse(_ID, (BatchedOutcome(OutcomeKind.UNKNOWN),))
     body = bytearray(client_server.encode(outcome, 5)[HEAD_BYTES:])
     body[-9] = 4
-    with pytest.raises(MalformedMessage, match="fate"):
+    with pytest.raises(MalformedMessage, match="outcome"):
         client_server.decode(bytes(body), 5)
     switch = admin.PartitionSwitchRequest(1, (), admin.Switch.READ, True)
     body = bytearray(admin.encode(switch, 1)[HEAD_BYTES:])
@@ -322,9 +328,9 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
         client_server.AppendBatchResponse(
             _ID,
             (
-                BatchedOutcome(Fate.COMMITTED, 12),
-                BatchedOutcome(Fate.REFUSED, 11),
-                BatchedOutcome(Fate.UNKNOWN),
+                BatchedOutcome(OutcomeKind.COMMITTED, 12),
+                BatchedOutcome(OutcomeKind.REFUSED, 11),
+                BatchedOutcome(OutcomeKind.UNKNOWN),
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Batches that nobody has looked at: what is wrong with their records is found, whatever it is."""
+"""Unchecked batches: every damage of their records is found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.protocol import MalformedMessage
-from waltz.protocol.fields import UNSEEN_BATCH, Reader
+from waltz.protocol.fields import UNCHECKED_BATCH, Reader
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 
 FIRST = 7
@@ -21,7 +21,7 @@ def batch_of(data: list[bytes]) -> RecordBatch:
 
 
 def read(count: int, wire: bytes) -> RecordBatch:
-    return UNSEEN_BATCH.read(Reader(count.to_bytes(4, "big", signed=True) + wire))
+    return UNCHECKED_BATCH.read(Reader(count.to_bytes(4, "big", signed=True) + wire))
 
 
 DATA = st.lists(st.binary(max_size=40), max_size=5)
@@ -30,8 +30,8 @@ DATA = st.lists(st.binary(max_size=40), max_size=5)
 @given(DATA)
 def test_stored_batch_that_was_encoded_decodes_and_verifies(data: list[bytes]) -> None:
     out: list[bytes] = []
-    UNSEEN_BATCH.write(out, batch_of(data))
-    found = UNSEEN_BATCH.read(Reader(b"".join(out)))
+    UNCHECKED_BATCH.write(out, batch_of(data))
+    found = UNCHECKED_BATCH.read(Reader(b"".join(out)))
     assert found == batch_of(data)
     assert found.mismatch(FIRST) is None
 

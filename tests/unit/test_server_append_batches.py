@@ -9,20 +9,20 @@ from tests.scripted_storages import World, append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.peer import Peer
 
-ABSENT, UNKNOWN = BatchedOutcome(Fate.ABSENT), BatchedOutcome(Fate.UNKNOWN)
+ABSENT, UNKNOWN = BatchedOutcome(OutcomeKind.ABSENT), BatchedOutcome(OutcomeKind.UNKNOWN)
 
 
 def committed(transaction_id: int) -> BatchedOutcome:
-    return BatchedOutcome(Fate.COMMITTED, transaction_id)
+    return BatchedOutcome(OutcomeKind.COMMITTED, transaction_id)
 
 
 def refused(transaction_id: int) -> BatchedOutcome:
-    return BatchedOutcome(Fate.REFUSED, transaction_id)
+    return BatchedOutcome(OutcomeKind.REFUSED, transaction_id)
 
 
 def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
@@ -207,8 +207,8 @@ def test_after_a_fault_what_reached_the_log_is_a_prefix() -> None:
     while not world.core.store.is_open:
         world.wake(type(next(w.timer for w in world.wakes)))
     (outcomes,) = answers(world, peer)
-    batches = [o.fate for o in outcomes]
-    done = batches.count(Fate.COMMITTED)
+    batches = [o.kind for o in outcomes]
+    done = batches.count(OutcomeKind.COMMITTED)
     assert 0 < done < 1200
     assert outcomes == (*(committed(n) for n in range(done)), *(ABSENT,) * (1200 - done))
     assert log_of(world) == [f"{n}" for n in range(done)]

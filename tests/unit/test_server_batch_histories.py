@@ -15,7 +15,7 @@ from tests.partition_world import NAMES, mount, opened, put, said
 from tests.scripted_storages import append
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.effects import BackoffOver, RetrySession
@@ -202,11 +202,11 @@ def _check_outcomes(
     ids = []
     for i, (each, outcome) in enumerate(zip(asked.appends, outcomes, strict=True)):
         at = where.get(f"{asked.number}.{i}")
-        match outcome.fate:
-            case Fate.COMMITTED:
+        match outcome.kind:
+            case OutcomeKind.COMMITTED:
                 assert outcome.transaction_id == at
                 ids.append(outcome.transaction_id)
-            case Fate.REFUSED:
+            case OutcomeKind.REFUSED:
                 assert at is None
                 assert outcome.transaction_id > each.client_mark
                 if not history.changed:
@@ -214,9 +214,9 @@ def _check_outcomes(
                     assert taker is not asked, "refused by its own batch"
                     locks = {*taken.write_locks, *taken.append_locks}
                     assert locks & {*each.write_locks, *each.read_locks}, "refused for nothing"
-            case Fate.ABSENT:
+            case OutcomeKind.ABSENT:
                 assert at is None
-            case Fate.UNKNOWN:
+            case OutcomeKind.UNKNOWN:
                 assert history.changed, "only another writer makes fates unknown"
     assert ids == list(range(ids[0], ids[0] + len(ids))) if ids else True, "not consecutive"
 

@@ -11,7 +11,7 @@ from tests.fake_storage import FakeStorage
 from tests.server_host import Client, Host, batched, connect, mount, new_append, req_id, serving
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz.protocol.records import EMPTY_BATCH
 from waltz_server.core.partition import PartitionSettings
 
@@ -56,7 +56,9 @@ async def test_every_question_is_answered_also_about_partitions_that_are_elsewhe
     assert (headers.high_water_mark, headers.headers) == (UNRESOLVED, ())
     assert "not on this server" in records.error
     assert records.error == headers.error
-    assert batch == cs.AppendBatchResponse(req_id(4, THERE), (BatchedOutcome(Fate.ABSENT),) * 2)
+    assert batch == cs.AppendBatchResponse(
+        req_id(4, THERE), (BatchedOutcome(OutcomeKind.ABSENT),) * 2
+    )
 
 
 async def test_a_batch_is_appended_read_and_fed(five: Client, storage: FakeStorage) -> None:
@@ -65,7 +67,7 @@ async def test_a_batch_is_appended_read_and_fed(five: Client, storage: FakeStora
     five.say(cs.AppendBatchRequest(req_id(10), -1, tuple(batched(t) for t in "abc")))
     told = await five.told(4)
     assert told[0] == cs.AppendBatchResponse(
-        req_id(10), tuple(BatchedOutcome(Fate.COMMITTED, n) for n in range(3))
+        req_id(10), tuple(BatchedOutcome(OutcomeKind.COMMITTED, n) for n in range(3))
     )
     assert told[1:] == [cs.FeedData(req_id(10 + n), n, 5) for n in range(3)]
     assert storage.partitions[0].texts == ["a", "b", "c"]

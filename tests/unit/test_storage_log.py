@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
-from waltz.protocol.stored import NOTHING_STORED, StoredBatch
+from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
@@ -103,7 +103,7 @@ def test_read_stored_batch_returns_unverified_bytes() -> None:
     assert log.read_stored_batch(3, 1, EVERYTHING) == StoredBatch(1, bytes(second[128:228]))
     assert log.read_stored_batch(3, 9, 1) == StoredBatch(1, bytes(second[128:228])), "one at least"
     for absent in (-1, 5):
-        assert log.read_stored_batch(absent, 9, EVERYTHING) == NOTHING_STORED
+        assert log.read_stored_batch(absent, 9, EVERYTHING) == NO_STORED_RECORDS
     first[300] ^= 1
     disk.open(f"3/{segments(disk)[0]}").write(300, bytes(first[300:301]))
     assert log.read_stored_batch(1, 1, EVERYTHING) == StoredBatch(1, bytes(first[228:328]))

@@ -1,10 +1,11 @@
-"""Frames and messages of the three protocols: bytes in, values out, and back. Pure: no I/O.
+"""Frames and messages of the three protocols, as bytes and as values. Pure.
 
-* `records`: transaction records and batches of them; `stored`: the same as they are on disk
+* `records`: transaction records and batches of them; `stored`: their form on disk
 * `fields`: the data types inside a message
-* `frames`: framing, handshake, choice of the version
-* `client_server`, `storage`, `admin`: the messages and how they are written
-* `client_messages`: those of the first as values; `client_numbers`: their types and versions
+* `frames`: framing, handshake, version negotiation
+* `client_server`, `storage`, `admin`: the messages and how they are encoded
+* `client_messages`: those of the client protocol as values; `client_numbers`: their type bytes
+  and versions
 * `batches`: the appends of a batch, and their outcomes
 * `layout`: how a table of fields becomes an encoder and a decoder
 * `locks`: lock ids and their hashes

@@ -39,7 +39,7 @@ class AdminSuccessResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminFailureResponse:
-    """Not done, and why."""
+    """Not done; ``failure`` has the reason."""
 
     seq_num: int
     failure: RpcFailure
@@ -47,7 +47,7 @@ class AdminFailureResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminOpenRequest:
-    """First request on a connection: is this a node of the same cluster? The number is -1."""
+    """The first request on a connection; a node of another cluster refuses it. Number -1."""
 
     seq_num: int
     key: uuid.UUID
@@ -75,7 +75,7 @@ class PartitionAssignmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordListRequest:
-    """Ask for up to ``max_records`` records from ``first_id`` on, whatever the switches say."""
+    """Request up to ``max_records`` records from ``first_id`` on, regardless of the switches."""
 
     seq_num: int
     partition: int
@@ -94,7 +94,7 @@ class RecordListResponse:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest:
-    """Ask for a partition's persisted session, without raising any fence."""
+    """Request a partition's persisted session without raising the fence."""
 
     seq_num: int
     partition: int
@@ -113,7 +113,7 @@ class LastSessionInfoResponse:
 
 @dataclass(frozen=True, slots=True)
 class MetricsRequest:
-    """Ask for the node's metrics."""
+    """Request the node's metrics."""
 
     seq_num: int
 
@@ -128,7 +128,7 @@ class MetricsResponse:
 
 @dataclass(frozen=True, slots=True)
 class AssignedPartitionStatusRequest:
-    """Ask which partitions are assigned, and which of them are available."""
+    """Request the assigned partitions and whether they are available."""
 
     seq_num: int
 
@@ -142,7 +142,7 @@ class AssignedPartitionStatusResponse:
 
 
 class Switch(IntEnum):
-    """What servers may do with a partition."""
+    """An operation of servers on a partition that can be switched off."""
 
     READ = 1
     WRITE = 2
@@ -160,7 +160,7 @@ class PartitionSwitchRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatesRequest:
-    """Ask for the state of all assigned partitions."""
+    """Request the state of all assigned partitions."""
 
     seq_num: int
 
@@ -169,7 +169,7 @@ class PartitionStatesRequest:
 class PartitionState:
     """One assigned partition; ``max_transaction_id`` is -1 if it is empty.
 
-    ``size_bytes`` counts its segments, with the space allocated ahead.
+    ``size_bytes`` counts its segments, including preallocated space.
     """
 
     partition: int
@@ -197,7 +197,7 @@ class PartitionStatesResponse:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumRequest:
-    """Ask for the checksum of the records from ``first_id`` to ``last_id``, to compare replicas."""
+    """Request the checksum of the records from ``first_id`` to ``last_id``, to compare replicas."""
 
     seq_num: int
     partition: int
@@ -207,7 +207,7 @@ class RangeChecksumRequest:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumResponse:
-    """The CRC-32 of the records up to ``last_id``, which may be less than was asked for."""
+    """The CRC-32 of the records up to ``last_id``, which may be less than requested."""
 
     seq_num: int
     partition: int
@@ -334,7 +334,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the same in parts, to be sent one after the other: records are not copied."""
+    """Return the frame in parts, to be sent one after the other; records are not copied."""
     return _TABLE.encode_parts(message, version)
 
 

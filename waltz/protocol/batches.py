@@ -1,4 +1,4 @@
-"""What a batch of appends carries, and what becomes of each (spec/wire.md section 9). Pure."""
+"""The appends of a batch and their outcomes (spec/wire.md section 9). Pure."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class BatchedAppend:
     checksum: int
 
 
-class Fate(IntEnum):
-    """What became of an append."""
+class OutcomeKind(IntEnum):
+    """How an append ended."""
 
     COMMITTED = 0
     REFUSED = 1
     ABSENT = 2
-    """Not in the log, and it never will be."""
+    """Not in the log, and it will never be."""
     UNKNOWN = 3
-    """To be looked up in the log."""
+    """Perhaps in the log; the client must look there before it sends the append again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchedOutcome:
-    """An append's fate.
+    """The outcome of one append.
 
-    ``transaction_id`` is its own id if it was committed, that of the transaction which took the
+    ``transaction_id`` is its own id if it was committed, the id of the transaction that took the
     lock if it was refused, otherwise -1.
     """
 
-    fate: Fate
+    kind: OutcomeKind
     transaction_id: int = NO_TRANSACTION
 
 
@@ -88,15 +88,17 @@ class Outcomes:
     def write(self, out: list[bytes], value: tuple[BatchedOutcome, ...]) -> None:
         """Append count and items."""
         INT.write(out, len(value))
-        out += (_OUTCOME.pack(outcome.fate, outcome.transaction_id) for outcome in value)
+        out += (_OUTCOME.pack(outcome.kind, outcome.transaction_id) for outcome in value)
 
     def read(self, reader: Reader) -> tuple[BatchedOutcome, ...]:
         """Read count and items; raises MalformedMessage."""
         raw = [reader.fixed(_OUTCOME) for _ in range(reader.count(_OUTCOME.size))]
         try:
-            return tuple(BatchedOutcome(Fate(fate), transaction_id) for fate, transaction_id in raw)
+            return tuple(
+                BatchedOutcome(OutcomeKind(kind), transaction_id) for kind, transaction_id in raw
+            )
         except ValueError as error:
-            raise MalformedMessage(f"unknown fate of an append: {error}") from None
+            raise MalformedMessage(f"unknown outcome of an append: {error}") from None
 
 
 def check_locks(count: int) -> None:

@@ -1,8 +1,8 @@
-"""What client and server say to each other, as values (spec/wire.md sections 4 and 9). Pure.
+"""The messages between client and server, as values (spec/wire.md sections 4 and 9). Pure.
 
 Every message begins with a `ReqId`. Requests about one partition carry the client's id, the
-partition's generation as the client knows it, the partition, and a sequence number. How each is
-written is laid out in `client_server`.
+partition's generation as far as the client knows, the partition, and a sequence number. The table
+in `client_server` defines how each is encoded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.protocol.records import RecordBatch, RecordHeader, ReqId
 
 
 class MountState(IntEnum):
-    """What a server says to a mount: go on, ask again later, or this client knows too much."""
+    """The answer to a mount: ready, not ready, or the client's mark is beyond the log's end."""
 
     READY = 0
     NOT_READY = 1
@@ -34,7 +34,7 @@ class MountRequest:
 
 @dataclass(frozen=True, slots=True)
 class MountResponse:
-    """Answer to a mount. READY comes after everything up to the log's mark was fed."""
+    """Answer to a mount. READY follows after everything up to the log's mark was fed."""
 
     req_id: ReqId
     state: MountState
@@ -56,7 +56,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """Feed on after ``client_high_water_mark``."""
+    """Continue the feed after ``client_high_water_mark``."""
 
     req_id: ReqId
     client_high_water_mark: int
@@ -64,7 +64,7 @@ class FeedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedData:
-    """A committed transaction; ``req_id`` is that of the append that made it."""
+    """A committed transaction; ``req_id`` is that of its append."""
 
     req_id: ReqId
     transaction_id: int
@@ -73,14 +73,14 @@ class FeedData:
 
 @dataclass(frozen=True, slots=True)
 class FeedSuspended:
-    """The feed ends here until the next FeedRequest."""
+    """The feed stops here until the next FeedRequest."""
 
     req_id: ReqId
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionDataRequest:
-    """Ask for the data of one transaction."""
+    """Request the data of one transaction."""
 
     req_id: ReqId
     transaction_id: int
@@ -88,7 +88,7 @@ class TransactionDataRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDataResponse:
-    """The data of one transaction, or why there is none (``data`` is None)."""
+    """The data of one transaction, or the reason for its absence (``data`` is None)."""
 
     req_id: ReqId
     transaction_id: int
@@ -99,7 +99,7 @@ class TransactionDataResponse:
 
 @dataclass(frozen=True, slots=True)
 class FlushRequest:
-    """Answer when every append received before this has been resolved."""
+    """Request an answer when every earlier append is resolved."""
 
     req_id: ReqId
 
@@ -114,7 +114,7 @@ class FlushResponse:
 
 @dataclass(frozen=True, slots=True)
 class LockFailure:
-    """Refused; try again once ``transaction_id`` has been seen."""
+    """The append was refused; retry it after ``transaction_id`` has been applied."""
 
     req_id: ReqId
     transaction_id: int
@@ -122,7 +122,7 @@ class LockFailure:
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMarkRequest:
-    """Ask for a partition's last committed id."""
+    """Request a partition's last committed id."""
 
     req_id: ReqId
 
@@ -137,7 +137,7 @@ class HighWaterMarkResponse:
 
 @dataclass(frozen=True, slots=True)
 class CheckStorageConnectivityRequest:
-    """Ask the server to dial every storage node it uses."""
+    """Request that the server dials every storage node it uses."""
 
     req_id: ReqId
 
@@ -152,7 +152,7 @@ class CheckStorageConnectivityResponse:
 
 @dataclass(frozen=True, slots=True)
 class ServerPartitionsAssignmentRequest:
-    """Ask which partitions the server has."""
+    """Request the list of the server's partitions."""
 
     req_id: ReqId
 
@@ -167,7 +167,7 @@ class ServerPartitionsAssignmentResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPreferredPartitionRequest:
-    """Ask the server to prefer these partitions from now on."""
+    """Request that the server prefers these partitions."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -175,7 +175,7 @@ class AddPreferredPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddPreferredPartitionResponse:
-    """Whether the preference was taken."""
+    """Whether the preference was added."""
 
     req_id: ReqId
     result: bool
@@ -183,7 +183,7 @@ class AddPreferredPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionRequest:
-    """Ask the server to stop preferring these partitions."""
+    """Request that the server no longer prefers these partitions."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -191,7 +191,7 @@ class RemovePreferredPartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionResponse:
-    """Whether the preference was dropped."""
+    """Whether the preference was removed."""
 
     req_id: ReqId
     result: bool
@@ -199,7 +199,7 @@ class RemovePreferredPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class ServerPartitionsHealthStatRequest:
-    """Ask for the health of the server's partitions."""
+    """Request the health of the server's partitions."""
 
     req_id: ReqId
 
@@ -214,9 +214,9 @@ class ServerPartitionsHealthStatResponse:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """Ask for committed records from ``first_id`` on, within both bounds, but at least one.
+    """Request committed records from ``first_id`` on, within both bounds, but at least one.
 
-    With ``wait_ms`` above 0 the answer waits until there is one, at most so long.
+    With ``wait_ms`` above 0 the server waits up to that time for the first one.
     """
 
     req_id: ReqId
@@ -228,7 +228,7 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsResponse:
-    """Consecutive records and the log's mark, or why there is nothing to be said (``error``)."""
+    """Consecutive records and the log's mark, or the reason for their absence (``error``)."""
 
     req_id: ReqId
     error: str | None
@@ -238,7 +238,7 @@ class RecordsResponse:
 
 @dataclass(frozen=True, slots=True)
 class HeadersRequest:
-    """Ask for the headers of committed records from ``first_id`` on."""
+    """Request the headers of committed records from ``first_id`` on."""
 
     req_id: ReqId
     first_id: int
@@ -247,7 +247,7 @@ class HeadersRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeadersResponse:
-    """Consecutive headers and the log's mark, or why there is nothing to be said (``error``)."""
+    """Consecutive headers and the log's mark, or the reason for their absence (``error``)."""
 
     req_id: ReqId
     error: str | None
@@ -259,7 +259,7 @@ class HeadersResponse:
 class AppendBatchRequest:
     """Append these in order; number *i* has the sequence number of ``req_id`` plus *i*.
 
-    Each is checked by its own locks, against what others took after ``client_high_water_mark``.
+    Each is checked by its own locks, against those taken after ``client_high_water_mark``.
     """
 
     req_id: ReqId
@@ -269,7 +269,7 @@ class AppendBatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendBatchResponse:
-    """What became of each append of a batch, in its order."""
+    """The outcome of each append of a batch, in its order."""
 
     req_id: ReqId
     outcomes: tuple[BatchedOutcome, ...]

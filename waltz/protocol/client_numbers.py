@@ -1,8 +1,7 @@
-"""Numbers of the client protocol that stand for themselves: types of messages, and versions. Pure.
+"""Type bytes and versions of the client protocol. Pure.
 
-The table in `client_server` is made with them. Whoever reads or writes frequent messages without
-it, or asks a peer only for what it knows, has them from here. Source: spec/wire.md
-sections 4 and 9.
+The table in `client_server` uses them; so does code that encodes or decodes frequent messages
+without the table, or that checks the peer's version. Source: spec/wire.md sections 4 and 9.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ APPEND_LOCKS_SINCE = 2
 """The first version whose appends have append locks."""
 
 CLIENT_AHEAD_SINCE = 3
-"""The first version in which a mount is told that the client has seen more than the log holds."""
+"""The first version with the answer that the client's mark is beyond the log's end."""
 
 RANGES_SINCE = 5
 """The first version with ranges of records and of headers."""
@@ -29,4 +28,4 @@ APPEND_BATCH_SINCE = 5
 """The first version with batches of appends."""
 
 ALWAYS_ANSWERED_SINCE = 5
-"""The first version in which a question about a partition that is elsewhere is answered, too."""
+"""The first version that also answers requests about a partition of another server."""

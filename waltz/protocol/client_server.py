@@ -1,6 +1,6 @@
 """Messages between client and server (spec/wire.md sections 4 and 9). Pure.
 
-The table says how each message of `client_messages` is written, version by version.
+The table defines how each message of `client_messages` is encoded in each version.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from waltz.protocol.fields import (
     LONG,
     REQ_ID,
     TEXT,
-    UNSEEN_BATCH,
+    UNCHECKED_BATCH,
     MalformedMessage,
     Mapping,
     Reader,
@@ -109,7 +109,7 @@ __all__ = [
 
 
 class _MountStateAsBoolean:
-    """Versions 0 to 2: CLIENT_AHEAD cannot be told and looks like NOT_READY."""
+    """Versions 0 to 2: CLIENT_AHEAD cannot be encoded and becomes NOT_READY."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
         BOOLEAN.write(out, value is MountState.READY)
@@ -152,7 +152,7 @@ class _DataOrError:
 
 @dataclass(frozen=True, slots=True)
 class _DataResponseOnWire:
-    """TransactionDataResponse as the table sees it: three fields in one."""
+    """TransactionDataResponse in the form of the table: three fields in one."""
 
     req_id: ReqId
     transaction_id: int
@@ -238,7 +238,7 @@ _TABLE = MessageTable(
         Layout(
             RecordsResponse,
             24,
-            (*_ERROR_AND_MARK, Field("records", UNSEEN_BATCH)),
+            (*_ERROR_AND_MARK, Field("records", UNCHECKED_BATCH)),
             since=RANGES_SINCE,
         ),
         Layout(
@@ -320,5 +320,5 @@ def decode(body: bytes, version: int) -> Message:
 
 
 def frame(body: bytes, version: int) -> bytes:
-    """Return the frame of an already encoded body: for bytes that are passed on, not made."""
+    """Return the frame of an already encoded body."""
     return encode_frame(CLIENT_SERVER.magic, version, body)

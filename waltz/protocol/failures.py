@@ -9,7 +9,7 @@ from waltz.protocol.fields import INT, TEXT, Reader
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One line of a remote stack trace; only ever shown, never interpreted."""
+    """One line of a remote stack trace; shown, never interpreted."""
 
     class_name: str | None
     method_name: str | None
@@ -19,7 +19,7 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
-    """What went wrong on the other side: a class name, a colon and a sentence."""
+    """An error of the storage node: a class name, a colon and a sentence."""
 
     message: str | None
     stack: tuple[StackFrame, ...] = ()

@@ -1,7 +1,7 @@
 """The data types inside a message body (spec/wire.md section 2): one codec per type. Pure.
 
 A codec writes a value as a list of byte strings and reads one back from a `Reader`, which checks
-every length against what is left before it trusts it.
+every length against the remaining bytes before it allocates or slices anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADER = struct.Struct(">qiiiii")
 
 
 class MalformedMessage(ValueError):
-    """A message body is too short, too long, or says something it cannot say."""
+    """A message body is too short, too long, or has an invalid value."""
 
 
 class Reader:
@@ -56,14 +56,14 @@ class Reader:
         return self.body[start:end]
 
     def count(self, item_bytes: int) -> int:
-        """Read a count of items of at least ``item_bytes`` each, which must fit what is left."""
+        """Read a count of items of at least ``item_bytes`` each that must fit the rest."""
         n = int(self.fixed(_INT)[0])
         if n < 0 or n * item_bytes > len(self.body) - self.position:
             raise MalformedMessage(f"impossible count: {n}")
         return n
 
     def finish(self) -> None:
-        """Refuse left-over bytes."""
+        """Raise MalformedMessage if bytes remain."""
         if self.position != len(self.body):
             raise MalformedMessage(f"{len(self.body) - self.position} bytes left over")
 
@@ -129,7 +129,7 @@ class Text:
         BYTES.write(out, None if value is None else value.encode())
 
     def read(self, reader: Reader) -> str | None:
-        """Read text; what is not UTF-8 becomes replacement characters: it is only shown."""
+        """Read text; invalid UTF-8 becomes replacement characters, because text is only shown."""
         raw = BYTES.read(reader)
         return None if raw is None else raw.decode(errors="replace")
 
@@ -220,7 +220,7 @@ class Batch:
         out += (_INT.pack(value.count), value.wire)
 
     def read(self, reader: Reader) -> RecordBatch:
-        """Read the records without taking them apart."""
+        """Read the records without decoding them."""
         n = int(reader.fixed(_INT)[0])
         try:
             batch, end = RecordBatch.parse(reader.body, reader.position, n, len(reader.body))
@@ -230,27 +230,27 @@ class Batch:
         return batch
 
 
-class UnseenBatch(Batch):
-    """The same, to the end of the message, for receivers that look at each record anyway.
+class UncheckedBatch(Batch):
+    """The same, to the end of the message, for receivers that check each record themselves.
 
-    Whether the records are well-formed is not known before `RecordBatch.mismatch` says so.
+    The records may be malformed until `RecordBatch.mismatch` has returned None.
     """
 
     def read(self, reader: Reader) -> RecordBatch:
-        """Take all that is left."""
+        """Read the remaining bytes."""
         n = reader.count(WIRE_OVERHEAD_BYTES)
         return RecordBatch(n, reader.take(len(reader.body) - reader.position))
 
 
 class Stored:
-    """An int count, then as many records as they are on disk, to the end of the message."""
+    """An int count, then that many records in their form on disk, to the end of the message."""
 
     def write(self, out: list[bytes], value: StoredBatch) -> None:
         """Append count and records."""
         out += (_INT.pack(value.count), bytes(value.raw))
 
     def read(self, reader: Reader) -> StoredBatch:
-        """Take all that is left, uncopied."""
+        """Read the remaining bytes without a copy."""
         n = reader.count(STORED_OVERHEAD_BYTES)
         start, reader.position = reader.position, len(reader.body)
         return StoredBatch(n, memoryview(reader.body)[start:])
@@ -273,7 +273,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A presence byte, then the value if it is there; absent reads as None."""
+    """A presence byte, then the value if it is present; an absent one reads as None."""
 
     codec: Codec
 
@@ -317,6 +317,6 @@ UUID = Uuid()
 REQ_ID = RequestId()
 HEADER = Header()
 BATCH = Batch()
-UNSEEN_BATCH = UnseenBatch()
+UNCHECKED_BATCH = UncheckedBatch()
 STORED = Stored()
 HEADERS = Headers()

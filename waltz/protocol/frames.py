@@ -1,8 +1,9 @@
-"""Framing, handshake and choice of the version: chunks of bytes in, message bodies out. Pure.
+"""Framing, handshake and version negotiation: chunks of bytes in, message bodies out. Pure.
 
-Each side sends a Hello at once; on receiving the peer's it switches to the largest version that
-both offer (spec/wire.md sections 2 and 3). `FrameDecoder` does both for one direction of a
-connection.
+Each side sends a Hello at once. On receiving the peer's, it switches to the largest version that
+both offer (spec/wire.md sections 2 and 3): no side ever waits for the other, and an old peer never
+sees a message that its versions lack (test_handshake_chooses_the_largest_common_version).
+`FrameDecoder` does both for one direction of a connection.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ _HEAD = struct.Struct(">bhi")
 HEAD_BYTES = _HEAD.size
 HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
-"""A longer frame is refused before its body is read."""
+"""A longer frame is refused before its body is read, so that it cannot exhaust the memory."""
 _UNCOPIED_BYTES = 4 << 10
 MAX_HELLO_BYTES = 64 << 10
-"""The same for a Hello, which anybody may send."""
+"""The same for a Hello: before it, any process may have connected."""
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the framing; the connection must be closed. The text says what was seen."""
+    """The peer broke the framing; the connection must be closed. The text describes the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """What sets one of the three protocols apart on the wire."""
+    """What distinguishes one of the three protocols on the wire."""
 
     name: str
     magic: int
@@ -38,7 +39,7 @@ class ProtocolSpec:
     listener_hello: str
 
     def limited_to(self, *versions: int) -> ProtocolSpec:
-        """Return the same protocol offering only ``versions``: how an old peer is acted out."""
+        """Return the same protocol offering only ``versions``, as an older peer does."""
         return ProtocolSpec(self.name, self.magic, versions, self.dialer_hello, self.listener_hello)
 
     def hello(self, dialer: bool) -> bytes:
@@ -58,7 +59,7 @@ ADMIN = ProtocolSpec(
 
 
 def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
-    """Return one frame as few byte strings, the long ones of ``body`` uncopied among them."""
+    """Return one frame in as few byte strings as possible; long ones of ``body`` are not copied."""
     parts: list[bytes] = []
     short = [_HEAD.pack(magic, version, sum(map(len, body)))]
     for part in body:
@@ -85,7 +86,7 @@ def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
 
 
 def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
-    """Return the versions that the peer offers and its text; raises MalformedMessage."""
+    """Return the versions that the peer offers, and its name; raises MalformedMessage."""
     reader = Reader(body)
     n = reader.count(2)
     versions = struct.unpack(f">{n}h", reader.take(2 * n))
@@ -97,7 +98,7 @@ def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
 class FrameDecoder:
     """The receiving half of one connection: handshake first, then bodies at the agreed version.
 
-    Copes with any chunking. A long frame is gathered without being copied for each chunk.
+    Chunks may end anywhere. A long frame is collected without a copy for each chunk.
     """
 
     def __init__(self, spec: ProtocolSpec, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -111,7 +112,7 @@ class FrameDecoder:
         self._needed = HEAD_BYTES
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take received bytes; return the bodies completed by them, keep-alives left out.
+        """Take received bytes; return the bodies completed by them, without keep-alives.
 
         Raises ProtocolViolation; nothing may be fed afterwards.
         """
@@ -140,7 +141,7 @@ class FrameDecoder:
             if length:
                 body = chunk[position + HEAD_BYTES : end]
                 if self.version is None:
-                    self._agree(body)
+                    self._choose_version(body)
                 else:
                     bodies.append(body)
             position = end
@@ -151,23 +152,23 @@ class FrameDecoder:
 
     @property
     def mid_frame(self) -> bool:
-        """Whether part of a frame has arrived: a connection that ends now was cut."""
+        """Whether only a part of the last frame has arrived."""
         return bool(self._chunks)
 
     def keep_alive(self) -> bytes:
-        """Return an empty frame of the magic and version now in force."""
+        """Return an empty frame with the present magic and version."""
         if self.version is None:
             return encode_frame(HELLO_MAGIC, 0)
         return encode_frame(self.spec.magic, self.version)
 
     def _check_head(self, head: bytes) -> None:
         magic, version, length = _HEAD.unpack(head)
-        shaking = self.version is None
-        expected = (HELLO_MAGIC, 0) if shaking else (self.spec.magic, self.version)
+        in_handshake = self.version is None
+        expected = (HELLO_MAGIC, 0) if in_handshake else (self.spec.magic, self.version)
         if magic != expected[0]:
-            if magic == HELLO_MAGIC and not shaking:
+            if magic == HELLO_MAGIC and not in_handshake:
                 raise ProtocolViolation("a second Hello")
-            raise ProtocolViolation(_describe_stranger(head, self.spec))
+            raise ProtocolViolation(_describe_foreign_peer(head, self.spec))
         if version != expected[1]:
             raise ProtocolViolation(
                 f"frame of version {version} on a {self.spec.name} connection that agreed on "
@@ -176,7 +177,7 @@ class FrameDecoder:
         if not 0 <= length <= self._limit:
             raise ProtocolViolation(f"frame length {length} is outside 0..{self._limit}")
 
-    def _agree(self, body: bytes) -> None:
+    def _choose_version(self, body: bytes) -> None:
         try:
             offered, self.peer_text = decode_hello(body)
         except MalformedMessage as error:
@@ -191,7 +192,7 @@ class FrameDecoder:
         self._limit = self._max_frame_bytes
 
 
-def _describe_stranger(head: bytes, spec: ProtocolSpec) -> str:
+def _describe_foreign_peer(head: bytes, spec: ProtocolSpec) -> str:
     if head[:2] == b"\x16\x03":
         return "the peer speaks TLS, but this side is set to plaintext"
     if head[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):

@@ -1,7 +1,7 @@
-"""Turns a table of message layouts into an encoder and a decoder. Pure.
+"""Tables of message layouts, which become encoders and decoders. Pure.
 
-The tables in `client_server`, `storage` and `admin` read like those of spec/wire.md section 4:
-message, type byte, first version that has it, fields in order.
+The tables in `client_server`, `storage` and `admin` have the form of those in spec/wire.md section
+4: message, type byte, first version that has it, fields in order.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from waltz.protocol.frames import ProtocolSpec, frame_parts
 
 
 class UnsupportedByPeer(Exception):
-    """The agreed protocol version cannot carry this message; the peer must be upgraded."""
+    """The agreed protocol version lacks this message; the peer must be upgraded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its attribute name, its codec, and the first version that carries it so.
+    """One field: its attribute name, its codec, and the first version that has it in this form.
 
-    Earlier versions carry it in the form ``older``, if there is one; otherwise not at all: then the
-    attribute must equal ``absent``, which is also what a reader gets.
+    Earlier versions have it in the form ``older``, if there is one. Otherwise they lack it:
+    encoding then requires that the attribute equals ``absent``, and decoding returns that value.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Field:
     absent: Any = None
 
     def codec_at(self, version: int) -> Codec | None:
-        """Return the codec that ``version`` uses, None if it does not carry the field."""
+        """Return the codec that ``version`` uses, None if it lacks the field."""
         return self.codec if version >= self.since else self.older
 
 
@@ -58,7 +58,7 @@ class MessageTable:
         self._by_code: dict[int, Layout] = {}
         for layout in layouts:
             full = Layout(layout.message, layout.code, prefix + layout.fields, layout.since)
-            assert layout.code not in self._by_code
+            assert layout.code not in self._by_code, "two messages have one type byte"
             self._by_class[layout.message] = self._by_code[layout.code] = full
 
     def encode(self, message: Any, version: int) -> bytes:
@@ -66,7 +66,7 @@ class MessageTable:
         return b"".join(self.encode_parts(message, version))
 
     def encode_parts(self, message: Any, version: int) -> list[bytes]:
-        """Return the frame in parts, to be sent one after the other: nothing long is copied."""
+        """Return the frame in parts, to be sent one after the other; long ones are not copied."""
         layout = self._by_class[type(message)]
         if layout.since > version:
             raise UnsupportedByPeer(

@@ -1,4 +1,4 @@
-"""Lock ids and the 32-bit hash that stands for them on the wire (spec/wire.md section 5). Pure."""
+"""Lock ids and the 32-bit hash that represents them on the wire (spec/wire.md section 5). Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What an application locks: a name (often a table) and a 64-bit id (often a key)."""
+    """A lock of an application: a name (often a table) and a 64-bit id (often a key)."""
 
     name: str
     id: int

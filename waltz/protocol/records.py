@@ -1,8 +1,8 @@
-"""Transaction records: their identity, their fields, and batches of them as bytes.
+"""Transaction records: their identity, their fields, and batches of them as bytes. Pure.
 
-A record crosses the border between server and storage inside a *batch*, in wire form, and is only
-taken apart where somebody looks at its fields. Pure: no I/O.
-Source: spec/wire.md section 2 (data types), spec/disk.md section 3.2 (the same fields on disk).
+Records travel between server and storage in a *batch*, in wire form, and are decoded only where
+their fields are used. Source: spec/wire.md section 2 (data types), spec/disk.md section 3.2 (the
+same fields on disk).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from zlib import crc32
 
 NO_TRANSACTION = -1
-"""The mark of an empty log: "nothing yet"."""
+"""The mark of an empty log."""
 
 MAX_DATA_BYTES = 1 << 30
-"""Upper bound of a record's data; a length beyond it is damage, not data."""
+"""The upper bound of a record's data; a length beyond it is damage."""
 
 _REQ_ID = struct.Struct(">iiii")
 WIRE_HEAD = struct.Struct(">qiiiiii")
@@ -32,23 +32,23 @@ WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 
 
 class MalformedBatch(ValueError):
-    """The bytes do not hold the records they claim to hold."""
+    """The bytes are not the stated number of records."""
 
 
 def checksum(data: bytes) -> int:
-    """Return the CRC-32 of ``data`` as the signed 32-bit int that wire and disk carry."""
+    """Return the CRC-32 of ``data`` as a signed 32-bit int, the form on the wire and on disk."""
     value = crc32(data)
     return value - (1 << 32) if value & 0x8000_0000 else value
 
 
 def wrapped(number: int) -> int:
-    """Return a count without end as the signed 32 bits of a sequence number."""
+    """Return an unbounded count as the signed 32 bits of a sequence number."""
     return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 @dataclass(frozen=True, slots=True)
 class ReqId:
-    """Who asked: unique per append, and stored with the transaction for ever."""
+    """The identity of a request: unique per append, and stored with its transaction."""
 
     client_id: int
     generation: int
@@ -101,11 +101,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """``count`` records in wire form, back to back: the unit that the hot path moves.
+    """``count`` consecutive records in wire form: the unit of work of the hot path.
 
-    Invariant: ``wire`` holds exactly ``count`` well-formed records, unless it was decoded as an
-    `UnseenBatch`; `mismatch` tells. Their ids are the sender's claim; whether they are consecutive
-    is for the receiver to check.
+    Invariant: ``wire`` has exactly ``count`` well-formed records, unless it was decoded as an
+    `UncheckedBatch`; `mismatch` checks that. The ids are those of the sender: the receiver must
+    check that they are consecutive.
     """
 
     count: int
@@ -119,7 +119,7 @@ class RecordBatch:
 
     @classmethod
     def parse(cls, raw: bytes, offset: int, count: int, end: int) -> tuple[RecordBatch, int]:
-        """Take ``count`` records out of ``raw[offset:end]``; return them and where they stop.
+        """Read ``count`` records from ``raw[offset:end]``; return them and the position after them.
 
         Raises MalformedBatch if a record is cut off or its length is negative.
         """
@@ -129,7 +129,7 @@ class RecordBatch:
         length_at = _LENGTH.unpack_from
         try:
             for _ in range(count):
-                # Unsigned, so that a negative length is as impossible as a huge one.
+                # Unsigned, so that a negative length fails like a huge one.
                 position += WIRE_OVERHEAD_BYTES + length_at(raw, position + _LENGTH_OFFSET)[0]
         except struct.error:
             raise MalformedBatch("record cut off") from None
@@ -148,7 +148,7 @@ class RecordBatch:
             position = end + _CHECKSUM.size
 
     def parts(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield each record's id, its encoded request id, and the rest of it, uninterpreted."""
+        """Yield each record's id, its encoded request id, and its remaining bytes."""
         wire, position = self.wire, 0
         for _ in range(self.count):
             (length,) = _LENGTH.unpack_from(wire, position + _LENGTH_OFFSET)
@@ -158,13 +158,13 @@ class RecordBatch:
             position = end
 
     def mismatch(self, first_id: int) -> int | None:
-        """Return the id of the first record that is not in its place, or not as it was sent.
+        """Return the id of the first record that is misplaced or damaged, None if there is none.
 
-        The records' ids must go on from ``first_id``, their data match their checksums, and nothing
-        follow them. None if all is well, also with what came as an `UnseenBatch`.
+        The ids must be consecutive from ``first_id``, the data must match their checksums, and no
+        bytes may follow (test_stored_batch_with_a_changed_bit_fails_at_its_record).
         """
-        # Read at once: the checksum after a record's data, and the next one's id and length. So
-        # that it is the same for all, there is room before the first and after the last.
+        # One unpacking reads the checksum after a record's data and the next one's id and length.
+        # The padding before the first and after the last record makes it the same for all.
         padded = b"".join((bytes(_CHECKSUM.size), self.wire, bytes(WIRE_HEAD.size)))
         unpack, expected = _BETWEEN_DATA.unpack_from, first_id
         _, transaction_id, length = unpack(padded)
@@ -184,7 +184,7 @@ class RecordBatch:
         return self.count
 
     def first_id(self) -> int:
-        """Transaction id of the first record; the batch must not be empty."""
+        """Return the id of the first record; the batch must not be empty."""
         assert self.count > 0
         return int.from_bytes(self.wire[:8], "big", signed=True)
 

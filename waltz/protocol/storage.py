@@ -28,21 +28,21 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""In the place of a sequence number: whoever sends the request gives it one."""
+"""In place of a sequence number: the connection assigns one when it sends the request."""
 
 BOUNDED_LISTS_SINCE = 1
-"""The first version whose lists of records are bounded in bytes, too."""
+"""The first version with lists of records bounded in bytes."""
 
 COMMITTED_LISTS_SINCE = 1
-"""The first version with reads of what is committed that disturb no session."""
+"""The first version with reads of committed records that never raise the fence."""
 
 STORED_LISTS_SINCE = 2
-"""The first version that gives readers records as they are on disk."""
+"""The first version with reads of records in their form on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """What every message begins with; the answer repeats the sequence number."""
+    """The fields that every message begins with; the answer repeats the sequence number."""
 
     session_id: int
     seq_num: int
@@ -51,7 +51,7 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest(_Message):
-    """First request on a connection: is this a node of the same cluster? The ids are all -1."""
+    """The first request on a connection; a node of another cluster refuses it. All ids are -1."""
 
     key: uuid.UUID
     num_partitions: int
@@ -59,7 +59,7 @@ class OpenRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest(_Message):
-    """Ask for the persisted session; raises the fence to ``session_id``."""
+    """Request the persisted session; raises the fence to ``session_id``."""
 
     offline: bool = False
 
@@ -75,7 +75,7 @@ class LastSessionInfoResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class SetLowWaterMarkRequest(_Message):
-    """Persist ``session_id`` as the current session, begun at ``low_water_mark``."""
+    """Persist ``session_id`` as the current session, which began at ``low_water_mark``."""
 
     low_water_mark: int
     offline: bool = False
@@ -91,7 +91,7 @@ class TruncateRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest(_Message):
-    """Append ``records``, whose ids must go on where the log ends."""
+    """Append ``records``; their ids must continue those of the log."""
 
     records: RecordBatch
     offline: bool = False
@@ -104,14 +104,14 @@ class SuccessResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class FailureResponse(_Message):
-    """Not done, and why."""
+    """Not done; ``failure`` has the reason."""
 
     failure: RpcFailure
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHeaderRequest(_Message):
-    """Ask for one record without its data."""
+    """Request one record without its data."""
 
     transaction_id: int
 
@@ -125,7 +125,7 @@ class RecordHeaderResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordRequest(_Message):
-    """Ask for one record."""
+    """Request one record."""
 
     transaction_id: int
 
@@ -139,7 +139,7 @@ class RecordResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class MaxTransactionIdRequest(_Message):
-    """Ask for the last id in the log, committed or not."""
+    """Request the last id in the log, committed or not."""
 
     offline: bool = False
 
@@ -153,7 +153,7 @@ class MaxTransactionIdResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordHeaderListRequest(_Message):
-    """Ask for up to ``max_records`` headers from ``first_id`` on."""
+    """Request up to ``max_records`` headers from ``first_id`` on."""
 
     first_id: int
     max_records: int
@@ -168,7 +168,7 @@ class RecordHeaderListResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordListRequest(_Message):
-    """Ask for up to ``max_records`` records from ``first_id`` on."""
+    """Request up to ``max_records`` records from ``first_id`` on."""
 
     first_id: int
     max_records: int
@@ -183,7 +183,7 @@ class RecordListResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRecordListRequest(_Message):
-    """Ask for records from ``first_id`` on, within both bounds, but at least one."""
+    """Request records from ``first_id`` on, within both bounds, but at least one."""
 
     first_id: int
     max_records: int
@@ -192,7 +192,7 @@ class BoundedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecordListRequest(_Message):
-    """The same for readers that are no servers: up to ``last_id``, which they know is committed.
+    """The same for readers other than servers: up to ``last_id``, which is committed.
 
     It never raises the fence, and is refused unless the persisted session is ``session_id``.
     """
@@ -205,7 +205,7 @@ class CommittedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecordListRequest(CommittedRecordListRequest):
-    """The same for readers that check records themselves: they come as they are on disk."""
+    """The same for readers that check the records themselves: in their form on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the same in parts, to be sent one after the other: records are not copied."""
+    """Return the frame in parts, to be sent one after the other; records are not copied."""
     return _TABLE.encode_parts(message, version)
 
 

@@ -1,7 +1,7 @@
-"""Records as they are in segment files: what storages give to readers that check it themselves.
+"""Records in the form of segment files, for readers that check them themselves. Pure.
 
-The same fields as on the wire, but the data's checksum stands before the data, and a checksum of
-all that comes before it ends a record. Pure: no I/O. Source: spec/disk.md section 3.2.
+They have the same fields as on the wire, but the checksum of the data precedes the data, and a
+checksum of all other bytes ends the record. Source: spec/disk.md section 3.2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from waltz.protocol.records import WIRE_HEAD
 
 STORED_HEAD_BYTES = WIRE_HEAD.size + 4
-"""What comes before a record's data: the same as on the wire, and the checksum of the data."""
+"""The bytes before a record's data: those of the wire form, and the checksum of the data."""
 
 STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
 """Bytes that a record adds to its data on disk."""
@@ -19,10 +19,10 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """``raw`` was read as ``count`` records, back to back. Nobody has looked at it yet."""
+    """``raw`` should contain ``count`` consecutive records. They are not checked yet."""
 
     count: int
     raw: bytes | memoryview
 
 
-NOTHING_STORED = StoredBatch(0, b"")
+NO_STORED_RECORDS = StoredBatch(0, b"")

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
-from waltz.protocol.batches import BatchedAppend, Fate
+from waltz.protocol.batches import BatchedAppend, OutcomeKind
 from waltz.protocol.client_numbers import APPEND_BATCH_SINCE, APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.client_server import (
     AppendBatchRequest,
@@ -338,16 +338,16 @@ class PartitionAppends:
             sent = self._sent.get(wrapped(seq))
             if sent is None or sent.req_id.generation != message.req_id.generation:
                 continue
-            match outcome.fate:
-                case Fate.REFUSED:
+            match outcome.kind:
+                case OutcomeKind.REFUSED:
                     del self._sent[sent.req_id.seq]
                     self._refused.append((outcome.transaction_id, sent))
-                case Fate.ABSENT:
+                case OutcomeKind.ABSENT:
                     del self._sent[sent.req_id.seq]
                     self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
-                case Fate.COMMITTED:
+                case OutcomeKind.COMMITTED:
                     self._sent[sent.req_id.seq] = sent._replace(committed=outcome.transaction_id)
-                case Fate.UNKNOWN:
+                case OutcomeKind.UNKNOWN:
                     pass
         self._settle_by_mark()
 

@@ -15,7 +15,7 @@ from waltz.metadata.core.formats import UNRESOLVED
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import NO_TRANSACTION, ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import Fate
+from waltz.protocol.batches import OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
@@ -162,7 +162,7 @@ class Partition:
             self._confirmed = False
             self._ranges.unconfirmed()
             self._queue.renounce(generation)
-            self._batches.ended(self._queue.take_renounced(), Fate.ABSENT)
+            self._batches.ended(self._queue.take_renounced(), OutcomeKind.ABSENT)
             self.store.set_generation(generation)
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
@@ -288,10 +288,10 @@ class Partition:
             case AppendsCommitted():
                 self._committed(report)
             case AppendsFailed(appends):
-                self._batches.ended(appends, Fate.ABSENT)
+                self._batches.ended(appends, OutcomeKind.ABSENT)
                 self._resolved(appends, None)
             case AppendsUnresolved(appends):
-                self._batches.ended(appends, Fate.UNKNOWN)
+                self._batches.ended(appends, OutcomeKind.UNKNOWN)
                 self._resolved(appends, None)
             case SessionOpened(mark):
                 self._opened(mark)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from waltz.protocol import ReqId
 from waltz.protocol import client_server as cs
-from waltz.protocol.batches import BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.effects import Ready, SendToClient
 from waltz_server.core.peer import Peer
@@ -50,24 +50,24 @@ class AppendBatches:
         """A lock was taken by ``taken_by``; returns whether the append is of a batch."""
         if append not in self._ledgers:
             return False
-        self._settle(append, BatchedOutcome(Fate.REFUSED, taken_by))
+        self._settle(append, BatchedOutcome(OutcomeKind.REFUSED, taken_by))
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
         """These are in the log from ``first_id`` on, whether they are of batches or not."""
         if self._ledgers:
             for position, append in enumerate(appends):
-                self._settle(append, BatchedOutcome(Fate.COMMITTED, first_id + position))
+                self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))
 
-    def ended(self, appends: Iterable[Append], fate: Fate) -> None:
+    def ended(self, appends: Iterable[Append], kind: OutcomeKind) -> None:
         """These were not committed as far as is known, whether they are of batches or not."""
         if self._ledgers:
             for append in appends:
-                self._settle(append, BatchedOutcome(fate))
+                self._settle(append, BatchedOutcome(kind))
 
     def close(self) -> None:
         """The partition is no longer here: the log will tell what becomes of what is open."""
-        self.ended(list(self._ledgers), Fate.UNKNOWN)
+        self.ended(list(self._ledgers), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:
         entry = self._ledgers.pop(append, None)
@@ -83,7 +83,7 @@ class AppendBatches:
 
 def absent(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
     """Return the answer to a batch that is not taken: nothing of it will ever be in the log."""
-    return batch_answer(peer, req_id, (BatchedOutcome(Fate.ABSENT),) * count)
+    return batch_answer(peer, req_id, (BatchedOutcome(OutcomeKind.ABSENT),) * count)
 
 
 def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[BatchedOutcome, ...]) -> SendToClient:

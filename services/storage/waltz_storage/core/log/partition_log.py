@@ -18,7 +18,7 @@ from waltz.protocol.records import (
     RecordBatch,
     RecordHeader,
 )
-from waltz.protocol.stored import NOTHING_STORED, StoredBatch
+from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.disk import changing
 from waltz_storage.core.errors import NoSpace, RequestRefused
 from waltz_storage.core.log.log_segments import LogSegments
@@ -194,7 +194,7 @@ class PartitionLog:
             extent = segments.extent(segment, transaction_id, step)
             with segments.damage_in(segment, DATA_SUFFIX):
                 return read_stored(segments.files(segment.first_id).data, extent, max_bytes, 1)
-        return NOTHING_STORED
+        return NO_STORED_RECORDS
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
         """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk."""
