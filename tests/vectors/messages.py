@@ -22,7 +22,7 @@ from waltz.protocol import (
     client_server,
     storage,
 )
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import MountState
 from waltz.protocol.failures import RpcFailure, StackFrame
 from waltz.protocol.stored import StoredBatch
@@ -144,7 +144,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "partitionHealth": dict,
     "partitionStatus": dict,
     "appends": lambda values: tuple(_append(v) for v in values),
-    "outcomes": lambda values: tuple(BatchedOutcome(Fate(kind), at) for kind, at in values),
+    "outcomes": lambda values: tuple(BatchedOutcome(OutcomeKind(kind), at) for kind, at in values),
     "switch": admin.Switch,
     "states": lambda values: tuple(_state(v) for v in values),
 }

@@ -12,7 +12,7 @@ from tests.vectors.generate.wire_examples import KEY
 from tests.vectors.messages import PROTOCOLS
 from waltz.protocol import Record, RecordBatch, RecordHeader, ReqId, admin, checksum, storage
 from waltz.protocol import client_server as client
-from waltz.protocol.batches import BatchedAppend, BatchedOutcome, Fate
+from waltz.protocol.batches import BatchedAppend, BatchedOutcome, OutcomeKind
 from waltz.protocol.client_server import MountState
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.frames import encode_frame, encode_hello
@@ -253,20 +253,25 @@ def _client_5() -> dict[str, Any]:
         .send("headers", client.HeadersRequest(_req(4, client_id=15), 1, 10))
         .expect("two", client.HeadersResponse(_req(4, client_id=15), None, 2, headers[1:]))
         .send("batch before a mount", client.AppendBatchRequest(batch, -1, appends))
-        .expect("not in the log", client.AppendBatchResponse(batch, _outcomes(Fate.ABSENT, -1, 3)))
+        .expect(
+            "not in the log",
+            client.AppendBatchResponse(batch, _outcomes(OutcomeKind.ABSENT, -1, 3)),
+        )
         .send("mount", client.MountRequest(mount, -1, 0))
         .expect("ready", client.MountResponse(mount, MountState.READY))
         .send("batch: its own locks do not conflict", client.AppendBatchRequest(batch, -1, appends))
-        .expect("committed", client.AppendBatchResponse(batch, _outcomes(Fate.COMMITTED, 0, 3)))
+        .expect(
+            "committed", client.AppendBatchResponse(batch, _outcomes(OutcomeKind.COMMITTED, 0, 3))
+        )
         .send("batch, old client mark", client.AppendBatchRequest(again, -1, appends))
         .expect(
             "refused by the lock; the one without locks is committed",
             client.AppendBatchResponse(
                 again,
                 (
-                    BatchedOutcome(Fate.REFUSED, 1),
-                    BatchedOutcome(Fate.REFUSED, 1),
-                    BatchedOutcome(Fate.COMMITTED, 3),
+                    BatchedOutcome(OutcomeKind.REFUSED, 1),
+                    BatchedOutcome(OutcomeKind.REFUSED, 1),
+                    BatchedOutcome(OutcomeKind.COMMITTED, 3),
                 ),
             ),
         )
@@ -274,8 +279,8 @@ def _client_5() -> dict[str, Any]:
     )
 
 
-def _outcomes(kind: Fate, first: int, count: int) -> tuple[BatchedOutcome, ...]:
-    ids = range(first, first + count) if kind is Fate.COMMITTED else [first] * count
+def _outcomes(kind: OutcomeKind, first: int, count: int) -> tuple[BatchedOutcome, ...]:
+    ids = range(first, first + count) if kind is OutcomeKind.COMMITTED else [first] * count
     return tuple(BatchedOutcome(kind, number) for number in ids)
 
 
