@@ -24,7 +24,7 @@ _TARGET = re.compile(r"`make ([a-z0-9-]+)[^`]*`|^\$ make ([a-z0-9-]+)", re.MULTI
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_block_is_typed_or_a_file_or_says_why_not(name: str) -> None:
+def test_every_block_is_typed_or_a_file_or_has_a_reason(name: str) -> None:
     for block in blocks(PAGES[name]):
         tried = block.title is not None or (block.language == CONSOLE and name in TYPED)
         assert tried != (block.not_typed is not None), (
@@ -45,18 +45,18 @@ def test_every_file_is_used_by_a_command_below_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "test"), TYPED.items())
-def test_the_test_that_types_it_names_it(name: str, test: str) -> None:
+def test_page_is_named_by_the_test_that_types_it(name: str, test: str) -> None:
     assert Path(name).name in (HERE / f"{test}.py").read_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_can_be_read_as_blocks(name: str) -> None:
+def test_every_page_parses_into_blocks(name: str) -> None:
     fences = re.findall(r"^ *```", PAGES[name].read_text(), re.MULTILINE)
     assert len(fences) == 2 * len(blocks(PAGES[name]))
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_commands_in_the_text_are_understood(name: str) -> None:
+def test_commands_in_prose_parse(name: str) -> None:
     for command in _commands(PAGES[name]):
         words = shlex.split(command, comments=True)[1:]
         verb: Any = typer.main.get_command(app)
@@ -67,7 +67,7 @@ def test_commands_in_the_text_are_understood(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_what_is_to_be_made_can_be_made(name: str) -> None:
+def test_make_targets_in_pages_exist(name: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for targets in _TARGET.findall(PAGES[name].read_text()):
         target = "".join(targets)

@@ -10,6 +10,6 @@ from waltz.local import LocalCluster
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_programs_of_the_client_guide_work(tmp_path: Path, cluster: LocalCluster) -> None:
+def test_programs_of_client_guide_work(tmp_path: Path, cluster: LocalCluster) -> None:
     reader = Reader(tmp_path, {"127.0.0.1:2181": cluster.zookeeper}, {})
     assert reader.follow(DOCS / "client.md") > 5

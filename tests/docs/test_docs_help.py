@@ -211,7 +211,7 @@ def read(reader: Reader, *stories: str) -> None:
             reader.type(re.sub(r" \| jq .*", "", line.removeprefix("+ ")))
 
 
-def test_every_example_is_typed_below_or_has_a_reason() -> None:
+def test_every_example_is_typed_or_has_a_reason() -> None:
     typed = {line for story in STORIES for line in lines(story)}
     shown = set(examples(typer.main.get_command(app)))
     assert len(shown) > 90
@@ -219,7 +219,7 @@ def test_every_example_is_typed_below_or_has_a_reason() -> None:
     assert {line for line in typed if not line.startswith("+ ")} <= shown
 
 
-def test_examples_of_local_clusters_work(tmp_path: Path) -> None:
+def test_examples_with_local_cluster_work(tmp_path: Path) -> None:
     reader = Reader(tmp_path, {"/tmp/w": str(tmp_path / "w")}, {})
     try:
         read(reader, LOCAL)

@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "examples/README.md"])
-def test_the_page_works(page: str, place: Path) -> None:
+def test_commands_of_local_page_work(page: str, place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / page) > 5
 
 

@@ -31,17 +31,17 @@ def reader(tmp_path: Path, zookeeper: str) -> Iterator[Reader]:
     reader.leave()
 
 
-def test_the_tasks_of_the_manual_work(reader: Reader) -> None:
+def test_tasks_of_operations_page_work(reader: Reader) -> None:
     assert reader.follow(DOCS / "operations.md") > 40
 
 
-def test_what_the_faults_page_says_to_do_works(reader: Reader) -> None:
+def test_remedies_of_faults_page_work(reader: Reader) -> None:
     reader.follow(DOCS / "operations.md", "Operations", "Make a cluster", "Add replicas")
     assert reader.follow(DOCS / "faults.md") > 3
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
-def test_the_migration_works(reader: Reader, tmp_path: Path) -> None:
+def test_migration_page_works(reader: Reader, tmp_path: Path) -> None:
     """The processes that go and the ones that come are the same program; the key stores are not."""
     reader.follow(DOCS / "operations.md", "Operations", "Make a cluster")
     _make_key_stores(tmp_path / "etc")

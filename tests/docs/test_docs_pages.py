@@ -27,7 +27,7 @@ _VERB = re.compile(r"(?:^\$ |`|&& )waltz ([a-z]+)(?: ([a-z][a-z-]*))?", re.MULTI
 _VERB_IN_CODE = re.compile(r"\bwaltz ([a-z]+) ([a-z][a-z-]+)")
 
 
-def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
+def test_links_resolve_and_no_resource_is_external(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,
@@ -45,7 +45,7 @@ def test_links_lead_somewhere_and_nothing_comes_from_elsewhere(tmp_path: Path) -
     }
 
 
-def test_verbs_that_pages_name_exist() -> None:
+def test_commands_named_by_pages_exist() -> None:
     group: Any = typer.main.get_command(app)
     for page in (ROOT / "README.md", *PAGES):
         for noun, verb in _VERB.findall(page.read_text()):
@@ -55,7 +55,7 @@ def test_verbs_that_pages_name_exist() -> None:
                 assert verb in verbs, f"{page.name}: waltz {noun} {verb}"
 
 
-def test_verbs_that_the_code_names_exist() -> None:
+def test_commands_named_by_code_exist() -> None:
     group: Any = typer.main.get_command(app)
     named = _VERB_IN_CODE.findall(_code("waltz", "services", "operator"))
     nouns = {noun: found.commands for noun, found in group.commands.items() if noun != "top"}
@@ -64,7 +64,7 @@ def test_verbs_that_the_code_names_exist() -> None:
     assert [(noun, verb) for noun, verb in known if verb not in nouns[noun]] == []
 
 
-def test_messages_that_the_faults_show_are_said_by_the_code() -> None:
+def test_messages_on_faults_page_are_in_the_code() -> None:
     code = _code("waltz", "services")
     shown = _CODE.findall((HERE / "faults.md").read_text())
     messages = [text for text in shown if not text.startswith(_NOT_A_MESSAGE)]

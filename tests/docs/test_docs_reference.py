@@ -8,5 +8,5 @@ from docs.reference import HERE, PAGES
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_it_is_up_to_date(name: str) -> None:
+def test_generated_page_is_up_to_date(name: str) -> None:
     assert (HERE / name).read_text() == PAGES[name](), "run: python -m docs.reference"

@@ -23,14 +23,14 @@ def value(cluster: LocalCluster, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_clients_under_one_lock(cluster: LocalCluster) -> None:
+def test_validate_passes_with_concurrent_clients(cluster: LocalCluster) -> None:
     options = ["--clients", "3", "-n", "20", "--interval", "1", "--partitions", "0-2"]
     validated = value(cluster, "client", "validate", *options)
     assert validated["passed"]
     assert validated["transactions"] == 60
 
 
-def test_a_producer_and_a_consumer(cluster: LocalCluster) -> None:
+def test_consume_checks_what_produce_appends(cluster: LocalCluster) -> None:
     produced = value(cluster, "client", "produce", "-n", "15", "-i", "0", "-p", "2")
     assert produced["transactions"] == 15
     consumed = value(cluster, "client", "consume", "-n", "15", "-p", "2", "--from-start")
@@ -38,28 +38,28 @@ def test_a_producer_and_a_consumer(cluster: LocalCluster) -> None:
     assert consumed["transactions"] >= 15
 
 
-def test_a_silent_log_ends_the_wait(cluster: LocalCluster) -> None:
+def test_consume_fails_when_log_is_silent(cluster: LocalCluster) -> None:
     result = invoke(cluster, "client", "consume", "-p", "1", "--timeout", "0.2")
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert "nothing came for 0.2 s" in line
 
 
-def test_what_is_foreign_is_no_witness(cluster: LocalCluster) -> None:
+def test_consume_counts_other_records_separately(cluster: LocalCluster) -> None:
     assert invoke(cluster, "log", "append", "1", "not eight").exit_code == 0
     assert value(cluster, "client", "validate", "-n", "3", "-p", "1", "-i", "0")["passed"]
     consumed = value(cluster, "client", "consume", "-n", "9", "-p", "1", "--from-start")
     assert consumed["others"] >= 1
 
 
-def test_marks_as_yaml(cluster: LocalCluster) -> None:
+def test_high_water_mark_prints_yaml(cluster: LocalCluster) -> None:
     shown = invoke(cluster, "client", "high-water-mark", "-o", "yaml")
     assert [each["partition"] for each in yaml.safe_load(shown.stdout)] == [0, 1, 2]
     lines = invoke(cluster, "log", "tail", "0-2", "-n", "1", "-o", "yaml")
     assert all({"id", "data"} <= each.keys() for each in yaml.safe_load_all(lines.stdout))
 
 
-def test_speed(cluster: LocalCluster) -> None:
+def test_perf_measures_producers_and_consumers(cluster: LocalCluster) -> None:
     load = ["--clients", "2", "--in-flight", "5", "-n", "40", "--size", "100", "-p", "0-1"]
     produced = value(cluster, "perf", "producers", *load)
     assert (produced["transactions"], produced["megabytes"]) == (80, 0.008)
@@ -72,7 +72,7 @@ def test_speed(cluster: LocalCluster) -> None:
     assert existing["transactions"] == 100
 
 
-def test_the_rest_of_servers_and_clusters(cluster: LocalCluster) -> None:
+def test_server_and_cluster_commands_print_results(cluster: LocalCluster) -> None:
     reached = value(cluster, "cluster", "check-connectivity")
     assert len(reached) == 2 * 3
     assert all(each["reached"] for each in reached)
@@ -91,7 +91,7 @@ def test_the_rest_of_servers_and_clusters(cluster: LocalCluster) -> None:
     assert "servers are: 127.0.0.1" in missing.stderr
 
 
-def test_what_would_be_done_is_not_done(cluster: LocalCluster) -> None:
+def test_dry_run_changes_nothing(cluster: LocalCluster) -> None:
     storage = value(cluster, "storage", "list")[0]["storage"]
     before = value(cluster, "cluster", "show")
     server = before["servers"][0]["endpoint"]

@@ -79,7 +79,7 @@ def held(cluster: LocalCluster, storage: str, partition: int) -> dict[str, Any]:
     return found
 
 
-def test_a_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster) -> None:
+def test_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster) -> None:
     source, destination, _ = storages(changed)
     append(changed, 0)
     assert "switched on at the destination" in refused(
@@ -99,7 +99,7 @@ def test_a_replica_is_switched_off_filled_and_switched_on(changed: LocalCluster)
     asyncio.run(replicas_agree(changed, 20))
 
 
-def test_reading_and_writing_are_switched_apart(changed: LocalCluster) -> None:
+def test_reading_and_writing_are_switched_separately(changed: LocalCluster) -> None:
     storage = storages(changed)[1]
     switch = ["storage", "switch", storage, "1"]
     done(changed, *switch, "--write", "off", "--dry-run")
@@ -117,7 +117,7 @@ def test_reading_and_writing_are_switched_apart(changed: LocalCluster) -> None:
     wait_until(lambda: healthy(changed))
 
 
-def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) -> None:
+def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     source, _, destination = storages(changed)
     append(changed, 1)
     # A session that begins after these makes them the ones that a copy may take.
@@ -139,7 +139,7 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     done(changed, "storage", "assign", destination, "1", "--only", "storage")
     # Nobody has written to it since, so that no server knows.
     unaware = invoke(changed, "cluster", "verify", "--partition", "1")
-    assert (unaware.exit_code, "says that it is in no session" in unaware.stdout) == (1, True)
+    assert (unaware.exit_code, "reports that it is in no session" in unaware.stdout) == (1, True)
     done(changed, "storage", "availability", destination, "1", "off")
     copied = done(changed, "storage", "recover-partition", source, destination, "1", "-b", "7")
     assert f"{mark + 1} transactions copied" in copied.stderr
@@ -154,7 +154,7 @@ def test_a_replica_that_lost_its_files_is_filled_offline(changed: LocalCluster) 
     asyncio.run(replicas_agree(changed, 20))
 
 
-def test_a_replica_goes_and_comes_back(changed: LocalCluster) -> None:
+def test_replica_is_unassigned_and_assigned_again(changed: LocalCluster) -> None:
     first, second, third = storages(changed)
     assert "the only replica of partition 0" in refused(changed, "storage", "unassign", third, "0")
 
@@ -182,7 +182,7 @@ def test_a_replica_goes_and_comes_back(changed: LocalCluster) -> None:
     assert {first, second, third} == {s["storage"] for s in value(changed, "storage", "list")}
 
 
-def test_storages_come_and_go_in_zookeeper(changed: LocalCluster) -> None:
+def test_storage_is_added_and_removed(changed: LocalCluster) -> None:
     new = "127.0.0.1:9"
     done(changed, "storage", "add", new, "-a", "8", "-g", "7")
     failing = invoke(changed, "storage", "validate", "-o", "json")
@@ -198,7 +198,7 @@ def test_storages_come_and_go_in_zookeeper(changed: LocalCluster) -> None:
     assert healthy(changed)
 
 
-def test_a_server_prefers_partitions(changed: LocalCluster) -> None:
+def test_server_prefers_partitions(changed: LocalCluster) -> None:
     server = value(changed, "server", "list")[0]["endpoint"]
     done(changed, "server", "prefer", server, "0-1")
     wait_until(lambda: value(changed, "server", "list")[0]["preferred"] == [0, 1])
@@ -207,7 +207,7 @@ def test_a_server_prefers_partitions(changed: LocalCluster) -> None:
     assert "there is no partition 5" in refused(changed, "server", "prefer", server, "5")
 
 
-def test_a_stopped_storage_is_looked_at(changed: LocalCluster, tmp_path: Path) -> None:
+def test_stopped_storage_is_verified(changed: LocalCluster, tmp_path: Path) -> None:
     append(changed, 0)
     directory = changed.layout.data("storage/0")
     running = CliRunner().invoke(app, ["disk", "verify", str(directory)])
@@ -223,7 +223,7 @@ def test_a_stopped_storage_is_looked_at(changed: LocalCluster, tmp_path: Path) -
     wait_until(lambda: healthy(changed))
 
 
-def test_a_log_without_servers_does_not_keep_anybody_waiting(changed: LocalCluster) -> None:
+def test_log_commands_time_out_without_servers(changed: LocalCluster) -> None:
     changed.kill("server/0")
     for verb in (["tail", "0"], ["read", "0", "0-"]):
         assert "no server told the ends" in refused(changed, "log", *verb, "--timeout", "0.5")
@@ -233,7 +233,7 @@ def test_a_log_without_servers_does_not_keep_anybody_waiting(changed: LocalClust
     wait_until(lambda: healthy(changed))
 
 
-def test_a_cluster_is_deleted_only_by_its_name(zookeeper: str, zk_root: str) -> None:
+def test_cluster_is_deleted_only_by_its_name(zookeeper: str, zk_root: str) -> None:
     where = ["-z", zookeeper, "-r", zk_root]
 
     def run(*arguments: str, stdin: str | None = None) -> Result:

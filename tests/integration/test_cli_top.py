@@ -13,7 +13,7 @@ from waltz.cli.app import app
 from waltz.local import LocalCluster
 
 
-def test_once(cluster: LocalCluster) -> None:
+def test_top_once_prints_one_sample(cluster: LocalCluster) -> None:
     where = ["--cluster", str(cluster.layout.description)]
     assert CliRunner().invoke(app, ["log", "append", "0", "x", *where]).exit_code == 0
     result = CliRunner().invoke(app, ["top", "--once", "-i", "0.2", "-o", "json", *where])
@@ -26,7 +26,7 @@ def test_once(cluster: LocalCluster) -> None:
     assert [each["problem"] for each in (*shown["servers"], *shown["storages"])] == [None] * 5
 
 
-def test_again_and_again_until_interrupted(cluster: LocalCluster) -> None:
+def test_top_prints_samples_until_interrupted(cluster: LocalCluster) -> None:
     command = [sys.executable, "-m", "waltz.cli", "top", "-i", "0.1", "-o", "json"]
     command += ["--cluster", str(cluster.layout.description)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

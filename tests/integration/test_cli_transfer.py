@@ -50,7 +50,7 @@ async def contents(client: waltz.Client, partition: int, after: int) -> list[tup
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-async def test_there_and_back(
+async def test_export_and_import_keep_transactions(
     cluster: LocalCluster, client: waltz.Client, tmp_path: Path, form: str
 ) -> None:
     archive = tmp_path / "archive"
@@ -77,7 +77,7 @@ async def test_there_and_back(
     assert (nothing["before"], nothing["imported"]) == (last + 1, 0)
 
 
-async def test_an_import_that_is_killed_goes_on(
+async def test_killed_import_continues(
     cluster: LocalCluster, client: waltz.Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.jsonl"
@@ -109,7 +109,7 @@ async def test_an_import_that_is_killed_goes_on(
     assert found == [b"row %d" % n for n in range(ROWS)]
 
 
-def test_what_cannot_be_done_is_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_impossible_transfer_fails_with_one_sentence(cluster: LocalCluster, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed.jsonl"
     mixed.write_text('{"data": "a"}\n{"data": "b", "partition": 1}\n')
     ahead = tmp_path / "ahead"

@@ -41,7 +41,7 @@ def mark_of(cluster: LocalCluster, partition: int) -> int:
     return mark
 
 
-def test_append_and_read_back(cluster: LocalCluster) -> None:
+def test_appended_transactions_are_read_back(cluster: LocalCluster) -> None:
     before = mark_of(cluster, 1)
     (appended,) = lines(cluster, "log", "append", "1", "schön", "--header", "9")
     assert appended == {"partition": 1, "id": before + 1}
@@ -63,7 +63,7 @@ def test_append_and_read_back(cluster: LocalCluster) -> None:
     assert shown.stdout.endswith("three\n")
 
 
-def test_a_refused_lock_is_a_failure(cluster: LocalCluster) -> None:
+def test_refused_lock_fails_append(cluster: LocalCluster) -> None:
     (first,) = lines(cluster, "log", "append", "0", "a", "--lock", "cli:1")
     mark = str(first["id"] - 1)
     late = invoke(cluster, "log", "append", "0", "b", "--lock", "cli:1", "--mark", mark)
@@ -72,7 +72,7 @@ def test_a_refused_lock_is_a_failure(cluster: LocalCluster) -> None:
     assert "a lock in partition 0 was taken" in line
 
 
-def test_show_and_verify(cluster: LocalCluster) -> None:
+def test_cluster_show_and_verify_print_results(cluster: LocalCluster) -> None:
     shown = value(cluster, "cluster", "show")
     assert shown["num_partitions"] == 3
     assert [partition["partition"] for partition in shown["partitions"]] == [0, 1, 2]
@@ -88,7 +88,7 @@ def test_show_and_verify(cluster: LocalCluster) -> None:
     assert invoke(cluster, "cluster", "verify", "--partition", "7").exit_code == 1
 
 
-def test_storages(cluster: LocalCluster) -> None:
+def test_storage_list_and_validate_print_results(cluster: LocalCluster) -> None:
     listed = value(cluster, "storage", "list")
     assert [each["problem"] for each in listed] == [None] * 3
     assert all([p["partition"] for p in each["partitions"]] == [0, 1, 2] for each in listed)
@@ -102,7 +102,7 @@ def test_storages(cluster: LocalCluster) -> None:
     assert "not in the cluster" in unknown.stderr
 
 
-def test_a_cluster_is_made_of_nothing(zookeeper: str, zk_root: str) -> None:
+def test_cluster_is_created_from_nothing(zookeeper: str, zk_root: str) -> None:
     where = ["-z", zookeeper, "-r", zk_root]
     made = invoke(None, "cluster", "create", "new", "--partitions", "5", *where, "-o", "json")
     assert made.exit_code == 0, made.output
@@ -117,7 +117,7 @@ def test_a_cluster_is_made_of_nothing(zookeeper: str, zk_root: str) -> None:
     assert refused.exit_code == 1
     failed = invoke(None, "cluster", "verify", *where)
     assert failed.exit_code == 1
-    assert "no server is to have it" in failed.stdout
+    assert "it is assigned to no server" in failed.stdout
 
 
 def waltz(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +127,7 @@ def waltz(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_local_cluster_in_the_background(tmp_path: Path) -> None:
+def test_local_cluster_runs_in_background(tmp_path: Path) -> None:
     def done(*arguments: str) -> str:
         result = waltz(tmp_path, *arguments)
         assert result.returncode == 0, result.stderr
@@ -158,7 +158,7 @@ def test_a_local_cluster_in_the_background(tmp_path: Path) -> None:
     assert waltz(tmp_path, "cluster", "show").returncode == 2
 
 
-def test_what_a_killed_supervisor_leaves_is_cleared_away(tmp_path: Path) -> None:
+def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
     shape = ["--partitions", "1", "--storages", "1", "--servers", "1"]
     up = waltz(tmp_path, "local", "up", "--detach", *shape)
     assert up.returncode == 0, up.stderr

@@ -161,7 +161,7 @@ async def moving(cluster: LocalCluster) -> Move:
     ],
     ids=["others", "source, destination and servers"],
 )
-async def test_a_partition_moves_while_processes_are_killed(
+async def test_partition_moves_while_processes_are_killed(
     running: LocalCluster, victims: tuple[str, ...]
 ) -> None:
     order = await moving(running)
@@ -180,7 +180,7 @@ async def test_a_partition_moves_while_processes_are_killed(
         assert order.source not in holding
 
 
-async def test_a_move_goes_on_wherever_it_was_broken_off(running: LocalCluster) -> None:
+async def test_interrupted_move_continues(running: LocalCluster) -> None:
     order = await moving(running)
     async with under_load(running):
         for attempt in itertools.count(1):
@@ -190,7 +190,7 @@ async def test_a_move_goes_on_wherever_it_was_broken_off(running: LocalCluster) 
                     break
 
 
-async def test_a_group_is_retired_while_processes_are_killed(running: LocalCluster) -> None:
+async def test_group_is_retired_while_processes_are_killed(running: LocalCluster) -> None:
     retired = running.plan.storages[1]
     async with under_load(running) as load:
         steps = await carried_out(running, Retirement(1), ("storage/2", "server/0"))
@@ -204,7 +204,7 @@ async def test_a_group_is_retired_while_processes_are_killed(running: LocalClust
         await running.healthy()
 
 
-async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are_killed(
+async def test_emptied_replica_is_recovered_while_processes_are_killed(
     running: LocalCluster,
 ) -> None:
     async with under_load(running) as load:
@@ -221,7 +221,7 @@ async def test_a_replica_whose_disk_was_emptied_is_recovered_while_processes_are
         await running.sync("storage/1")
 
 
-async def test_a_storage_sums_up_what_it_holds_as_whoever_reads_it_does(
+async def test_range_checksum_of_storage_matches_its_records(
     running: LocalCluster,
 ) -> None:
     async with running.metadata() as metadata:
@@ -234,7 +234,7 @@ async def test_a_storage_sums_up_what_it_holds_as_whoever_reads_it_does(
         assert await read_and_sum(admin, 0, 10, MUCH - 1) == summed
 
 
-async def test_on_the_command_line(running: LocalCluster) -> None:
+async def test_commands_move_recover_retire_and_compare(running: LocalCluster) -> None:
     order = await moving(running)
     where = ["--cluster", str(running.layout.description)]
 
@@ -262,7 +262,7 @@ async def test_on_the_command_line(running: LocalCluster) -> None:
     assert (await waltz("compare", "9")).exit_code == 1
 
 
-async def test_what_cannot_be_done_is_refused_and_what_does_not_go_on_says_why(
+async def test_impossible_order_is_refused_and_stalled_order_has_reason(
     running: LocalCluster,
 ) -> None:
     order = await moving(running)

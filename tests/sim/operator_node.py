@@ -287,12 +287,12 @@ class OperatorNode:
         view = observed.partitions[order.partition]
         comparison = comparison_of(observed, view, slice_ids=COMPARED_AT_ONCE)
         self.before_step()
-        while (asked := comparison.ask) is not None:
+        while (asked := comparison.next_range) is not None:
             answers = {
                 storage: await self._sum(storage, order.partition, *asked)
                 for storage in comparison.storages
             }
-            comparison.answered(answers)
+            comparison.add_sums(answers)
         found = comparison.result
         self._story.tell("operator", f"compared: {found}")
         if found.difference is not None:

@@ -33,7 +33,7 @@ CONTENTS = st.lists(
 @pytest.mark.parametrize("form", Form)
 @settings(deadline=None)  # the first example loads pyarrow, and every one flushes files
 @given(contents=CONTENTS, first_id=st.integers(0, 1 << 62))
-def test_what_is_written_is_read(
+def test_archive_round_trip_keeps_rows(
     tmp_path_factory: pytest.TempPathFactory,
     form: Form,
     contents: list[tuple[bytes, int]],
@@ -49,7 +49,7 @@ def test_what_is_written_is_read(
     assert find_pieces(directory) == {3: [piece]}
 
 
-def test_the_lines_of_log_read_are_understood() -> None:
+def test_lines_of_log_read_are_accepted() -> None:
     for data in (b"text", b"\xff\x00"):
         line = json.dumps(as_value(transaction(7, data, 4)))
         assert from_json(line) == Row(3, 7, 4, data)
@@ -67,7 +67,7 @@ def test_the_lines_of_log_read_are_understood() -> None:
         ('{"data": "x", "partition": 1.5}', "partition is 1.5"),
     ],
 )
-def test_other_lines_are_refused(tmp_path: Path, line: str, why: str) -> None:
+def test_malformed_lines_are_refused(tmp_path: Path, line: str, why: str) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"data": "fine"}\n' + line)
     rows = read_rows(file)
@@ -77,7 +77,7 @@ def test_other_lines_are_refused(tmp_path: Path, line: str, why: str) -> None:
     assert why in str(refused.value)
 
 
-def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     file = tmp_path / "x.parquet"
     file.write_bytes(b"PAR1")
@@ -85,7 +85,7 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
         list(read_rows(file))
 
 
-def test_a_piece_that_was_cut_off_is_noticed(tmp_path: Path) -> None:
+def test_truncated_piece_is_detected(tmp_path: Path) -> None:
     piece = write_piece(tmp_path, Form.JSONL, [transaction(0), transaction(1)])
     file = tmp_path / piece.path
     os.truncate(file, file.read_text().index("\n") + 1)
@@ -93,7 +93,7 @@ def test_a_piece_that_was_cut_off_is_noticed(tmp_path: Path) -> None:
         list(read_piece(tmp_path, piece))
 
 
-def test_the_names_say_how_far_it_has_come() -> None:
+def test_piece_names_record_progress() -> None:
     later = Piece(0, 10, 14, Form.PARQUET)
     paths = [later.path, Piece(0, 0, 9, Form.JSONL).path, "partition-0/0.partial", "x", "y/z"]
     found = pieces(paths)
@@ -102,13 +102,13 @@ def test_the_names_say_how_far_it_has_come() -> None:
 
 
 @pytest.mark.parametrize("first_id", [8, 11])
-def test_holes_and_overlaps_are_refused(first_id: int) -> None:
+def test_gaps_and_overlaps_of_pieces_are_refused(first_id: int) -> None:
     paths = [Piece(0, 0, 9, Form.JSONL).path, Piece(0, first_id, 20, Form.JSONL).path]
     with pytest.raises(BadArchive, match="a file that begins with 10 is wanted"):
         pieces(paths)
 
 
-def test_the_record_of_an_import(tmp_path: Path) -> None:
+def test_import_record_round_trip_keeps_runs(tmp_path: Path) -> None:
     file, key = tmp_path / "record.json", uuid.UUID(int=5)
     assert ImportRecord.read(file, key).partitions == {}
     known = ImportRecord(key, {3: Begun(41, [7, 9])})

@@ -32,21 +32,21 @@ VERBS = dict(verbs(typer.main.get_command(app)))
 named = pytest.mark.parametrize("words", VERBS, ids=" ".join)
 
 
-def test_the_grammar_is_noun_and_verb() -> None:
+def test_every_command_is_noun_and_verb() -> None:
     assert len(VERBS) > 20
     lengths = {words: len(words) for words in VERBS}
     assert all(n == 2 or words[0] in NOUNS_WITHOUT_VERBS for words, n in lengths.items())
 
 
 @named
-def test_help_is_there(words: tuple[str, ...]) -> None:
+def test_every_command_has_help(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"])
     assert shown.exit_code == 0
     assert "Usage:" in shown.output
 
 
 @named
-def test_the_first_line_is_one_sentence(words: tuple[str, ...]) -> None:
+def test_first_line_of_help_is_one_sentence(words: tuple[str, ...]) -> None:
     summary = (VERBS[words].help or "").split("\n\n")[0].replace("\n", " ").strip()
     assert summary.endswith(".")
     assert summary[0].isupper()
@@ -54,18 +54,18 @@ def test_the_first_line_is_one_sentence(words: tuple[str, ...]) -> None:
 
 
 @named
-def test_there_is_an_example(words: tuple[str, ...]) -> None:
+def test_every_command_has_an_example(words: tuple[str, ...]) -> None:
     assert f"waltz {' '.join(words)}" in (VERBS[words].epilog or "")
 
 
 @named
-def test_every_option_says_what_it_is_for(words: tuple[str, ...]) -> None:
+def test_every_option_has_help(words: tuple[str, ...]) -> None:
     silent = [param.name for param in VERBS[words].params if not getattr(param, "help", None)]
     assert silent == []
 
 
 @named
-def test_arguments_are_named_as_what_is_to_be_typed_and_hosts_come_before_partitions(
+def test_arguments_have_metavars_and_hosts_precede_partitions(
     words: tuple[str, ...],
 ) -> None:
     arguments = [p for p in VERBS[words].params if p.param_type_name == "argument"]
@@ -75,7 +75,7 @@ def test_arguments_are_named_as_what_is_to_be_typed_and_hosts_come_before_partit
     assert [p.name for p in arguments if p.name in HOSTS] in HOSTS_IN_ORDER
 
 
-def test_what_others_do_better_is_not_listed() -> None:
+def test_superseded_commands_are_hidden() -> None:
     hidden = {" ".join(words) for words, verb in VERBS.items() if verb.hidden}
     assert hidden == {
         "storage availability",
@@ -85,7 +85,7 @@ def test_what_others_do_better_is_not_listed() -> None:
 
 
 @named
-def test_examples_are_understood(words: tuple[str, ...]) -> None:
+def test_every_example_parses(words: tuple[str, ...]) -> None:
     """Whatever follows a pipe or redirects is the shell's; the rest must parse."""
     for line in (VERBS[words].epilog or "").split("\n\n")[1:]:
         typed = line.partition("|")[2] if line.startswith("seq ") else line.partition("|")[0]
@@ -97,13 +97,13 @@ def test_examples_are_understood(words: tuple[str, ...]) -> None:
             pass
 
 
-def test_the_version_is_told() -> None:
+def test_version_option_prints_version() -> None:
     told = CliRunner().invoke(app, ["--version"], prog_name="waltz")
     assert (told.exit_code, told.stdout) == (0, f"waltz {version('waltz-log')}\n")
     assert "Run, look after and use a Waltz transaction log." in CliRunner().invoke(app).output
 
 
-def test_the_shell_completes_nouns_and_verbs() -> None:
+def test_shell_completes_nouns_and_verbs() -> None:
     asked = {"_WALTZ_COMPLETE": "complete_bash", "COMP_WORDS": "waltz disk ", "COMP_CWORD": "2"}
     completed = CliRunner().invoke(app, [], env=asked, prog_name="waltz")
     assert completed.stdout.split() == ["verify", "stat", "dump", "control", "export"]

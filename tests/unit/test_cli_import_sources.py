@@ -31,7 +31,7 @@ def known(sources: list[Source], base: int) -> ImportRecord:
     return ImportRecord(uuid.UUID(int=1), {s.target: Begun(base) for s in sources})
 
 
-def test_ids_stay_in_an_empty_log(tmp_path: Path) -> None:
+def test_import_into_empty_log_keeps_ids(tmp_path: Path) -> None:
     file = lines(tmp_path, [(0, 0), (1, 0), (0, 1), (1, None), (0, 2)])
     sources = find_sources(file, None, None)
     assert [(s.target, s.count, s.displaced) for s in sources] == [(0, 3, None), (1, 2, None)]
@@ -40,7 +40,7 @@ def test_ids_stay_in_an_empty_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ids", "was", "becomes"), [((0, 1, 3, 4), 3, 2), ((5, 6), 5, 0)])
-def test_a_gap_is_noticed_before_anything_is_appended(
+def test_gap_of_ids_is_detected_before_append(
     tmp_path: Path, ids: tuple[int, ...], was: int, becomes: int
 ) -> None:
     sources = find_sources(lines(tmp_path, [(2, n) for n in ids]), None, None)
@@ -49,7 +49,7 @@ def test_a_gap_is_noticed_before_anything_is_appended(
     check_ids(sources, known(sources, 17))
 
 
-def test_a_directory_that_lacks_its_beginning(tmp_path: Path) -> None:
+def test_directory_without_first_piece_displaces_ids(tmp_path: Path) -> None:
     write_piece(tmp_path, Form.JSONL, [Transaction(4, n, WHO, 0, b"") for n in (2, 3)])
     sources = find_sources(tmp_path, None, 7)
     assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
@@ -57,7 +57,7 @@ def test_a_directory_that_lacks_its_beginning(tmp_path: Path) -> None:
         check_ids(sources, known(sources, -1))
 
 
-def test_several_partitions_in_one_have_new_ids_anyway(tmp_path: Path) -> None:
+def test_merged_partitions_get_new_ids(tmp_path: Path) -> None:
     file = lines(tmp_path, [(0, 0), (1, 0), (1, 5)])
     (merged,) = find_sources(file, None, 3)
     assert (merged.target, merged.count, merged.displaced) == (3, 3, None)

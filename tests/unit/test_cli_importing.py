@@ -95,27 +95,27 @@ async def imported(log: ScriptedLog, count: int = 5) -> int:
     return sum(told)
 
 
-async def test_all_at_once() -> None:
+async def test_rows_are_appended_in_one_batch() -> None:
     assert await imported(log := ScriptedLog()) == 5
     assert log.marks == [-1]
 
 
-async def test_what_never_came_is_appended_anew() -> None:
+async def test_lost_rows_are_appended_again() -> None:
     assert await imported(log := ScriptedLog(3, 0)) == 5
     assert log.marks == [-1, 2, 2]
 
 
-async def test_a_lock_of_others_is_passed() -> None:
+async def test_lock_failure_of_other_producers_is_retried() -> None:
     assert await imported(log := ScriptedLog(2, "foreign")) == 5
     assert log.marks == [-1, 1, 2]
 
 
-async def test_an_append_of_an_earlier_run_ends_this_one() -> None:
+async def test_append_of_earlier_run_ends_import() -> None:
     with pytest.raises(Failed, match="an earlier import has appended to partition 0 just now"):
         await imported(ScriptedLog(2, "ours"))
 
 
-async def test_a_server_without_batches() -> None:
+async def test_old_server_gets_single_appends() -> None:
     class OldLog(ScriptedLog):
         @property
         def bulk(self) -> ScriptedBulk:
@@ -125,7 +125,7 @@ async def test_a_server_without_batches() -> None:
     assert log.marks == [-1, 0, 1, 2, 3, 4]
 
 
-async def test_what_counts_as_imported() -> None:
+async def test_only_rows_of_own_clients_count_as_imported() -> None:
     log = ScriptedLog()
     log.log = [(ME, b""), (ANOTHER, b""), (ME, b""), (ME, b"")]
     importer = Importer(cast(Client, log), 0, [ME], 3)

@@ -21,7 +21,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_cluster_file_says_everything(described: Path) -> None:
+def test_cluster_file_sets_every_option(described: Path) -> None:
     assert named(None, None, described, None) == Target("z:1", "/r", PLAINTEXT)
 
 
@@ -29,12 +29,12 @@ def test_options_override_the_file(described: Path) -> None:
     assert named("y:2", "/s", described, "on") == Target("y:2", "/s", TlsConfig())
 
 
-def test_without_a_file_connections_are_secured(described: Path) -> None:
+def test_tls_is_on_without_cluster_file(described: Path) -> None:
     assert named("y:2", None, None, None) == Target("y:2", "/waltz", TlsConfig())
     assert named("y:2", None, None, "off").tls == PLAINTEXT
 
 
-def test_a_local_cluster_is_found_where_it_usually_is(described: Path) -> None:
+def test_local_cluster_is_found_in_default_directory(described: Path) -> None:
     usual = described.parent / "waltz-local" / "cluster.json"
     usual.parent.mkdir()
     described.rename(usual)
@@ -42,7 +42,7 @@ def test_a_local_cluster_is_found_where_it_usually_is(described: Path) -> None:
     assert named("y:2", None, None, None).zookeeper == "y:2"
 
 
-def test_tls_from_a_file(described: Path) -> None:
+def test_tls_option_reads_file(described: Path) -> None:
     settings = described.with_name("tls.yml")
     settings.write_text("ca: /etc/ca.pem\nserverName: waltz\n")
     tls = named("y:2", None, None, str(settings)).tls
@@ -53,14 +53,14 @@ def test_tls_from_a_file(described: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "zookeeper: x"])
-def test_files_of_another_kind_are_refused(described: Path, content: str) -> None:
+def test_file_of_another_kind_is_refused(described: Path, content: str) -> None:
     described.write_text(content)
     with pytest.raises(CannotTell, match=r"is not the cluster\.json of a local cluster"):
         named(None, None, described, None)
 
 
 @pytest.mark.usefixtures("described")
-def test_naming_no_cluster_is_a_usage_error() -> None:
+def test_missing_cluster_is_a_usage_error() -> None:
     result = CliRunner().invoke(app, ["cluster", "show"])
     assert result.exit_code == 2
     assert "which cluster?" in result.output

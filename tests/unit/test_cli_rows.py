@@ -28,7 +28,7 @@ KEY = uuid.UUID(int=7)
 MAPS = assign_everything({"a:1": 0, "b:1": 1}, {"a:1": 11, "b:1": 12}, 2)
 
 
-def test_a_cluster() -> None:
+def test_cluster_shows_servers_storages_and_partitions() -> None:
     member = Member("s_0", 1, ServerDescriptor(3, "host", 99, (1,)))
     assignment = PartitionAssignment(1, 2, {3: (OwnedPartition(1, 4), OwnedPartition(0, 2))})
     replicas = {"a:1": ReplicaState(5, UNRESOLVED), "b:1": ReplicaState(4, 17)}
@@ -79,7 +79,7 @@ def test_a_cluster() -> None:
     ]
 
 
-def test_storages() -> None:
+def test_storages_show_what_they_hold() -> None:
     held = HeldPartition(1, 4, 9, 8, 12, None, readable=True, writable=False)
     shown = storage_rows.storages(MAPS, {"a:1": Holdings((held,)), "b:1": Holdings(problem="gone")})
     assert shown.value[0] == {
@@ -106,14 +106,14 @@ def test_storages() -> None:
     assert list(shown.tables[1].cells[0]) == ["a:1", 1, "yes", "no", 4, 9, 8, 12, "-"]
 
 
-def test_a_storage_that_one_map_alone_knows() -> None:
+def test_storage_known_by_one_map_is_shown() -> None:
     half = StorageMaps(MAPS.groups, StorageMaps.empty().connections, MAPS.assignments)
     unheard = Holdings(problem="unknown")
     shown = storage_rows.storages(half, {"a:1": unheard, "b:1": unheard})
     assert [each["admin_port"] for each in shown.value] == [None, None]
 
 
-def test_what_servers_reach() -> None:
+def test_connectivity_lists_storages_of_each_server() -> None:
     members = {3: ServerDescriptor(3, "s", 30), 4: ServerDescriptor(4, "s", 40)}
     answers = {
         3: ServerReport(storages={"b:1": False, "a:1": True}),
@@ -127,7 +127,7 @@ def test_what_servers_reach() -> None:
     ]
 
 
-def test_checks() -> None:
+def test_failed_check_is_in_matrix_and_list() -> None:
     findings = [Finding(0, check, None) for check in Check]
     findings[4] = Finding(0, Check.QUORUM, "too few")
     shown = cluster_rows.verified(findings)
@@ -144,7 +144,7 @@ def test_checks() -> None:
     assert cluster_rows.verified([Finding(0, check, None) for check in Check]).value["passed"]
 
 
-def test_a_transaction() -> None:
+def test_transaction_is_shown_as_value_and_line() -> None:
     transaction = Transaction(2, 17, ReqId(5, 3, 2, 9), 4, "grün".encode())
     assert transactions.as_value(transaction) == {
         "partition": 2,
@@ -159,7 +159,7 @@ def test_a_transaction() -> None:
     assert transactions.as_line(transaction).split() == ["2/17", "client", "5", "4", "grün"]
 
 
-def test_data_that_is_no_text_is_still_on_one_line() -> None:
+def test_binary_data_is_shown_on_one_line() -> None:
     binary = Transaction(0, 0, ReqId(1, 1, 0, 1), 0, b"\xff\n\x00")
     shown = transactions.as_value(binary)
     assert (shown["data"], shown["data_base64"]) == (None, "/woA")

@@ -55,13 +55,13 @@ def test_rates_need_two_marks() -> None:
     assert rate(first, later, 1) is None
 
 
-def test_every_session_is_a_recovery() -> None:
+def test_every_new_session_counts_as_recovery() -> None:
     assert sessions_since(sample(1.0, 0, session=4), sample(2.0, 0, session=6), 0) == 2
     assert sessions_since(replace(sample(1.0, 0), metadata={}), sample(2.0, 0, session=0), 0) == 1
     assert sessions_since(sample(1.0, 0), sample(2.0, 0), 1) == 0
 
 
-def test_what_is_shown() -> None:
+def test_top_shows_rates_lag_and_recoveries() -> None:
     first, now = sample(10.0, 80, session=3), sample(12.0, 110)
     shown = top(first, first, now)
     assert (shown.value["transactions_per_second"], shown.value["recoveries"]) == (15.0, 1)
@@ -79,7 +79,7 @@ def test_what_is_shown() -> None:
     assert storages.cells[0][-2] == "1.5"
 
 
-def test_what_does_not_answer() -> None:
+def test_top_shows_silent_processes() -> None:
     silent = {"a:1": StorageSample({0: held(0, None, on=False)}), "b:1": StorageSample(problem="x")}
     now = replace(sample(1.0, 5), storages=silent, servers={3: ServerSample(problem="y")})
     shown = top(now, None, now)

@@ -16,44 +16,44 @@ def seen(*transactions: tuple[int, bytes | int]) -> Validation:
     return validation
 
 
-def test_a_witness_says_what_its_producer_has_seen() -> None:
+def test_checked_transaction_has_mark_of_its_producer() -> None:
     draft = witness(Attempt(0, 1, 41))
     assert (draft.data, list(draft.write_locks)) == ((42).to_bytes(8, "big"), [LOCK])
 
 
-def test_the_log_of_one_producer_after_the_other() -> None:
+def test_serialized_producers_pass_validation() -> None:
     validation = seen((5, 5), (6, 6), (7, 7))
     assert (validation.witnesses, validation.others, validation.problems) == (3, 0, [])
 
 
-def test_what_others_append_in_between_does_no_harm() -> None:
+def test_transactions_of_other_producers_are_counted_separately() -> None:
     validation = seen((5, 5), (6, b"other"), (7, 6), (8, 8))
     assert (validation.witnesses, validation.others, validation.problems) == (3, 1, [])
 
 
-def test_a_lock_granted_twice_is_found() -> None:
+def test_lock_granted_twice_is_reported() -> None:
     (problem,) = seen((5, 5), (6, 5)).problems
     assert problem == ("0/6 was appended by who had seen 4, though 5 took the same lock since")
 
 
-def test_a_producer_that_was_ahead_is_found() -> None:
+def test_producer_ahead_of_log_is_reported() -> None:
     (problem,) = seen((5, 7)).problems
     assert problem == "0/5 was appended by who had seen 6"
 
 
-def test_a_gap_is_found() -> None:
+def test_gap_of_ids_is_reported() -> None:
     (problem,) = seen((5, 5), (7, 7)).problems
     assert problem == "0/7 came where 6 was due"
 
 
-def test_what_is_shown() -> None:
+def test_validation_shows_first_problems() -> None:
     shown = load_rows.validated({0: seen((0, 0), (1, 1)), 1: seen((0, 3))}, 2.0)
     assert not shown.value["passed"]
     assert (shown.value["transactions"], len(shown.value["problems"])) == (3, 1)
     assert shown.tables[1].cells == [["0/0", "was appended by who had seen 2"]]
 
 
-def test_rates() -> None:
+def test_throughput_and_durations_are_summarized() -> None:
     shown = load_rows.produced(4_000_000, 2.0, [0.001, 0.002, 0.004, 0.001], 6)
     assert shown.value == {
         "transactions": 4,

@@ -9,7 +9,7 @@ import pytest
 from waltz.local.child import ChildProcess, ProcessFailed
 
 
-async def test_settings_in_the_environment_are_not_inherited(
+async def test_child_does_not_inherit_settings_of_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALTZ_STORAGE_PORT", "not a port")

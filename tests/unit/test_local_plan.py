@@ -10,22 +10,22 @@ import pytest
 import yaml
 
 from waltz.local import Layout, PlanError, Shape, wanted_shape
-from waltz.local.core.plan import Plan, describe, server_settings, storage_settings
+from waltz.local.core.plan import ClusterPlan, describe, server_settings, storage_settings
 from waltz.local.ports import choose_ports
 from waltz.runtime.configuration import read
 from waltz_server.shell.config import ServerConfig
 from waltz_storage.shell.config import StorageConfig
 
 SHAPE = Shape(partitions=5, storages=3, servers=2, tls=True)
-PLAN = Plan.of(SHAPE, count(20_000))
+PLAN = ClusterPlan.of(SHAPE, count(20_000))
 LAYOUT = Layout(Path("/somewhere"))
 
 
-def test_a_plan_is_read_as_it_was_written() -> None:
-    assert Plan.from_json(PLAN.to_json()) == PLAN
+def test_plan_round_trip_keeps_everything() -> None:
+    assert ClusterPlan.from_json(PLAN.to_json()) == PLAN
 
 
-def test_every_port_is_used_once() -> None:
+def test_plan_uses_every_port_once() -> None:
     storages = [p for each in PLAN.storages for p in (each.port, each.admin, each.http)]
     servers = [p for each in PLAN.servers for p in (each.port, each.http)]
     used = [PLAN.zookeeper_port, *storages, *servers]
@@ -33,18 +33,18 @@ def test_every_port_is_used_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "shape": {}}'])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_malformed_plan_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match=r"cannot be understood|of format 2"):
-        Plan.from_json(text)
+        ClusterPlan.from_json(text)
 
 
 @pytest.mark.parametrize("counts", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
-def test_a_cluster_needs_one_of_each(counts: tuple[int, int, int]) -> None:
+def test_shape_without_processes_is_refused(counts: tuple[int, int, int]) -> None:
     with pytest.raises(PlanError, match="at least one"):
         Shape(*counts)
 
 
-def test_the_processes_understand_what_they_are_told(tmp_path: Path) -> None:
+def test_planned_settings_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "config.yml"
     file.write_text(yaml.safe_dump(storage_settings(PLAN, LAYOUT, 1, 4000)))
     storage = read(StorageConfig, file)
@@ -58,14 +58,14 @@ def test_the_processes_understand_what_they_are_told(tmp_path: Path) -> None:
     assert server.tls.enabled
 
 
-def test_the_description_names_every_process() -> None:
+def test_description_names_every_process() -> None:
     described = describe(PLAN, LAYOUT, {"storage/1": 17}, None)
     assert list(described["processes"]) == list(PLAN.names)
     assert described["processes"]["storage/1"]["pid"] == 17
     assert described["processes"]["storage/0"]["pid"] is None
 
 
-def test_a_directory_keeps_its_shape(tmp_path: Path) -> None:
+def test_existing_directory_keeps_its_shape(tmp_path: Path) -> None:
     assert wanted_shape(tmp_path, {"storages": 1}) == Shape(storages=1)
     (tmp_path / "plan.json").write_text(PLAN.to_json())
     assert wanted_shape(tmp_path, {}) == SHAPE

@@ -36,12 +36,12 @@ def compare(
     limits: dict[str, int | str] = dict.fromkeys(replicas, last_id)
     comparison = Comparison(limits, last_id, first_id=first_id, slice_ids=slice_ids)
     questions = 0
-    while (asked := comparison.ask) is not None:
+    while (asked := comparison.next_range) is not None:
         questions += 1
         assert questions < 1000
         assert asked[0] <= asked[1] <= last_id
         assert asked[1] - asked[0] < slice_ids
-        comparison.answered({s: replicas[s].sum(*asked) for s in comparison.storages})
+        comparison.add_sums({s: replicas[s].sum(*asked) for s in comparison.storages})
     return comparison.result, questions
 
 
@@ -60,7 +60,7 @@ logs = st.integers(1, 40).flatmap(
     st.integers(0, 10),
     st.integers(1, 20),
 )
-def test_the_first_difference_is_found(
+def test_comparison_finds_first_difference(
     log: list[bytes], shapes: list[tuple[int, int, int]], first_id: int, slice_ids: int
 ) -> None:
     replicas = {}
@@ -88,7 +88,7 @@ def test_the_first_difference_is_found(
         assert (found.difference.transaction_id, set(found.difference.versions)) == expected
 
 
-def test_the_majority_comes_first() -> None:
+def test_comparison_lists_majority_first() -> None:
     log = [b"x"] * 100
     bad = [*log[:63], b"y", *log[64:]]
     replicas = {"a": Replica(bad, 100), "b": Replica(log, 100), "c": Replica(log, 100)}
@@ -100,7 +100,7 @@ def test_the_majority_comes_first() -> None:
     assert not found.is_sound
 
 
-def test_a_replica_that_is_behind_is_said_to_be_and_the_others_go_on() -> None:
+def test_comparison_reports_replica_behind_and_continues() -> None:
     log = [b"%d" % i for i in range(100)]
     bad = [*log[:80], b"y", *log[81:]]
     replicas = {"a": Replica(log[:30], 100), "b": Replica(log, 100), "c": Replica(bad, 100)}
@@ -110,39 +110,39 @@ def test_a_replica_that_is_behind_is_said_to_be_and_the_others_go_on() -> None:
     assert found.difference.transaction_id == 80
 
 
-def test_one_that_cannot_be_read_is_left_out_and_reported() -> None:
+def test_comparison_reports_unreadable_replica_and_continues() -> None:
     comparison = Comparison({"a": 5, "b": 5, "c": 5, "d": "it is down"}, 5)
-    assert comparison.ask == (0, 5)
-    comparison.answered({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9), "c": "damaged"})
-    assert comparison.ask == (0, 5)
-    comparison.answered({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9)})
-    assert comparison.ask is None
+    assert comparison.next_range == (0, 5)
+    comparison.add_sums({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9), "c": "damaged"})
+    assert comparison.next_range == (0, 5)
+    comparison.add_sums({"a": RangeSum(5, 9, 9), "b": RangeSum(5, 9, 9)})
+    assert comparison.next_range is None
     found = comparison.result
     assert found.problems == {"c": "damaged", "d": "it is down"}
     assert found.difference is None
     assert not found.is_sound
 
 
-def test_one_that_differs_and_then_cannot_be_read_ends_nothing_for_the_others() -> None:
+def test_comparison_continues_after_differing_replica_becomes_unreadable() -> None:
     comparison = Comparison(dict.fromkeys("abc", 9), 9, slice_ids=5)
     same, other = RangeSum(4, 9, 9), RangeSum(4, 9, 8)
-    comparison.answered({"a": same, "b": same, "c": other})
-    assert comparison.ask == (0, 2)
-    comparison.answered({"a": RangeSum(2, 5, 5), "b": RangeSum(2, 5, 5), "c": "damaged"})
-    while (asked := comparison.ask) is not None:
+    comparison.add_sums({"a": same, "b": same, "c": other})
+    assert comparison.next_range == (0, 2)
+    comparison.add_sums({"a": RangeSum(2, 5, 5), "b": RangeSum(2, 5, 5), "c": "damaged"})
+    while (asked := comparison.next_range) is not None:
         last_asked = asked[1]
-        comparison.answered({storage: RangeSum(asked[1], 1, 1) for storage in "ab"})
+        comparison.add_sums({storage: RangeSum(asked[1], 1, 1) for storage in "ab"})
     assert last_asked == 9
     assert comparison.result.difference is None
     assert comparison.result.problems == {"c": "damaged"}
 
 
-def test_nothing_is_asked_of_an_empty_log_or_of_a_single_replica() -> None:
-    assert Comparison({"a": -1, "b": -1}, -1).ask is None
-    assert Comparison({"a": 9}, 9).ask is None
+def test_comparison_of_empty_log_or_single_replica_queries_nothing() -> None:
+    assert Comparison({"a": -1, "b": -1}, -1).next_range is None
+    assert Comparison({"a": 9}, 9).next_range is None
 
 
-def test_a_sum_is_of_the_records_as_they_are_on_disk() -> None:
+def test_range_sum_is_of_records_as_on_disk() -> None:
     records = [record(i, b"d" * i) for i in range(5)]
     whole = RangeSum(-1).plus(RecordBatch.of(records))
     assert whole == RangeSum(-1).plus(RecordBatch.of(records[:2])).plus(RecordBatch.of(records[2:]))

@@ -54,13 +54,13 @@ def cluster() -> Model:
     return made
 
 
-async def test_a_replica_is_brought_back(cluster: Model) -> None:
+async def test_switched_off_replica_is_recovered(cluster: Model) -> None:
     operator = Operator(cluster)
     assert await carry_out(ReplicaRecovery(0, A), operator) == 1
     assert operator.performed == [SwitchOn(A, (0,))]
 
 
-async def test_a_step_that_has_no_effect_is_not_taken_for_ever(cluster: Model) -> None:
+async def test_step_without_effect_stalls_order(cluster: Model) -> None:
     operator = Operator(cluster, damaged=A)
     told: list[Step | Wait] = []
     async with asyncio.timeout(30):

@@ -99,7 +99,7 @@ def leave(cluster: Model, left: Leftover | None) -> None:
 
 
 @given(st.integers(1, 5), leftovers, st.integers(0, 3 * LAG_ALLOWED))
-def test_a_move_arrives_and_the_partition_stays_open(
+def test_move_completes_and_partition_stays_open(
     others: int, left: Leftover | None, more: int
 ) -> None:
     cluster = model(others)
@@ -111,7 +111,7 @@ def test_a_move_arrives_and_the_partition_stays_open(
 
 
 @given(st.integers(2, 4), leftovers, st.integers(0, 12), st.integers(1, 6), st.data())
-def test_a_move_bears_any_one_failure_at_any_time(
+def test_move_completes_despite_one_failure_at_any_time(
     others: int, left: Leftover | None, when: int, rounds: int, data: st.DataObject
 ) -> None:
     cluster = model(others)
@@ -130,7 +130,7 @@ def test_a_move_bears_any_one_failure_at_any_time(
 
 
 @given(st.integers(2, 4), st.integers(0, 12), st.booleans(), st.data())
-def test_a_partition_opens_though_a_storage_is_lost_for_good_while_it_moves(
+def test_partition_opens_after_storage_is_lost_during_move(
     others: int, when: int, late: bool, data: st.DataObject
 ) -> None:
     cluster = model(others)
@@ -154,7 +154,7 @@ def test_a_partition_opens_though_a_storage_is_lost_for_good_while_it_moves(
             cluster.append(1)
 
 
-def test_what_a_move_does() -> None:
+def test_move_of_distant_replica_takes_all_steps() -> None:
     cluster = model(2)
     cluster.append(2 * LAG_ALLOWED)
     cluster.wipe("other1:1")
@@ -172,7 +172,7 @@ def test_what_a_move_does() -> None:
     ]
 
 
-def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None:
+def test_source_is_assigned_again_when_rest_cannot_open() -> None:
     cluster = model(2)
     plan = MOVE
     while S in cluster.assigned[0]:
@@ -202,7 +202,7 @@ def test_the_source_is_taken_back_when_the_rest_cannot_open_without_it() -> None
         (Move(0, D, "nobody:1"), "neither on d:1 nor on nobody:1; it is on other1:1, s:1"),
     ],
 )
-def test_what_a_move_refuses(order: Move, why: str) -> None:
+def test_impossible_move_is_refused(order: Move, why: str) -> None:
     cluster = model(1)
     if order.destination == "other1:1":
         cluster.assigned[0] -= {"other1:1"}
@@ -211,13 +211,13 @@ def test_what_a_move_refuses(order: Move, why: str) -> None:
     assert any(part in found.reason for part in why.split("|"))
 
 
-def test_a_partition_with_one_replica_cannot_be_moved() -> None:
+def test_move_of_single_replica_is_refused() -> None:
     found = MOVE.next_step(model(0).observed())
     assert isinstance(found, Refuse)
     assert "only 1 would stay" in found.reason
 
 
-def test_a_move_waits_while_another_replica_is_not_healthy_and_says_which() -> None:
+def test_move_waits_for_unhealthy_replica_and_names_it() -> None:
     cluster = model(2)
     cluster.down = {"other2:1"}
     found = MOVE.next_step(cluster.observed())
@@ -225,7 +225,7 @@ def test_a_move_waits_while_another_replica_is_not_healthy_and_says_which() -> N
 
 
 @given(st.integers(3, 5), st.integers(1, 3), st.integers(0, 8), st.integers(0, 5), st.data())
-def test_a_retirement_arrives_and_bears_any_one_failure(
+def test_retirement_completes_despite_one_failure(
     copies: int, partitions: int, when: int, rounds: int, data: st.DataObject
 ) -> None:
     cluster = model(copies - 1, partitions)
@@ -242,7 +242,7 @@ def test_a_retirement_arrives_and_bears_any_one_failure(
     assert not any(cluster.disks[storage] for storage in retired)
 
 
-def test_a_retirement_is_one_change_of_all_partitions() -> None:
+def test_retirement_changes_all_partitions_at_once() -> None:
     cluster = model(2, 3)
     taken = arrive(cluster, Retirement(1))
     assert [type(step).__name__ for step in taken] == ["ChangeAssignment", "DropReplicas"]
@@ -250,7 +250,7 @@ def test_a_retirement_is_one_change_of_all_partitions() -> None:
     assert [change.partition for change in taken[0].changes] == [0, 1, 2]
 
 
-def test_a_group_without_which_there_is_no_quorum_is_not_retired() -> None:
+def test_retirement_of_group_needed_for_quorum_is_refused() -> None:
     found = Retirement(1).next_step(model(1).observed())
     assert isinstance(found, Refuse)
     assert "no quorum of the 2" in found.reason
@@ -258,7 +258,7 @@ def test_a_group_without_which_there_is_no_quorum_is_not_retired() -> None:
 
 
 @given(st.integers(2, 4), st.integers(0, 3 * LAG_ALLOWED), st.booleans(), st.booleans())
-def test_a_wiped_replica_is_recovered(
+def test_wiped_replica_is_recovered(
     others: int, more: int, switched_off: bool, served: bool
 ) -> None:
     cluster = model(others)
@@ -274,7 +274,7 @@ def test_a_wiped_replica_is_recovered(
 
 
 @given(st.integers(2, 4), st.booleans())
-def test_a_replica_that_forgot_nothing_is_never_cut(others: int, behind: bool) -> None:
+def test_intact_replica_is_never_cut(others: int, behind: bool) -> None:
     cluster = model(others)
     cluster.append(3 * LAG_ALLOWED)
     cluster.update(S, 0, readable=False, writable=False)
@@ -284,7 +284,7 @@ def test_a_replica_that_forgot_nothing_is_never_cut(others: int, behind: bool) -
     assert not any(isinstance(step, CopyReplica) for step in taken)
 
 
-def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
+def test_unassigned_replica_is_filled() -> None:
     cluster = model(2)
     cluster.append(3 * LAG_ALLOWED)
     cluster.metadata[0] = replace(cluster.metadata[0])
@@ -299,7 +299,7 @@ def test_a_replica_that_is_not_assigned_yet_is_filled() -> None:
     assert cluster.disks[D][0].max_transaction_id == 3 * LAG_ALLOWED
 
 
-def test_a_replica_is_not_switched_off_when_the_others_are_no_quorum() -> None:
+def test_replica_is_not_switched_off_without_quorum_of_others() -> None:
     cluster = model(2)
     cluster.append(3 * LAG_ALLOWED)
     cluster.wipe("other1:1")

@@ -39,7 +39,7 @@ class LateServer(FrameHandler):
         pass
 
 
-async def test_a_late_answer_is_not_taken_for_the_next_ones() -> None:
+async def test_late_answer_is_not_matched_to_next_request() -> None:
     server = LateServer()
     listener = Listener(CLIENT_SERVER, lambda: server, PLAINTEXT)
     listener.start("127.0.0.1", 0)

@@ -69,7 +69,7 @@ async def storage(*versions: int) -> AsyncIterator[tuple[AdminPort, StorageAdmin
         await listener.close()
 
 
-async def test_all_states_are_one_answer() -> None:
+async def test_states_are_read_by_one_request() -> None:
     async with storage(0, 1) as (port, opened):
         (state,) = await opened.states()
         assert state == HeldPartition(1, 7, 5, 4, 12, 99, readable=True, writable=False)
@@ -77,7 +77,7 @@ async def test_all_states_are_one_answer() -> None:
         assert len(port.asked) == 1
 
 
-async def test_an_old_storage_is_asked_for_each() -> None:
+async def test_states_of_old_storage_are_read_one_by_one() -> None:
     async with storage(0) as (_, opened):
         assert await opened.states() == (
             HeldPartition(1, 7, 5, 4, 12, None, readable=True, writable=True),
@@ -85,7 +85,7 @@ async def test_an_old_storage_is_asked_for_each() -> None:
         )
 
 
-async def test_switches() -> None:
+async def test_switch_requests_have_their_partitions() -> None:
     async with storage(0, 1) as (port, opened):
         await opened.switch((2, 1, 2), admin.Switch.WRITE, on=False)
         await opened.set_available((2, 1), available=True)
@@ -98,7 +98,7 @@ async def test_switches() -> None:
         assert (available.partitions, available.available) == ((1, 2), True)
 
 
-async def test_an_old_storage_has_one_switch() -> None:
+async def test_old_storage_has_one_switch() -> None:
     async with storage(0) as (port, opened):
         with pytest.raises(UnsupportedByPeer):
             await opened.switch((1,), admin.Switch.READ, on=True)

@@ -26,7 +26,7 @@ def next_of(cluster: Model, only: AssignmentSide | None = None, storage: str = A
     return Unassignment(storage, (0,), only=only).next_step(cluster.observed())
 
 
-def test_both_are_told_one_after_the_other(cluster: Model) -> None:
+def test_zookeeper_changes_before_storage_drops(cluster: Model) -> None:
     told = next_of(cluster)
     assert isinstance(told, ChangeAssignment)
     assert [(c.partition, c.wanted) for c in told.changes] == [(0, frozenset({B, C}))]
@@ -40,7 +40,7 @@ def test_both_are_told_one_after_the_other(cluster: Model) -> None:
     assert 1 in cluster.disks[A], "the other partition stays"
 
 
-def test_zookeeper_alone_is_told_of_a_storage_that_is_gone(cluster: Model) -> None:
+def test_assignment_of_lost_storage_changes_in_zookeeper_only(cluster: Model) -> None:
     cluster.down = {A}
     told = next_of(cluster, AssignmentSide.ZOOKEEPER)
     assert isinstance(told, ChangeAssignment)
@@ -49,7 +49,7 @@ def test_zookeeper_alone_is_told_of_a_storage_that_is_gone(cluster: Model) -> No
 
 
 @pytest.mark.parametrize("only", [None, *AssignmentSide])
-def test_it_waits_while_another_replica_is_down(
+def test_unassignment_waits_while_another_replica_is_down(
     cluster: Model, only: AssignmentSide | None
 ) -> None:
     cluster.down = {B}
@@ -57,7 +57,7 @@ def test_it_waits_while_another_replica_is_down(
 
 
 @pytest.mark.parametrize("only", [None, *AssignmentSide])
-def test_it_waits_while_another_replica_is_empty(
+def test_unassignment_waits_while_another_replica_is_empty(
     cluster: Model, only: AssignmentSide | None
 ) -> None:
     cluster.wipe(B)
@@ -66,7 +66,7 @@ def test_it_waits_while_another_replica_is_empty(
     assert "on storage b:1 takes no part in session 0" in found.reason
 
 
-def test_typed_at_two_storages_the_second_one_is_kept(cluster: Model) -> None:
+def test_second_storage_keeps_replica_that_first_dropped(cluster: Model) -> None:
     first = next_of(cluster, AssignmentSide.STORAGE)
     assert first == DropReplicas(A, (0,), delete_files=False)
     del cluster.disks[A][0]
@@ -75,7 +75,7 @@ def test_typed_at_two_storages_the_second_one_is_kept(cluster: Model) -> None:
     assert found == Wait("storage a:1 does not hold partition 0")
 
 
-def test_the_only_quorum_is_refused() -> None:
+def test_unassignment_without_remaining_quorum_is_refused() -> None:
     cluster = Model({A: 0, B: 1}, {0: frozenset({A, B})})
     cluster.append(5)
     for only in (None, *AssignmentSide):
@@ -84,7 +84,7 @@ def test_the_only_quorum_is_refused() -> None:
         assert "no quorum" in found.reason
 
 
-def test_of_five_a_healthy_quorum_is_enough_for_a_storage_to_drop_its_own() -> None:
+def test_healthy_quorum_of_five_lets_storage_drop_its_replica() -> None:
     groups = {f"s{n}:1": n for n in range(5)}
     cluster = Model(groups, {0: frozenset(groups)})
     cluster.append(5)
@@ -95,7 +95,7 @@ def test_of_five_a_healthy_quorum_is_enough_for_a_storage_to_drop_its_own() -> N
     assert isinstance(next_of(cluster, AssignmentSide.STORAGE, "s0:1"), Wait)
 
 
-def test_a_replica_that_is_not_served_is_kept(cluster: Model) -> None:
+def test_replica_of_unserved_partition_is_kept(cluster: Model) -> None:
     seen = cluster.observed()
     view = replace(seen.partitions[0], server_problem="server 1 is gone")
     order = Unassignment(A, (0,), only=AssignmentSide.STORAGE)
@@ -103,7 +103,7 @@ def test_a_replica_that_is_not_served_is_kept(cluster: Model) -> None:
     assert found == Wait("server 1 is gone")
 
 
-def test_what_no_vote_counts_may_go(cluster: Model) -> None:
+def test_replica_that_no_vote_counts_is_dropped(cluster: Model) -> None:
     """The files of an earlier life, of a storage that has the partition no longer."""
     cluster.assigned[0] = frozenset({B, C})
     session = cluster.metadata[0]

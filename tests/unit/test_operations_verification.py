@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from waltz.admin import Check, Found, ServerReport, StorageReport, verify
+from waltz.admin import Check, ClusterFacts, ServerReport, StorageReport, verify
 from waltz.metadata.core.formats import (
     UNRESOLVED,
     OwnedPartition,
@@ -22,7 +22,7 @@ IN_SESSION = ReplicaState(4, UNRESOLVED)
 HOLDING = ("a:1", "b:1", "c:1")
 """The storages that hold partition 0. Two more, d and e, hold partition 1 alone."""
 
-SOUND = Found(
+SOUND = ClusterFacts(
     num_partitions=2,
     assignment=PartitionAssignment(3, 2, {1: (OwnedPartition(0, 5),), 2: (OwnedPartition(1, 1),)}),
     members={1: ServerDescriptor(1, "s", 10), 2: ServerDescriptor(2, "s", 20)},
@@ -43,30 +43,30 @@ SOUND = Found(
 )
 
 
-def failed(found: Found, partition: int = 0) -> Mapping[Check, str]:
+def failed(found: ClusterFacts, partition: int = 0) -> Mapping[Check, str]:
     findings = verify(found, partition)
     assert [finding.check for finding in findings] == list(Check)
     return {f.check: f.problem for f in findings if f.problem is not None}
 
 
-def owned_by(servers: Mapping[int, tuple[OwnedPartition, ...]]) -> Found:
+def owned_by(servers: Mapping[int, tuple[OwnedPartition, ...]]) -> ClusterFacts:
     return replace(SOUND, assignment=PartitionAssignment(3, 2, servers))
 
 
-def server_says(answers: ServerReport) -> Found:
+def server_says(answers: ServerReport) -> ClusterFacts:
     return replace(SOUND, servers={**SOUND.servers, 1: answers})
 
 
-def storages_say(answers: Mapping[str, StorageReport]) -> Found:
+def storages_say(answers: Mapping[str, StorageReport]) -> ClusterFacts:
     return replace(SOUND, storages={**SOUND.storages, **answers})
 
 
-def test_a_sound_cluster_passes() -> None:
+def test_healthy_cluster_passes_all_checks() -> None:
     assert failed(SOUND, 0) == failed(SOUND, 1) == {}
     assert len(verify(SOUND)) == 2 * len(Check)
 
 
-def test_a_partition_that_does_not_exist() -> None:
+def test_unknown_partition_fails() -> None:
     assert "partitions 0 to 1 only" in failed(SOUND, 2)[Check.ONE_SERVER]
 
 
@@ -78,31 +78,31 @@ def test_a_partition_that_does_not_exist() -> None:
         (owned_by({9: (OwnedPartition(0, 5),)}), "server 9"),
     ],
 )
-def test_one_server(found: Found, said: str) -> None:
+def test_partition_must_have_exactly_one_server(found: ClusterFacts, said: str) -> None:
     assert said in failed(found)[Check.ONE_SERVER]
 
 
-def test_the_server_agrees() -> None:
+def test_server_must_agree_with_assignment() -> None:
     forgot = failed(server_says(replace(SOUND.servers[1], partitions=frozenset())))
     assert forgot.keys() == {Check.SERVER_AGREES}
     other = replace(SOUND.servers[2], partitions=frozenset({0, 1}))
     both = failed(replace(SOUND, servers={**SOUND.servers, 2: other}))
-    assert both == {Check.SERVER_AGREES: "server 2 has it and is not to"}
+    assert both == {Check.SERVER_AGREES: "server 2 has it without an assignment"}
 
 
-def test_the_server_reaches_its_storages() -> None:
+def test_server_must_reach_its_storages() -> None:
     cut_off = failed(server_says(replace(SOUND.servers[1], storages={"a:1": True, "b:1": False})))
     assert cut_off == {Check.STORAGES_REACHED: "server 1 does not reach storage b:1"}
 
 
-def test_the_storages_agree() -> None:
+def test_storages_must_agree_with_assignment() -> None:
     forgot = failed(storages_say({"b:1": StorageReport()}))
-    assert forgot == {Check.STORAGES_AGREE: "storage b:1 is to have it and does not"}
+    assert forgot == {Check.STORAGES_AGREE: "it is assigned to storage b:1, which does not hold it"}
     kept = failed(storages_say({"d:1": StorageReport({0: True, 1: True})}))
-    assert kept == {Check.STORAGES_AGREE: "storage d:1 has it and is not to"}
+    assert kept == {Check.STORAGES_AGREE: "storage d:1 holds it without an assignment"}
 
 
-def test_the_quorum_is_of_the_partitions_own_replicas() -> None:
+def test_quorum_counts_replicas_of_the_partition_only() -> None:
     """Of five storages two are up: no majority of all, but all that partition 1 has."""
     gone = dict.fromkeys(HOLDING, StorageReport(problem="gone"))
     assert Check.QUORUM not in failed(storages_say(gone), 1)
@@ -114,7 +114,7 @@ def test_the_quorum_is_of_the_partitions_own_replicas() -> None:
 @pytest.mark.parametrize(
     "state", [ReplicaState(3, UNRESOLVED), ReplicaState(4, 17), ReplicaState(-1, 17), None]
 )
-def test_every_replica_is_in_the_session(state: ReplicaState | None) -> None:
+def test_every_replica_must_be_in_the_session(state: ReplicaState | None) -> None:
     replicas = {storage: IN_SESSION for storage in HOLDING if storage != "b:1"}
     if state is not None:
         replicas["b:1"] = state
@@ -122,7 +122,7 @@ def test_every_replica_is_in_the_session(state: ReplicaState | None) -> None:
     assert failed(found).keys() == {Check.REPLICAS_RECOVERED}
 
 
-def test_a_replica_that_is_being_filled_is_said_to_be() -> None:
+def test_replica_being_filled_is_reported() -> None:
     replicas = dict.fromkeys(HOLDING, IN_SESSION) | {"b:1": ReplicaState(4, 17)}
     found = replace(SOUND, metadata={0: PartitionMetadata(5, 4, replicas)})
     assert "being filled in session 4" in str(failed(found)[Check.REPLICAS_RECOVERED])
@@ -131,33 +131,33 @@ def test_a_replica_that_is_being_filled_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        (StorageReport({0: True}, {0: -1}), "says that it is in no session, not in 4"),
-        (StorageReport({0: True}, {0: 3}), "says that it is in session 3, not in 4"),
+        (StorageReport({0: True}, {0: -1}), "reports that it is in no session, not in 4"),
+        (StorageReport({0: True}, {0: 3}), "reports that it is in session 3, not in 4"),
     ],
 )
-def test_a_replica_that_was_replaced_under_a_session(answers: StorageReport, said: str) -> None:
+def test_replica_replaced_within_session_is_reported(answers: StorageReport, said: str) -> None:
     """As after an unassignment that only the storage was told, and an assignment."""
     problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
     assert problem == f"the replica on b:1 {said}"
 
 
-def test_a_storage_that_says_nothing_contradicts_nobody() -> None:
+def test_silent_storage_contradicts_no_session() -> None:
     silent = failed(storages_say({"b:1": StorageReport(problem="no answer")}))
     assert Check.REPLICAS_RECOVERED not in silent
 
 
-def test_a_partition_that_was_never_opened() -> None:
+def test_partition_never_opened_has_not_recovered() -> None:
     found = replace(SOUND, metadata={})
     assert failed(found) == {Check.REPLICAS_RECOVERED: "no server has ever opened it"}
 
 
-def test_the_server_says_that_it_is_healthy() -> None:
+def test_server_must_report_partition_healthy() -> None:
     for health in ({0: False}, {}):
         sick = failed(server_says(replace(SOUND.servers[1], health=health)))
         assert sick == {Check.SERVER_HEALTHY: "server 1 could not open a store session"}
 
 
-def test_a_server_that_says_nothing_fails_what_it_was_asked() -> None:
+def test_silent_server_fails_its_checks() -> None:
     silent = failed(server_says(ServerReport(problem="no answer")))
     asked = {Check.SERVER_AGREES, Check.STORAGES_REACHED, Check.SERVER_HEALTHY}
     assert silent == dict.fromkeys(asked, "no answer")

@@ -16,18 +16,18 @@ from waltz.client.core.ranges import (
 from waltz.protocol import Lock
 
 
-def test_ranges_and_single_partitions_mix_without_repetition() -> None:
+def test_ranges_and_single_partitions_are_merged() -> None:
     assert parse_partitions("0-6,7,10-16") == (*range(8), *range(10, 17))
     assert parse_partitions("3, 1-4 ,2") == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "-1", "1-", "3-1", "1--2", "٣", "0-99999999"])
-def test_what_is_no_range_is_refused(text: str) -> None:
+def test_malformed_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is neither|before it begins|names more than"):
         parse_partitions(text)
 
 
-def test_a_single_id_is_a_range_of_one() -> None:
+def test_single_id_is_range_of_one() -> None:
     assert parse_range("17") == (17, 17)
     assert parse_range("17-42") == (17, 42)
 
@@ -39,26 +39,26 @@ def test_ids_may_have_an_open_end() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "-5", "5--", "a-", "3-1"])
-def test_what_is_no_range_of_ids_is_refused(text: str) -> None:
+def test_malformed_range_of_ids_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is neither|before it begins"):
         parse_ids(text)
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
-def test_the_short_form_means_the_same(partitions: set[int]) -> None:
+def test_formatted_partitions_parse_to_the_same(partitions: set[int]) -> None:
     assert parse_partitions(format_partitions(partitions)) == tuple(sorted(partitions))
 
 
-def test_the_short_form_of_none() -> None:
+def test_no_partitions_are_formatted_as_dash() -> None:
     assert format_partitions(()) == "-"
 
 
-def test_locks() -> None:
+def test_lock_name_and_id_are_parsed() -> None:
     assert parse_lock("account:17") == Lock("account", 17)
     assert parse_lock("a:b:-1") == Lock("a:b", -1)
 
 
 @pytest.mark.parametrize("text", ["account", ":1", "account:", "account:x", f"a:{1 << 63}"])
-def test_what_is_no_lock_is_refused(text: str) -> None:
+def test_malformed_lock_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a lock|64 bits"):
         parse_lock(text)

@@ -28,8 +28,8 @@ from waltz.admin.core.synchronization import Synchronization
 from waltz.admin.core.unassignment import Unassignment
 from waltz.admin.core.verification import (
     Check,
+    ClusterFacts,
     Finding,
-    Found,
     ServerReport,
     StorageReport,
     verify,
@@ -55,6 +55,7 @@ __all__ = [
     "Assignment",
     "AssignmentSide",
     "Check",
+    "ClusterFacts",
     "Compared",
     "CopyFailed",
     "Deregistration",
@@ -62,7 +63,6 @@ __all__ = [
     "Done",
     "Finding",
     "Forecast",
-    "Found",
     "GroupAssignment",
     "HeldPartition",
     "Move",

@@ -1,7 +1,7 @@
-"""Carry out orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
+"""Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
-No state is kept from step to step. A process that carries out an order may be killed at any moment,
-and the same order, carried out again, continues.
+No state is kept from step to step. A process that performs an order may be killed at any moment,
+and the same order, performed again, continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Finds out everything that `verification` looks at. Touches ZooKeeper and the network.
+"""Collect the facts that `core.verification` checks. Touches ZooKeeper and the network.
 
-Nothing is changed: asking leaves no session, no fence and no znode behind.
+Nothing is changed: the requests leave no session, no fence and no znode.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from waltz.admin.core.verification import Found, ServerReport, StorageReport
+from waltz.admin.core.verification import ClusterFacts, ServerReport, StorageReport
 from waltz.admin.server_query import ServerQuery, ServerUnreachable
 from waltz.admin.storage_admin import StorageAdmin
 from waltz.metadata.cluster import Cluster
@@ -16,10 +16,12 @@ from waltz.metadata.core.formats import PartitionMetadata, ServerDescriptor, Sto
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
 
-async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0) -> Found:
-    """Ask ZooKeeper, every server and every storage, all at once.
+async def inspect(
+    cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 10.0
+) -> ClusterFacts:
+    """Query ZooKeeper, every server and every storage concurrently.
 
-    Whatever did not answer within ``timeout_seconds`` is in the result with the reason.
+    A process that does not answer within ``timeout_seconds`` is in the result with the reason.
     Raises NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()
@@ -31,7 +33,7 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
         query_servers(members.values(), tls, timeout_seconds=timeout_seconds),
         asyncio.gather(
             *(
-                _ask_storage(
+                _query_storage(
                     storage, maps.connections.admin_ports.get(storage), tls, params, timeout_seconds
                 )
                 for storage in storages
@@ -39,7 +41,7 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
         ),
         read_partitions(cluster, params.num_partitions),
     )
-    return Found(
+    return ClusterFacts(
         num_partitions=params.num_partitions,
         assignment=view.assignment,
         members=members,
@@ -53,9 +55,9 @@ async def inspect(cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float = 
 async def query_servers(
     members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
 ) -> Mapping[int, ServerReport]:
-    """Ask servers, all at once, what they have and which storages they reach."""
+    """Query servers concurrently for their partitions and the storages that they reach."""
     asked = tuple(members)
-    answers = await asyncio.gather(*(_ask_server(d, tls, timeout_seconds) for d in asked))
+    answers = await asyncio.gather(*(_query_server(d, tls, timeout_seconds) for d in asked))
     return {each.server_id: answer for each, answer in zip(asked, answers, strict=True)}
 
 
@@ -74,7 +76,7 @@ async def read_partition(cluster: Cluster, partition: int) -> PartitionMetadata 
     return PartitionMetadata.decode(node.data, partition)
 
 
-async def _ask_server(
+async def _query_server(
     descriptor: ServerDescriptor, tls: TlsConfig, timeout_seconds: float
 ) -> ServerReport:
     endpoint = descriptor.host, descriptor.port
@@ -87,7 +89,7 @@ async def _ask_server(
         return ServerReport(problem=str(problem))
 
 
-async def _ask_storage(
+async def _query_storage(
     storage: str,
     admin_port: int | None,
     tls: TlsConfig,

@@ -1,6 +1,6 @@
-"""Looks at a cluster again and again, over connections that stay. ZooKeeper and the network.
+"""Sample a cluster repeatedly, over connections that stay open. ZooKeeper and the network.
 
-Nothing is changed by looking: no session, no fence, no client id.
+A sample changes nothing: no session, no fence, no client id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OPENING = -(1 << 63)
 
 
 class Monitor:
-    """An async context manager. Each process has ``timeout_seconds`` to answer."""
+    """Async context manager that samples; a process has ``timeout_seconds`` to answer."""
 
     def __init__(self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float) -> None:
         self._cluster = cluster
@@ -41,7 +41,7 @@ class Monitor:
             storage.close()
 
     async def sample(self) -> Sample:
-        """Ask ZooKeeper, then every server and storage at once.
+        """Read ZooKeeper, then query every server and storage concurrently.
 
         Raises NoCluster, MalformedMetadata.
         """
@@ -50,19 +50,21 @@ class Monitor:
         members, ports = view.servers(), maps.connections.admin_ports
         metadata, servers, storages = await asyncio.gather(
             read_partitions(self._cluster, params.num_partitions),
-            self._ask_servers(members),
-            self._ask_storages(ports, params),
+            self._query_servers(members),
+            self._query_storages(ports, params),
         )
         at = asyncio.get_running_loop().time()
         return Sample(at, params.num_partitions, view, maps, metadata, servers, storages)
 
-    async def _ask_servers(
+    async def _query_servers(
         self, members: Mapping[int, ServerDescriptor]
     ) -> Mapping[int, ServerSample]:
-        said = await asyncio.gather(*(self._ask_server(m.host, m.port) for m in members.values()))
-        return dict(zip(members, said, strict=True))
+        samples = await asyncio.gather(
+            *(self._query_server(m.host, m.port) for m in members.values())
+        )
+        return dict(zip(members, samples, strict=True))
 
-    async def _ask_server(self, host: str, port: int) -> ServerSample:
+    async def _query_server(self, host: str, port: int) -> ServerSample:
         address = host, port
         try:
             server = self._servers.get(address)
@@ -80,13 +82,15 @@ class Monitor:
             return ServerSample(problem=str(problem))
         return ServerSample(marks)
 
-    async def _ask_storages(
+    async def _query_storages(
         self, ports: Mapping[str, int], params: StoreParams
     ) -> Mapping[str, StorageSample]:
-        said = await asyncio.gather(*(self._ask_storage(s, p, params) for s, p in ports.items()))
-        return dict(zip(ports, said, strict=True))
+        samples = await asyncio.gather(
+            *(self._query_storage(s, p, params) for s, p in ports.items())
+        )
+        return dict(zip(ports, samples, strict=True))
 
-    async def _ask_storage(self, storage: str, port: int, params: StoreParams) -> StorageSample:
+    async def _query_storage(self, storage: str, port: int, params: StoreParams) -> StorageSample:
         address = storage, port
         try:
             async with asyncio.timeout(self._timeout_seconds):

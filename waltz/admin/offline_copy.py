@@ -1,8 +1,8 @@
 """Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
-The copy ends where the source's present store session began: what is below was a quorum's then.
-The rest is copied by the servers, as soon as the replica is switched on. Broken off, it can be done
-again, and must be before the replica is switched on: it goes on at the destination's mark.
+The copy ends where the source's present store session began: a quorum had everything below. Servers
+copy the rest when the replica is switched on. An interrupted copy continues at the mark of the
+destination; it must be repeated before the replica is switched on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 class CopyFailed(Exception):
-    """The copy cannot be made, or not go on; the text says why and what to do."""
+    """The copy cannot begin or continue; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ async def check_offline(destination: StorageAdmin, partition: int) -> None:
     available = (await destination.partitions()).get(partition)
     if available is None:
         raise CopyFailed(
-            f"the destination does not hold partition {partition}; have it made with: "
+            f"the destination does not hold partition {partition}; create it with: "
             f"waltz storage assign HOST:PORT {partition} --only storage"
         )
     if available:

@@ -1,4 +1,4 @@
-"""Has replicas compared by their storages. Touches ZooKeeper and the network; changes nothing."""
+"""Compare replicas by checksums that their storages compute. ZooKeeper, the network; read-only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def compare_replicas(
 ) -> Compared:
     """Compare the replicas of ``partition`` from ``first_id`` on, until they differ.
 
-    Up to where, `comparison_of` says. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    `comparison_of` chooses the last id. Raises UnknownPartition, NoCluster, MalformedMetadata.
     """
     observation = await ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
         ObservationScope((partition,))
@@ -47,13 +47,13 @@ async def compare_replicas(
     comparison = comparison_of(observation, view, first_id=first_id, last_id=last_id)
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
-    while (asked := comparison.ask) is not None:
+    while (asked := comparison.next_range) is not None:
         summing = (
             _sum(storage, ports, tls, params, (partition, *asked))
             for storage in comparison.storages
         )
         answers = await asyncio.gather(*summing)
-        comparison.answered(dict(zip(comparison.storages, answers, strict=True)))
+        comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
         on_compared(asked[1], comparison.last_id)
     return comparison.result
 
@@ -65,7 +65,7 @@ async def _sum(
     params: StoreParams,
     asked: tuple[int, int, int],
 ) -> RangeSum | str:
-    """Return what ``storage`` holds of the range, or why that is not known."""
+    """Return the checksum of a range at ``storage``, or why it is not known."""
     if storage not in ports:
         return "it is not in the cluster"
     try:
@@ -86,7 +86,7 @@ async def _sum(
 async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
-    """Do what a storage of Waltz 0.13.2 does not: read the records, and sum them up."""
+    """Read the records and compute their checksum, for storages of Waltz 0.13.2 that cannot."""
     found = RangeSum(first_id - 1)
     while found.last_id < last_id:
         start = found.last_id + 1

@@ -1,4 +1,4 @@
-"""Questions to one server that are not about one partition (spec/wire.md section 8). Network."""
+"""Requests to one server about all its partitions (spec/wire.md section 8). Touches the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waltz.protocol.records import ReqId
 A = TypeVar("A")
 
 _NOT_A_CLIENT = -1
-"""Who asks: a tool, which has no client id."""
+"""The client id of tools, which have none."""
 
 
 class ServerUnreachable(ConnectionError):
@@ -23,10 +23,10 @@ class ServerUnreachable(ConnectionError):
 
 
 class ServerQuery(FrameHandler):
-    """A connection to one server for one question at a time; an async context manager.
+    """A connection to one server for one request at a time; an async context manager.
 
-    An answer bears the number of its question, so that a late one is not taken for another's.
-    Every question raises ServerUnreachable.
+    A response has the number of its request, so that a late response is not matched to the next.
+    Every request raises ServerUnreachable.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
@@ -40,7 +40,7 @@ class ServerQuery(FrameHandler):
     async def open(
         cls, endpoint: Endpoint, tls: TlsConfig, *, timeout_seconds: float = 10.0
     ) -> ServerQuery:
-        """Connect and shake hands; each question is then given ``timeout_seconds``."""
+        """Connect and shake hands; each request then has ``timeout_seconds``."""
         query = cls(endpoint, timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -51,7 +51,7 @@ class ServerQuery(FrameHandler):
         except TimeoutError as problem:
             query.close()
             raise ServerUnreachable(
-                f"server {query._name} did not greet within {timeout_seconds:g} s"
+                f"server {query._name} did not complete the handshake within {timeout_seconds:g} s"
             ) from problem
         return query
 
@@ -83,9 +83,9 @@ class ServerQuery(FrameHandler):
         return (await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health
 
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
-        """Have the server own ``partitions`` by preference, or no longer; return whether it will.
+        """Set whether the server prefers ``partitions``; return whether it accepts.
 
-        It says so in ZooKeeper, and partitions move when they are next dealt.
+        The server writes it to ZooKeeper; partitions move at the next rebalancing.
         """
         if wanted:
             add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
@@ -97,7 +97,7 @@ class ServerQuery(FrameHandler):
         """Return the id of the last committed transaction of a partition that the server has.
 
         It is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
-        that has not the partition never answers.
+        without the partition never answers.
         """
         request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
@@ -125,11 +125,11 @@ class ServerQuery(FrameHandler):
             ) from problem
 
     def received(self, bodies: list[bytes]) -> None:
-        """Keep the answers for whoever asked."""
+        """Queue the responses for the request that waits."""
         assert self._connection is not None
         for body in bodies:
             self._answers.put_nowait(messages.decode(body, self._connection.version))
 
     def lost(self, reason: str) -> None:
-        """Tell whoever waits."""
+        """Fail the request that waits."""
         self._answers.put_nowait(ConnectionLost(reason))

@@ -1,6 +1,6 @@
-"""Whether storages answer, and what a replica's end is: the storage port as tools use it. Network.
+"""Check the ports of storages, and read the end of a replica. Touches the network.
 
-Nothing here raises a fence: questions carry the session that the storage remembers already.
+Nothing here raises a fence: requests have the session that the storage remembers already.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ async def max_transaction_id(
 ) -> int:
     """Return the last id that a storage holds of ``partition``, committed or not.
 
-    ``offline`` asks a partition that is switched off. Raises RemoteFailure if the switch is not as
-    ``offline`` says, DialFailed, ConnectionLost.
+    ``offline`` is for a partition that is switched off. Raises RemoteFailure if the partition is
+    not in that state, DialFailed, ConnectionLost.
     """
     session = (await admin.session_info(partition)).last_session_id
     cluster = params.key, params.num_partitions

@@ -1,9 +1,9 @@
-"""A whole cluster on this machine: its processes, their directories, and ZooKeeper with them.
+"""Run a whole cluster on this machine: processes, their directories, and ZooKeeper.
 
-* `plan`: what a cluster consists of, what its processes are told (pure); `ports`: free ports
+* `core.plan`: the processes of a cluster and their settings (pure); `ports`: free ports
 * `zookeeper`, `child`: single processes; `cluster`: `LocalCluster`, all of them together
-* `supervisor`: runs a `LocalCluster` until it is told to stop, and takes orders meanwhile
-* `orders`: what a supervisor is told by others
+* `supervisor`: runs a `LocalCluster` until a signal or a request stops it
+* `control`: requests to a supervisor from another process
 """
 
 from waltz.local.child import ProcessFailed
@@ -14,16 +14,16 @@ from waltz.local.cluster import (
     UnknownProcess,
     wanted_shape,
 )
-from waltz.local.core.plan import Layout, PlanError, Shape
-from waltz.local.orders import (
+from waltz.local.control import (
+    Control,
+    ControlFailed,
     NotRunning,
-    Order,
-    OrderFailed,
     end_left_over,
-    give_order,
     read_description,
+    send_control,
     wait_until_down,
 )
+from waltz.local.core.plan import Layout, PlanError, Shape
 from waltz.local.ports import NoFreePorts
 from waltz.local.supervisor import supervise
 from waltz.local.zookeeper import ZooKeeperNotStarted
@@ -31,20 +31,20 @@ from waltz.local.zookeeper import ZooKeeperNotStarted
 __all__ = [
     "ClusterRunning",
     "ClusterUnhealthy",
+    "Control",
+    "ControlFailed",
     "Layout",
     "LocalCluster",
     "NoFreePorts",
     "NotRunning",
-    "Order",
-    "OrderFailed",
     "PlanError",
     "ProcessFailed",
     "Shape",
     "UnknownProcess",
     "ZooKeeperNotStarted",
     "end_left_over",
-    "give_order",
     "read_description",
+    "send_control",
     "supervise",
     "wait_until_down",
     "wanted_shape",

@@ -1,4 +1,4 @@
-"""One storage or server as a child process: started, found ready, stopped, killed. Processes."""
+"""Start, await, stop and kill one storage or server as a child process. Touches processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SHOWN_LINES = 5
 
 
 class ProcessFailed(RuntimeError):
-    """A process of the cluster did not start, or ended; the text shows what it said last."""
+    """A process of the cluster did not start, or ended; the text has its last lines of output."""
 
 
 class ChildProcess:
     """The console script ``script`` with one settings file.
 
-    It is ready when ``ports_file`` has appeared, which it is told to write then.
+    It is ready when ``ports_file`` exists: its settings make it write the file then.
     """
 
     def __init__(self, name: str, script: str, config: Path, ports_file: Path, log: Path) -> None:
@@ -57,7 +57,7 @@ class ChildProcess:
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()
-            # In a session of its own: Ctrl-C is for its parent, which stops it in good order.
+            # In a session of its own: Ctrl-C must reach only the parent, which then stops it.
             self._process = subprocess.Popen(
                 [*command, str(self._config)],
                 stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""A whole cluster as child processes on the loopback address. Disk, processes, network, ZooKeeper.
+"""Run a cluster as child processes on the loopback address. Disk, processes, network, ZooKeeper.
 
-Everything of it is below one directory, where it comes up again with its data and its ports. What
-it consists of is in `plan`; this starts, watches and stops it.
+All files are below one directory, so that the cluster starts again with its data and its ports.
+`core.plan` has its processes and settings; this module starts, watches and stops them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from waltz.local.core.plan import (
     CLUSTER_NAME,
     ROOT,
     ZOOKEEPER,
+    ClusterPlan,
     Layout,
-    Plan,
     PlanError,
     Shape,
     describe,
@@ -52,11 +52,11 @@ OnProgress = Callable[[str], None]
 
 
 class ClusterRunning(RuntimeError):
-    """The cluster of this directory is being run already."""
+    """Another process runs the cluster of this directory."""
 
 
 class ClusterUnhealthy(RuntimeError):
-    """Everything runs, but the cluster does not get healthy; the text says what is missing."""
+    """All processes run, but the cluster does not become healthy; the text says why."""
 
 
 class UnknownProcess(LookupError):
@@ -91,13 +91,13 @@ class LocalCluster:
         self._programs = programs
         self._on_progress = on_progress
         self._shape = shape
-        self._plan: Plan | None = None
+        self._plan: ClusterPlan | None = None
         self._lock: IO[str] | None = None
         self._zookeeper: ZooKeeperProcess | None = None
         self._children: dict[str, ChildProcess] = {}
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> ClusterPlan:
         """Shape and ports; known once the cluster was started."""
         if self._plan is None:
             raise RuntimeError("a local cluster has no ports before its first start")
@@ -241,7 +241,7 @@ class LocalCluster:
             await store.close()
 
     def _occupy(self) -> None:
-        """Make sure that nobody else runs the cluster of this directory."""
+        """Lock the directory, so that no other process runs its cluster."""
         self.layout.directory.mkdir(parents=True, exist_ok=True)
         lock = self.layout.lock.open("w")
         try:
@@ -267,12 +267,12 @@ class LocalCluster:
             self._new_child(name, "waltz-server", settings | dict(self._server_settings))
         self._zookeeper = ZooKeeperProcess(self.layout.zookeeper, plan.zookeeper_port)
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> ClusterPlan:
         path, directory = self.layout.plan, self.layout.directory
         plan = _read_plan(path)
         if plan is None:
             shape = self._shape or Shape()
-            plan = Plan.of(shape, choose_ports(shape.num_ports))
+            plan = ClusterPlan.of(shape, choose_ports(shape.num_ports))
             part = path.with_suffix(".part")
             part.write_text(plan.to_json())
             part.replace(path)
@@ -364,10 +364,10 @@ def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
     return replace(Shape() if plan is None else plan.shape, **given)
 
 
-def _read_plan(path: Path) -> Plan | None:
+def _read_plan(path: Path) -> ClusterPlan | None:
     """Return the plan, None if there is none. Raises PlanError."""
     try:
-        return Plan.from_json(path.read_text())
+        return ClusterPlan.from_json(path.read_text())
     except FileNotFoundError:
         return None
     except PlanError as problem:

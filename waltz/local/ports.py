@@ -1,8 +1,8 @@
-"""Chooses ports that a local cluster can keep. Binds each one for a moment.
+"""Choose ports that a local cluster can keep. Binds each port for a moment.
 
 They lie below the range from which the system takes the ports of outgoing connections. Within it,
-the port of a process that is down could be taken by anybody's connection, even by one that dials
-that very port and so reaches itself.
+the port of a stopped process could be taken by any outgoing connection, even by one to that port,
+which then connects to itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TRIES = 50
 
 
 class NoFreePorts(OSError):
-    """So many ports are in use that none was found."""
+    """No free port was found."""
 
 
 def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
-    """Yield ``count`` different ports on which nobody listens now. Raises NoFreePorts."""
+    """Yield ``count`` different ports on which no process listens. Raises NoFreePorts."""
     candidates = _candidates()
     draw = random.Random(seed)
     with ExitStack() as held:
@@ -45,7 +45,9 @@ def _take(candidates: range, draw: random.Random, held: ExitStack) -> int:
             continue
         port: int = probe.getsockname()[1]
         return port
-    raise NoFreePorts(f"found no free port on {HOST} in {_TRIES} tries; end what uses them")
+    raise NoFreePorts(
+        f"found no free port on {HOST} in {_TRIES} tries; end processes that use many ports"
+    )
 
 
 def _candidates() -> range:

@@ -1,4 +1,4 @@
-"""Runs a local cluster until it is told to stop, by a signal or an order. Signals, Unix socket."""
+"""Run a local cluster until a signal or a request stops it. Touches signals, a Unix socket."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from waltz.local.cluster import LocalCluster, OnProgress
-from waltz.local.orders import Order
+from waltz.local.control import Control
 
 _LOOK_AFTER_S = 0.5
 
 
 async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
-    """Start the cluster, keep it up until SIGTERM, SIGINT or the order to stop, then stop it.
+    """Start the cluster, keep it up until SIGTERM, SIGINT or a request to stop, then stop it.
 
     A process that ends on its own is reported to ``say`` and stays ended. Raises what the
     cluster's `start` raises.
@@ -31,7 +31,7 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
 
     def interrupt() -> None:
         nonlocal interrupted
-        # Once is enough: a second time would interrupt the clearing up.
+        # A second signal must not interrupt the cleanup.
         if not interrupted:
             interrupted = True
             starting.cancel()
@@ -79,16 +79,16 @@ async def _look_after(cluster: LocalCluster, stop: asyncio.Event, say: OnProgres
 async def _control(
     cluster: LocalCluster, stop: asyncio.Event, say: OnProgress
 ) -> AsyncIterator[None]:
-    """Take orders while the context lasts."""
+    """Serve requests while the context lasts."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            order = json.loads(await reader.readline())
-            error = await _obey(cluster, Order(order["do"]), order["name"], stop)
+            request = json.loads(await reader.readline())
+            error = await _handle(cluster, Control(request["do"]), request["name"], stop)
             writer.write(json.dumps({"error": error}).encode() + b"\n")
             await writer.drain()
         except (ValueError, KeyError, ConnectionError) as problem:
-            say(f"an order could not be understood: {problem!r}")
+            say(f"malformed control request: {problem!r}; ignored")
         finally:
             writer.close()
 
@@ -105,15 +105,17 @@ async def _control(
             server.close()
 
 
-async def _obey(cluster: LocalCluster, order: Order, name: str, stop: asyncio.Event) -> str | None:
-    """Return what went wrong, None if it was done."""
+async def _handle(
+    cluster: LocalCluster, request: Control, name: str, stop: asyncio.Event
+) -> str | None:
+    """Return the error, None for success."""
     try:
-        match order:
-            case Order.STOP:
+        match request:
+            case Control.STOP:
                 stop.set()
-            case Order.KILL:
+            case Control.KILL:
                 cluster.kill(name)
-            case Order.START:
+            case Control.START:
                 await cluster.start_one(name)
     except (LookupError, RuntimeError) as problem:
         return str(problem.args[0])

@@ -1,9 +1,9 @@
-"""Compares replicas by checksums of ranges, and finds where they first differ. Pure.
+"""Compare replicas by checksums of ranges, and find where they first differ. Pure.
 
-`Comparison` says which range to ask of which storages, and is told what they answered. Ranges are
-taken slice by slice; one that differs is halved until a single transaction is left. A replica that
-ends early, or could not be read, leaves the comparison, and the result says so: being behind is no
-difference.
+`Comparison.next_range` is the range to query from all storages; `add_sums` takes their answers.
+Ranges are taken slice by slice; a slice that differs is halved until one transaction is left. A
+replica that ends early, or cannot be read, leaves the comparison and is listed in the result: being
+behind is not a difference.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class RangeSum:
-    """What a replica says of the records up to ``last_id``, as they are on disk."""
+    """The checksum of a replica's records up to ``last_id``, as they are on disk."""
 
     last_id: int
     num_bytes: int = 0
@@ -32,7 +32,7 @@ class RangeSum:
     """CRC-32, unsigned."""
 
     def plus(self, records: RecordBatch) -> RangeSum:
-        """Return this with more ``records``, which follow."""
+        """Return the checksum with ``records`` added, which follow."""
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
             wire = record.encode()
@@ -55,10 +55,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What came of a comparison up to ``last_id``.
+    """The result of a comparison up to ``last_id``.
 
-    ``ends`` says of replicas that end before it where they do, ``problems`` why others could not be
-    read. All that was compared below the difference, or all of it, is the same.
+    ``ends`` has the last ids of replicas that end before it, ``problems`` why others could not be
+    read. Everything below the difference is the same; without a difference, everything.
     """
 
     last_id: int
@@ -75,7 +75,7 @@ class Compared:
 class Comparison:
     """One comparison of a partition's replicas, from ``first_id`` to ``last_id``.
 
-    ``replicas`` says of each storage up to where its log counts, or why it is left out.
+    ``replicas`` has the last id of each storage that counts, or why the storage is left out.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Comparison:
         self._slice_ids = slice_ids
         self._next = first_id
         self._end: int | None = None
-        """Where the range that is known to differ ends, None while none is known."""
-        self._asked_to = first_id - 1
+        """The end of the range that is known to differ, None while none is known."""
+        self._range_end = first_id - 1
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
         self._problems = {s: why for s, why in replicas.items() if isinstance(why, str)}
-        self._ask(last_id)
+        self._query(last_id)
 
     @property
     def last_id(self) -> int:
-        """Up to where replicas are compared."""
+        """The last id that is compared."""
         return self._last_id
 
     @property
@@ -109,19 +109,19 @@ class Comparison:
         return tuple(sorted(self._limits))
 
     @property
-    def ask(self) -> tuple[int, int] | None:
-        """The first and last id to ask all `storages` about, None at the end."""
-        over = self._difference is not None or self._asked_to < self._next
-        return None if over or len(self._limits) < 2 else (self._next, self._asked_to)
+    def next_range(self) -> tuple[int, int] | None:
+        """The first and last id to query from all `storages`, None at the end."""
+        over = self._difference is not None or self._range_end < self._next
+        return None if over or len(self._limits) < 2 else (self._next, self._range_end)
 
     @property
     def result(self) -> Compared:
-        """What has come of it."""
+        """The result so far."""
         return Compared(self._last_id, self._difference, self._ends, self._problems)
 
-    def answered(self, answers: Mapping[str, RangeSum | str]) -> None:
-        """Take what each storage said of the range asked for: its sum, or why it has none."""
-        assert self.ask is not None
+    def add_sums(self, answers: Mapping[str, RangeSum | str]) -> None:
+        """Take each storage's checksum of the range, or why it has none."""
+        assert self.next_range is not None
         sums: dict[str, RangeSum] = {}
         for storage in self.storages:
             match answers[storage]:
@@ -132,24 +132,24 @@ class Comparison:
                     self._limits[storage] = self._next - 1
                 case RangeSum() as found:
                     sums[storage] = found
-        shortest = min((found.last_id for found in sums.values()), default=self._asked_to)
+        shortest = min((found.last_id for found in sums.values()), default=self._range_end)
         if len(sums) < len(answers) or any(found.last_id != shortest for found in sums.values()):
-            # Ask again: the same of all who are left, or only as far as everybody got.
-            self._ask(shortest)
+            # Query again: from the storages that are left, or only as far as all of them reach.
+            self._query(shortest)
         elif len(set(sums.values())) == 1:
             self._next = shortest + 1
             if self._end is not None and self._next > self._end:
-                # Whoever differed cannot be read any more.
+                # The replica that differed cannot be read any more.
                 self._end = None
             # Where one half does not differ, the other one does.
-            self._ask(self._last_id if self._end is None else self._middle(self._end))
+            self._query(self._last_id if self._end is None else self._middle(self._end))
         else:
             self._differs(sums, shortest)
 
     def _differs(self, sums: Mapping[str, RangeSum], last_id: int) -> None:
         self._end = last_id
         if last_id > self._next:
-            self._ask(self._middle(last_id))
+            self._query(self._middle(last_id))
             return
         versions: dict[RangeSum, set[str]] = {}
         for storage, found in sums.items():
@@ -160,14 +160,14 @@ class Comparison:
     def _middle(self, end: int) -> int:
         return self._next + (end - self._next) // 2
 
-    def _ask(self, last_id: int) -> None:
-        """Ask next about the range up to ``last_id``, no more than a slice, or what all have."""
+    def _query(self, last_id: int) -> None:
+        """Query the range up to ``last_id`` next: at most a slice that all replicas have."""
         for storage, limit in list(self._limits.items()):
             if limit < min(self._next, self._last_id):
                 self._ends[storage] = limit
                 del self._limits[storage]
         wanted = (last_id, self._next + self._slice_ids - 1, self._last_id, *self._limits.values())
-        self._asked_to = min(wanted)
+        self._range_end = min(wanted)
 
 
 def comparison_of(
@@ -198,7 +198,7 @@ def _session_start(observation: ReplicaObservation, view: PartitionView) -> int:
 def _counts_up_to(
     observation: ReplicaObservation, view: PartitionView, storage: str, last_id: int
 ) -> int | str:
-    """Return up to where a replica's log is to be compared, or why it cannot be."""
+    """Return the last id of a replica that counts, or why it cannot be compared."""
     if problem := observation.storage_problem(storage):
         return problem
     held = observation.held(storage, view.partition)

@@ -1,4 +1,4 @@
-"""What a cluster looks like at one moment, and what two moments say together. Pure."""
+"""Sample a cluster's state, and compute rates from two samples. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ServerSample:
 
 @dataclass(frozen=True, slots=True)
 class StorageSample:
-    """What a storage said of the partitions that it holds; ``problem`` is why it said nothing."""
+    """The replicas that a storage reported; ``problem`` is why it reported nothing."""
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
@@ -32,7 +32,7 @@ class StorageSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything that was found out at ``at`` (seconds of any clock)."""
+    """The state of a cluster at ``at`` (seconds of any clock)."""
 
     at: float
     num_partitions: int
@@ -51,14 +51,14 @@ class Sample:
         return None, None
 
     def mark(self, partition: int) -> int | None:
-        """Return the high-water mark that the partition's server told, if it did."""
+        """Return the high-water mark that the partition's server reported, if it did."""
         server, _ = self.owner(partition)
         if server is None or server not in self.servers:
             return None
         return self.servers[server].marks.get(partition)
 
     def session(self, partition: int) -> int | None:
-        """Return the store session, None if there never was one."""
+        """Return the store session, None if none ever began."""
         metadata = self.metadata.get(partition)
         return None if metadata is None else metadata.session_id
 
@@ -68,7 +68,7 @@ class Sample:
         return metadata is not None and metadata.takes_part(storage)
 
     def lag(self, partition: int, storage: str) -> int | None:
-        """Return how many committed transactions the replica on ``storage`` has not."""
+        """Return how many committed transactions the replica on ``storage`` lacks."""
         held = self.storages.get(storage, StorageSample()).held.get(partition)
         mark = self.mark(partition)
         if held is None or held.max_transaction_id is None or mark is None:
@@ -77,7 +77,7 @@ class Sample:
 
 
 def rate(before: Sample | None, now: Sample, partition: int) -> float | None:
-    """Return the transactions a second between two samples, None if a mark was not told."""
+    """Return the transactions per second between two samples, None if a mark is missing."""
     if before is None or now.at <= before.at:
         return None
     first, last = before.mark(partition), now.mark(partition)

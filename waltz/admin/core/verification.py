@@ -1,8 +1,8 @@
-"""Which of a cluster's promises hold, judged by what was found of it. Pure.
+"""Verify a cluster: check its state against what must hold. Pure.
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), with its
-defect put right: whether a quorum is available is a matter of the partition's own replicas, not of
-all the storages there are. What could not be found out counts as failed.
+defect corrected: the quorum check counts the replicas of the partition, not all storages. A check
+whose facts are unknown fails.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Check(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What one server said of itself; ``problem`` is why it said nothing."""
+    """What one server reported; ``problem`` is why it reported nothing."""
 
     partitions: frozenset[int] = frozenset()
     storages: Mapping[str, bool] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class ServerReport:
 class StorageReport:
     """The partitions that one storage holds, each with whether it is available.
 
-    ``sessions`` are the store sessions that it has them in; ``problem`` is why it did not say.
+    ``sessions`` are their store sessions; ``problem`` is why the storage reported nothing.
     """
 
     partitions: Mapping[int, bool] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class StorageReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Everything that the checks look at: what ZooKeeper says, and each process of itself."""
+class ClusterFacts:
+    """The input of all checks: the contents of ZooKeeper, and the report of each process."""
 
     num_partitions: int
     assignment: PartitionAssignment
@@ -83,11 +83,11 @@ class Finding:
     problem: str | None
 
 
-def verify(found: Found, partition: int | None = None) -> list[Finding]:
+def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     """Return the outcome of every check, of one partition or of all."""
-    partitions = range(found.num_partitions) if partition is None else (partition,)
+    partitions = range(facts.num_partitions) if partition is None else (partition,)
     return [
-        Finding(each, check, next(rule(found, each), None))
+        Finding(each, check, next(rule(facts, each), None))
         for each in partitions
         for check, rule in _RULES.items()
     ]
@@ -96,59 +96,59 @@ def verify(found: Found, partition: int | None = None) -> list[Finding]:
 # Each rule yields what is wrong with a partition; the first is what gets reported.
 
 
-def _one_server(found: Found, partition: int) -> Iterator[str]:
-    if not 0 <= partition < found.num_partitions:
-        yield f"the cluster has partitions 0 to {found.num_partitions - 1} only"
-    owners = found.owners(partition)
+def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    if not 0 <= partition < facts.num_partitions:
+        yield f"the cluster has partitions 0 to {facts.num_partitions - 1} only"
+    owners = facts.owners(partition)
     if not owners:
-        yield "no server is to have it"
+        yield "it is assigned to no server"
     elif len(owners) > 1:
-        yield f"servers {', '.join(map(str, owners))} are all to have it"
-    elif owners[0] not in found.members:
-        yield f"server {owners[0]}, which is to have it, is gone"
+        yield f"it is assigned to servers {', '.join(map(str, owners))}"
+    elif owners[0] not in facts.members:
+        yield f"it is assigned to server {owners[0]}, which is gone"
 
 
-def _server_agrees(found: Found, partition: int) -> Iterator[str]:
-    yield from _no_answers(found, partition)
-    owners = found.owners(partition)
+def _server_agrees(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    yield from _no_answers(facts, partition)
+    owners = facts.owners(partition)
     for server in owners:
-        if partition not in _answers(found, server).partitions:
-            yield f"server {server} is to have it and does not"
-    for server, answers in found.servers.items():
+        if partition not in _answers(facts, server).partitions:
+            yield f"it is assigned to server {server}, which does not have it"
+    for server, answers in facts.servers.items():
         if server not in owners and partition in answers.partitions:
-            yield f"server {server} has it and is not to"
+            yield f"server {server} has it without an assignment"
 
 
-def _storages_reached(found: Found, partition: int) -> Iterator[str]:
-    yield from _no_answers(found, partition)
-    for server in found.owners(partition):
-        reached = _answers(found, server).storages
-        for storage in found.replicas.storages_of(partition):
+def _storages_reached(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    yield from _no_answers(facts, partition)
+    for server in facts.owners(partition):
+        reached = _answers(facts, server).storages
+        for storage in facts.replicas.storages_of(partition):
             if not reached.get(storage, False):
                 yield f"server {server} does not reach storage {storage}"
 
 
-def _storages_agree(found: Found, partition: int) -> Iterator[str]:
-    listed = found.replicas.storages_of(partition)
+def _storages_agree(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    listed = facts.replicas.storages_of(partition)
     if not listed:
-        yield "no storage is to have it"
+        yield "it is assigned to no storage"
     for storage in listed:
-        answers = found.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
+        answers = facts.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
         if answers.problem is not None:
             yield answers.problem
         elif partition not in answers.partitions:
-            yield f"storage {storage} is to have it and does not"
-    for storage, answers in found.storages.items():
+            yield f"it is assigned to storage {storage}, which does not hold it"
+    for storage, answers in facts.storages.items():
         if storage not in listed and partition in answers.partitions:
-            yield f"storage {storage} has it and is not to"
+            yield f"storage {storage} holds it without an assignment"
 
 
-def _quorum(found: Found, partition: int) -> Iterator[str]:
-    listed = found.replicas.storages_of(partition)
+def _quorum(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    listed = facts.replicas.storages_of(partition)
     if not listed:
         yield "it has no replicas"
     available = sum(
-        found.storages.get(storage, StorageReport()).partitions.get(partition, False)
+        facts.storages.get(storage, StorageReport()).partitions.get(partition, False)
         for storage in listed
     )
     quorum = len(listed) // 2 + 1
@@ -156,12 +156,12 @@ def _quorum(found: Found, partition: int) -> Iterator[str]:
         yield f"{available} of {len(listed)} replicas are available, and {quorum} are needed"
 
 
-def _replicas_recovered(found: Found, partition: int) -> Iterator[str]:
-    metadata = found.metadata.get(partition)
+def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    metadata = facts.metadata.get(partition)
     if metadata is None:
         yield "no server has ever opened it"
         return
-    for storage in found.replicas.storages_of(partition):
+    for storage in facts.replicas.storages_of(partition):
         state = metadata.replicas.get(storage)
         if state is None:
             yield f"the replica on {storage} has not recovered yet"
@@ -172,45 +172,47 @@ def _replicas_recovered(found: Found, partition: int) -> Iterator[str]:
                 f"the replica on {storage} took part in session {state.session_id}, but not in "
                 f"the current one, {metadata.session_id}"
             )
-        elif problem := _other_session(found, partition, storage, metadata.session_id):
+        elif problem := _other_session(facts, partition, storage, metadata.session_id):
             yield problem
-    if not found.replicas.storages_of(partition):
+    if not facts.replicas.storages_of(partition):
         yield "it has no replicas"
 
 
-def _other_session(found: Found, partition: int, storage: str, session_id: int) -> str | None:
+def _other_session(
+    facts: ClusterFacts, partition: int, storage: str, session_id: int
+) -> str | None:
     """Return how the storage itself contradicts that its replica is in the session, if so.
 
     A server notices only when it writes to the replica next.
     """
-    answers = found.storages.get(storage, StorageReport())
+    answers = facts.storages.get(storage, StorageReport())
     if partition not in answers.partitions:
         return None  # It says nothing, or holds nothing: that is for other checks.
     own = answers.sessions.get(partition)
     if own == session_id:
         return None
     said = "no session" if own is None or own < 0 else f"session {own}"
-    return f"the replica on {storage} says that it is in {said}, not in {session_id}"
+    return f"the replica on {storage} reports that it is in {said}, not in {session_id}"
 
 
-def _server_healthy(found: Found, partition: int) -> Iterator[str]:
-    yield from _no_answers(found, partition)
-    for server in found.owners(partition):
-        if not _answers(found, server).health.get(partition, False):
+def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    yield from _no_answers(facts, partition)
+    for server in facts.owners(partition):
+        if not _answers(facts, server).health.get(partition, False):
             yield f"server {server} could not open a store session"
 
 
-def _no_answers(found: Found, partition: int) -> Iterator[str]:
+def _no_answers(facts: ClusterFacts, partition: int) -> Iterator[str]:
     """Yield why there are no answers of the servers that are to have a partition, if so."""
-    owners = found.owners(partition)
+    owners = facts.owners(partition)
     if not owners:
-        yield "no server is to have it"
+        yield "it is assigned to no server"
     for server in owners:
-        if (problem := _answers(found, server).problem) is not None:
+        if (problem := _answers(facts, server).problem) is not None:
             yield problem
 
 
-_RULES: Mapping[Check, Callable[[Found, int], Iterator[str]]] = {
+_RULES: Mapping[Check, Callable[[ClusterFacts, int], Iterator[str]]] = {
     Check.ONE_SERVER: _one_server,
     Check.SERVER_AGREES: _server_agrees,
     Check.STORAGES_REACHED: _storages_reached,
@@ -221,5 +223,5 @@ _RULES: Mapping[Check, Callable[[Found, int], Iterator[str]]] = {
 }
 
 
-def _answers(found: Found, server: int) -> ServerReport:
-    return found.servers.get(server, ServerReport(problem=f"server {server} is gone"))
+def _answers(facts: ClusterFacts, server: int) -> ServerReport:
+    return facts.servers.get(server, ServerReport(problem=f"server {server} is gone"))

@@ -20,14 +20,14 @@ from waltz.cli.options import examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.running import Failed, failing_clearly, run
 from waltz.local import (
+    Control,
     Layout,
     LocalCluster,
     NotRunning,
-    Order,
     Shape,
     end_left_over,
-    give_order,
     read_description,
+    send_control,
     supervise,
     wait_until_down,
     wanted_shape,
@@ -100,14 +100,14 @@ def down(directory: Dir = LOCAL_DIRECTORY) -> None:
 @app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
 def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
     """End one process at once, as a crash would."""
-    run(give_order(directory, Order.KILL, name))
+    run(send_control(directory, Control.KILL, name))
     say(f"{name} is dead; start it with: waltz local start {name}")
 
 
 @app.command(epilog=examples("waltz local start storage/1"))
 def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
     """Start one process again, and wait until it serves."""
-    run(give_order(directory, Order.START, name), seconds=None)
+    run(send_control(directory, Control.START, name), seconds=None)
     say(f"{name} is running")
 
 
@@ -123,7 +123,7 @@ def _is_left_over(directory: Path) -> bool:
     """Tell the supervisor to stop; return whether there is none, but something to clear away."""
     read_description(directory)
     try:
-        asyncio.run(give_order(directory, Order.STOP))
+        asyncio.run(send_control(directory, Control.STOP))
     except NotRunning:
         return True
     return False

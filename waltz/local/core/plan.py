@@ -1,4 +1,4 @@
-"""What a local cluster consists of, what its processes are called, told and written down. Pure."""
+"""Plan a local cluster: its processes, their names, settings and directories. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FORMAT = 1
 
 
 class PlanError(ValueError):
-    """What was asked for does not fit the directory; the text says what to do."""
+    """The requested shape does not fit the directory; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many of everything; ``tls`` secures every connection with self-signed certificates."""
+    """How many partitions and processes; ``tls`` uses self-signed certificates."""
 
     partitions: int = 4
     storages: int = 3
@@ -78,7 +78,7 @@ class ServerPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """A cluster's shape and its ports, which stay for ever: a storage's is its identity."""
 
     shape: Shape
@@ -87,7 +87,7 @@ class Plan:
     servers: tuple[ServerPorts, ...]
 
     @classmethod
-    def of(cls, shape: Shape, ports: Iterator[int]) -> Plan:
+    def of(cls, shape: Shape, ports: Iterator[int]) -> ClusterPlan:
         """Give each process of ``shape`` its ports, from ``shape.num_ports`` of them."""
         return cls(
             shape,
@@ -103,7 +103,7 @@ class Plan:
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> ClusterPlan:
         """Read it again; raises PlanError if it is not what `to_json` makes."""
         try:
             fields = json.loads(text)
@@ -157,7 +157,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Locked by whoever runs the cluster."""
+        """Locked by the process that runs the cluster."""
         return self.directory / "lock"
 
     @property
@@ -189,7 +189,7 @@ class Layout:
 
 
 def storage_settings(
-    plan: Plan, layout: Layout, index: int, session_timeout_ms: int
+    plan: ClusterPlan, layout: Layout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the storage ``storage/index``."""
     name, ports = plan.storage_names[index], plan.storages[index]
@@ -206,7 +206,7 @@ def storage_settings(
 
 
 def server_settings(
-    plan: Plan, layout: Layout, index: int, session_timeout_ms: int
+    plan: ClusterPlan, layout: Layout, index: int, session_timeout_ms: int
 ) -> dict[str, Any]:
     """Return the settings of the server ``server/index``."""
     name, ports = plan.server_names[index], plan.servers[index]
@@ -224,7 +224,7 @@ def server_settings(
 
 
 def describe(
-    plan: Plan, layout: Layout, pids: Mapping[str, int | None], control: str | None
+    plan: ClusterPlan, layout: Layout, pids: Mapping[str, int | None], control: str | None
 ) -> dict[str, Any]:
     """Return what ``cluster.json`` says; ``control`` is where the supervisor takes orders."""
     processes: dict[str, dict[str, Any]] = {
@@ -249,7 +249,7 @@ def describe(
     }
 
 
-def _cluster_settings(plan: Plan, session_timeout_ms: int) -> dict[str, Any]:
+def _cluster_settings(plan: ClusterPlan, session_timeout_ms: int) -> dict[str, Any]:
     return {
         "zookeeper.connectString": plan.zookeeper,
         "zookeeper.sessionTimeout": session_timeout_ms,

@@ -1,7 +1,7 @@
-"""How a running local cluster is told from another process what to do. Unix socket, processes.
+"""Control a running local cluster from another process. Touches a Unix socket and processes.
 
-An order is one line of JSON, ``{"do": …, "name": …}``, to the socket that ``cluster.json`` names;
-the answer is one line, ``{"error": …}`` with None for done.
+A request is one line of JSON, ``{"do": …, "name": …}``, to the socket that ``cluster.json`` names;
+the response is one line, ``{"error": …}``, with null for success.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _END_TIMEOUT_S = 10.0
 _DOWN_TIMEOUT_S = 60.0
 
 
-class Order(Enum):
-    """What a supervisor can be told to do."""
+class Control(Enum):
+    """The requests that a supervisor accepts."""
 
     STOP = "stop"
     KILL = "kill"
@@ -36,8 +36,8 @@ class NotRunning(RuntimeError):
     """No cluster of this directory runs."""
 
 
-class OrderFailed(RuntimeError):
-    """The supervisor could not do it; the text is its own."""
+class ControlFailed(RuntimeError):
+    """The supervisor could not do what was requested; the text is its own."""
 
 
 def read_description(directory: Path) -> dict[str, Any]:
@@ -53,39 +53,39 @@ def read_description(directory: Path) -> dict[str, Any]:
     return description
 
 
-async def give_order(directory: Path, order: Order, name: str = "") -> None:
-    """Have the supervisor of the cluster in ``directory`` do something, and wait until it has.
+async def send_control(directory: Path, request: Control, name: str = "") -> None:
+    """Send a request to the supervisor of the cluster in ``directory``, and wait for its response.
 
-    Raises NotRunning, OrderFailed.
+    Raises NotRunning, ControlFailed.
     """
     control = read_description(directory)["control"]
     try:
         reader, writer = await asyncio.open_unix_connection(control or "")
     except OSError as problem:
         raise NotRunning(
-            f"whoever started the cluster in {directory} takes no orders ({problem.strerror}); "
-            f"what it left is ended by waltz local down --dir {directory}"
+            f"the supervisor of the cluster in {directory} does not answer ({problem.strerror}); "
+            f"end the processes that are left with: waltz local down --dir {directory}"
         ) from problem
     try:
-        writer.write(json.dumps({"do": order.value, "name": name}).encode() + b"\n")
+        writer.write(json.dumps({"do": request.value, "name": name}).encode() + b"\n")
         line = await reader.readline()
     finally:
         writer.close()
-    if not line and order is not Order.STOP:
-        raise OrderFailed("the supervisor ended before it had answered")
+    if not line and request is not Control.STOP:
+        raise ControlFailed("the supervisor ended before it answered")
     if line and (error := json.loads(line)["error"]) is not None:
-        raise OrderFailed(error)
+        raise ControlFailed(error)
 
 
 def find_left_over(directory: Path) -> dict[str, int]:
-    """Return the processes, by name, of which ``cluster.json`` says that they run, and which do."""
+    """Return the processes that ``cluster.json`` names and that still run, by name."""
     description = read_description(directory)
     pids = {name: process["pid"] for name, process in description["processes"].items()}
     return {name: pid for name, pid in pids.items() if pid and _belongs(pid, directory)}
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
-    """End what a supervisor that died has left behind, forget it, and return what it was."""
+    """End the processes that a dead supervisor left, and return them by name."""
     left = find_left_over(directory)
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
@@ -97,12 +97,10 @@ def end_left_over(directory: Path) -> dict[str, int]:
 
 
 def wait_until_down(directory: Path) -> None:
-    """Return when the cluster in ``directory`` no longer runs. Raises OrderFailed."""
+    """Return when the cluster in ``directory`` no longer runs. Raises ControlFailed."""
     description = Layout(directory.absolute()).description
     if not _wait_until(lambda: not description.exists(), _DOWN_TIMEOUT_S):
-        raise OrderFailed(
-            f"the cluster in {directory} does not come down within {_DOWN_TIMEOUT_S:g} s"
-        )
+        raise ControlFailed(f"the cluster in {directory} did not stop within {_DOWN_TIMEOUT_S:g} s")
 
 
 def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
@@ -115,7 +113,7 @@ def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
 
 
 def _belongs(pid: int, directory: Path) -> bool:
-    """Tell whether a process was started for ``directory``, and not only has the number of one."""
+    """Return whether a process was started for ``directory``: its id may have been reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
