@@ -284,6 +284,11 @@ class World:
         self.settle()
         return True
 
+    @property
+    def active(self) -> frozenset[str]:
+        """The replicas that take part in appends now."""
+        return self.store.active_replicas
+
     def take_events(self) -> list[Any]:
         """Return the events since the last call."""
         taken, self.events = self.events, []

@@ -17,7 +17,7 @@ from tests.sim.partition_life import PartitionLife
 from tests.sim.promises import Promise, Violation
 from tests.sim.storage_node import StorageNode
 from tests.sim.story import Story
-from waltz_server.core.replication.recovery_rules import Case
+from waltz_server.core.replication.replica_roles import RecoveryCase
 
 APPENDS = 1000
 FAULTS = 6
@@ -35,10 +35,10 @@ _NOTED = (
         "ended: to take": "server: a replica was taken back in",
         "did not open": "server: session did not open",
         "is over": "server: generation refused",
-        "carried over": "server: appends were carried into the next session",
+        "appends in doubt": "server: appends were in doubt until the next session",
         "catches up": "server: a replica caught up by copying",
     }
-    | {case.value: f"recovery: {case.value}" for case in Case}
+    | {case.value: f"recovery: {case.value}" for case in RecoveryCase}
     | {"undecidable": "recovery: the vote was undecidable for a while"}
 )
 """What servers note, and the counter that a phrase of it raises."""

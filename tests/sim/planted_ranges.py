@@ -22,8 +22,8 @@ RANGE_BUGS = (
     Planted(
         "a replica is read beyond the mark",
         Package.SERVER,
-        "last_id - fetch.first_id + 1)",
-        "last_id - fetch.first_id + 100)",
+        "last_id - read.first_id + 1)",
+        "last_id - read.first_id + 100)",
         "What is told as committed may be cut off again.",
     ),
     Planted(
@@ -57,7 +57,7 @@ RANGE_BUGS = (
     Planted(
         "a read is forgotten with its session",
         Package.SERVER,
-        "for fetch in self._fetches.copy():\n    self._ask(fetch)\n",
+        "for read in self._reads.copy():\n    self._send_read(read)\n",
         "",
         "What was asked of a replica whose session ended is never asked again.",
     ),

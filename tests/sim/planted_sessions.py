@@ -50,8 +50,8 @@ SESSION_BUGS = (
     Planted(
         "an emptied replica supports",
         Package.SERVER,
-        "standing, case = Standing.UNKNOWN, Case.OLDER",
-        "standing, case = Standing.CLEAN, Case.OLDER",
+        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER",
+        "role, case = VoteRole.CLEAN, RecoveryCase.OLDER",
         "A replica that forgot what it acknowledged helps to outvote those who did not.",
     ),
     Planted(
@@ -64,9 +64,9 @@ SESSION_BUGS = (
     Planted(
         "an older replica is not cut",
         Package.SERVER,
-        "standing, case = Standing.UNKNOWN, Case.OLDER\n"
+        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER\n"
         "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
-        "standing, case = Standing.UNKNOWN, Case.OLDER\n",
+        "role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER\n",
         "What it holds above its own mark may be of another session.",
     ),
     Planted(
@@ -93,8 +93,8 @@ SESSION_BUGS = (
     Planted(
         "a replica that comes back is not cut",
         Package.SERVER,
-        "standing, case, cut_at = Standing.NEW, Case.NEW_REPLICA, low_water_mark\n",
-        "standing, case = Standing.NEW, Case.NEW_REPLICA\n",
+        "role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark\n",
+        "role, case = VoteRole.NEW, RecoveryCase.NEW_REPLICA\n",
         "What it has of an earlier assignment may have diverged.",
     ),
     Planted(
@@ -128,8 +128,9 @@ SESSION_BUGS = (
     Planted(
         "a replica that never took part is not cut",
         Package.SERVER,
-        "case = Case.NEVER_TOOK_PART\ncut_at = _lower(low_water_mark, entry.closing_mark)\n",
-        "case = Case.NEVER_TOOK_PART\n",
+        "case = RecoveryCase.NEVER_TOOK_PART\n"
+        "cut_at = _lower(low_water_mark, entry.closing_mark)\n",
+        "case = RecoveryCase.NEVER_TOOK_PART\n",
         "What it has of an earlier assignment may have diverged.",
     ),
     Planted(
@@ -142,15 +143,15 @@ SESSION_BUGS = (
     Planted(
         "the fastest replica commits",
         Package.SERVER,
-        "committed = marks[self._quorum - 1]\n",
-        "committed = marks[0]\n",
+        "return acknowledged[quorum - 1]\n",
+        "return acknowledged[0]\n",
         "What one replica has acknowledged is called committed.",
     ),
     Planted(
         "a late answer of the metadata counts",
         Package.SERVER,
-        "if order is not self._order:\n    return False\nself._order = None\n",
-        "self._order = None\n",
+        "if operation is not self._operation:\n    return False\nself._operation = None\n",
+        "self._operation = None\n",
         "The answer to an order of an earlier generation is taken for that to the last one.",
     ),
     Planted(
@@ -163,28 +164,28 @@ SESSION_BUGS = (
     Planted(
         "a peer that is gone is waited for",
         Package.SERVER,
-        "self._copy_lost(storage, request)\nreturn True\n",
+        "self._copy_source_lost(storage, request)\nreturn True\n",
         "return True\n",
         "A replica that copies from a peer stands still when that one is lost.",
     ),
     Planted(
         "carried-over appends have failed",
         Package.SERVER,
-        "done = max(0, mark + 1 - carried.first_id)\n",
+        "done = max(0, mark + 1 - in_doubt.first_id)\n",
         "done = 0\n",
         "What a broken session sent is reported as failed, although it is in the log.",
     ),
     Planted(
         "carried-over appends are committed",
         Package.SERVER,
-        "done = max(0, mark + 1 - carried.first_id)\n",
-        "done = len(carried.appends)\n",
+        "done = max(0, mark + 1 - in_doubt.first_id)\n",
+        "done = len(in_doubt.appends)\n",
         "What a broken session sent is reported as committed, although it was cut off.",
     ),
     Planted(
         "uncertain appends are forgotten",
         Package.SERVER,
-        "session.uncertain()",
+        "session.in_doubt()",
         "[]",
         "Nobody is told what became of them, and the locks stay held.",
     ),

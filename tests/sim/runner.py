@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.sim.life import Life, Result, live
 from tests.sim.promises import Violation
-from waltz_server.core.replication.recovery_rules import Case
+from waltz_server.core.replication.replica_roles import RecoveryCase
 
 COUNTERS_THAT_MUST_OCCUR = (
     "client: absent",
@@ -63,7 +63,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: storage killed",
     "fault: storage machine lost power",
     "recovery: the vote was undecidable for a while",
-    *(f"recovery: {case.value}" for case in Case),
+    *(f"recovery: {case.value}" for case in RecoveryCase),
     "server: a range read from a storage",
     "server: a range read from an older storage",
     "server: a read waited and was answered",
@@ -71,7 +71,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: a read waited and was refused",
     "server: a replica was taken back in",
     "server: a replica caught up by copying",
-    "server: appends were carried into the next session",
+    "server: appends were in doubt until the next session",
     "server: checkpoint",
     "server: generation refused",
     "server: replica assignment changed",

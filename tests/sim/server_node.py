@@ -267,9 +267,10 @@ class ServerNode:
         mark = store.high_water_mark
         if mark is None:
             return
-        if store.is_open and store.session_id != self._session_id:
-            self._session_id = store.session_id
-            self._session_replicas = store.replicas
+        session = store.session
+        if session is not None and store.is_open and session.session_id != self._session_id:
+            self._session_id = session.session_id
+            self._session_replicas = session.replicas
             self._confirmed = core.generation
             self._checker.session_opened(self.name, self._session_id, mark)
         if mark > self._mark:

@@ -38,7 +38,7 @@ from waltz.protocol import RecordBatch
 from waltz.protocol import storage as st
 from waltz_server.core.effects import ResetFailures
 from waltz_server.core.limits import ReplicationLimits
-from waltz_server.core.replication.store_session import Phase
+from waltz_server.core.replication.session_state import SessionPhase
 from waltz_server.core.store_reports import AppendsCommitted, AppendsFailed
 
 _FOREIGN = "foreign"
@@ -159,10 +159,10 @@ class Stage:
 
     def _describe_status(self) -> str:
         core = self._world.core
-        session = core._session
+        session = core.session
         if session is None:
             return "no session, a pause" if self._world.wakes else "no session"
-        if session.phase is Phase.RECOVERING:
+        if session.phase is SessionPhase.RECOVERING:
             return f"session {session.session_id} waits: {session.recovery.waiting_for()}"
         active = " ".join(sorted(session.active()))
         return f"session {session.session_id} open at {session.low_water_mark} with {active}"

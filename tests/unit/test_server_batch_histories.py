@@ -160,7 +160,7 @@ class History:
 
 def check(history: History) -> None:
     world = history.world
-    active = min(world.core.store.active_replicas)
+    active = min(world.active)
     log = world.storages[active].texts[: world.core.high_water_mark + 1]
     assert len(set(log)) == len(log), "something is in the log twice"
     where = {text: transaction_id for transaction_id, text in enumerate(log)}

@@ -1,4 +1,4 @@
-"""Clients of a server over real sockets: messages in, answers out, nothing else disturbed."""
+"""Connections of clients over real sockets: messages in, answers out, no effect on others."""
 
 from __future__ import annotations
 

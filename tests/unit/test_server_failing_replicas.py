@@ -75,12 +75,12 @@ def test_a_cold_start_opens_without_a_replica_that_refuses(refused: type, names:
     bad.refusing[refused] = "no space"
     timed.start(*names)
     assert timed.world.core.is_open
-    assert timed.world.core.active_replicas == set(names) - {"c"}
+    assert timed.world.active == set(names) - {"c"}
     assert any("c refused: no space" in note for note in timed.world.notes)
     assert states(timed.world)["c"] == (0, 9), "known up to the mark"
     bad.refusing.clear()
     timed.live(60.0)
-    assert timed.world.core.active_replicas == set(names), "it is taken back in"
+    assert timed.world.active == set(names), "it is taken back in"
 
 
 @pytest.mark.parametrize("refused", RECOVERY)
@@ -106,7 +106,7 @@ def test_with_one_absent_and_one_refusing_nothing_opens_until_either_is_well(
     assert not timed.world.core.is_open
     timed.world.storages["c"].refusing.clear()
     timed.live(21.0)
-    assert timed.world.core.active_replicas == {"a", "c"}, "no longer than the longest rest"
+    assert timed.world.active == {"a", "c"}, "no longer than the longest rest"
 
 
 def test_with_one_absent_and_one_refusing_the_absent_one_is_all_it_takes() -> None:
@@ -116,7 +116,7 @@ def test_with_one_absent_and_one_refusing_the_absent_one_is_all_it_takes() -> No
     timed.live(HOUR)
     timed.connect("b")
     timed.live(21.0)
-    assert timed.world.core.active_replicas == {"a", "b"}
+    assert timed.world.active == {"a", "b"}
 
 
 def test_a_recovery_at_work_goes_on_when_a_replica_that_left_it_is_back() -> None:
@@ -131,10 +131,10 @@ def test_a_recovery_at_work_goes_on_when_a_replica_that_left_it_is_back() -> Non
     world.held.clear()
     timed.settle()
     assert world.core.session_id == 1
-    assert world.core.active_replicas == {"a", "b"}, "c rests once more, so that appends flow"
+    assert world.active == {"a", "b"}, "c rests once more, so that appends flow"
     timed.live(0.2)
     assert world.core.session_id == 2
-    assert world.core.active_replicas == set(NAMES)
+    assert world.active == set(NAMES)
 
 
 def test_a_vote_that_stands_still_takes_a_replica_that_left_it_back_in_at_once() -> None:
@@ -151,7 +151,7 @@ def test_a_vote_that_stands_still_takes_a_replica_that_left_it_back_in_at_once()
     timed.connect("c")
     assert not world.core.is_open, "c rests"
     timed.live(0.1)
-    assert world.core.active_replicas == {"a", "c"}
+    assert world.active == {"a", "c"}
 
 
 def test_the_session_ends_when_no_quorum_can_come_any_more() -> None:
@@ -166,7 +166,7 @@ def test_the_session_ends_when_no_quorum_can_come_any_more() -> None:
     assert world.core.session_id == 1
     world.cut("c")
     assert world.core.session_id == -1
-    assert world.core.active_replicas == frozenset()
+    assert world.active == frozenset()
 
 
 def test_whoever_copies_from_a_peer_that_leaves_copies_from_another() -> None:
@@ -183,7 +183,7 @@ def test_whoever_copies_from_a_peer_that_leaves_copies_from_another() -> None:
     timed.settle()
     assert not world.core.is_open, "the vote needs one more"
     timed.connect("d")
-    assert world.core.active_replicas == {"a", "c", "d"}
+    assert world.active == {"a", "c", "d"}
     assert world.core.session_id == 1
     assert states(world)["b"] == (0, 9)
 
@@ -217,7 +217,7 @@ def test_a_recovered_replica_that_leaves_before_the_metadata_is_written_does_not
     timed.settle()
     assert not world.core.is_open, "a alone is no quorum"
     timed.connect("c")
-    assert world.core.active_replicas == {"a", "c"}
+    assert world.active == {"a", "c"}
     assert states(world) == {"a": (1, UNRESOLVED), "b": (1, 9), "c": (1, UNRESOLVED)}
 
 
@@ -232,7 +232,7 @@ def test_a_recovered_replica_that_the_metadata_names_may_leave_before_the_sessio
     world.connect("a", "b")
     world.cut("b")
     timed.settle()
-    assert world.core.active_replicas == {"a"}
+    assert world.active == {"a"}
     world.cut("a")
     timed.settle()
     assert world.core.session_id == -1

@@ -1,4 +1,4 @@
-"""Feeds under whatever may happen, in any order: no gap, no repetition, nobody forgotten."""
+"""FeedSchedule under whatever may happen, in any order: no gap, no repetition, nobody forgotten."""
 
 from __future__ import annotations
 

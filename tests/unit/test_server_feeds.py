@@ -1,4 +1,4 @@
-"""Feeds: everybody gets every transaction once and in order, whoever is slow, far or congested."""
+"""Feeds: each client gets every transaction once and in order, slow, late or congested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waltz.protocol import client_server as cs
 from waltz.protocol import storage as storage_messages
 from waltz.protocol.frames import CLIENT_SERVER
 from waltz_server.core.effects import RetryFeeds
-from waltz_server.core.reads.feeds import TURN_TRANSACTIONS
+from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS
 
 
 @pytest.mark.parametrize("version", range(5))

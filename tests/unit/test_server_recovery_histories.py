@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.metadata.core.formats import PartitionMetadata, ReplicaState
-from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_server.core.replication.session_recovery import (
+    Copy,
+    Mark,
+    Measure,
+    SessionRecovery,
+    Step,
+    Truncate,
+)
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.partitions.fencing import begin_session
 
@@ -59,7 +66,7 @@ class World:
     def session(self, *, all_steps: bool) -> None:
         """Begin a session, take steps of it, and open it if it comes that far."""
         self.session_id += 1
-        recovery = Recovery(self.session_id, 1, self.assigned, self.states, 2)
+        recovery = SessionRecovery(self.session_id, 1, self.assigned, self.states, 2)
         coming = self.random.sample(self.assigned, self.random.randint(1, len(self.assigned)))
         due: list[tuple[str, Step]] = []
         while (coming or due) and (all_steps or self.random.random() > _DIES):
@@ -75,7 +82,7 @@ class World:
         if len(recovery.recovered()) >= recovery.quorum:
             self._open(recovery.metadata(), sorted(recovery.recovered()), recovery.quorum)
 
-    def _perform(self, recovery: Recovery, name: str, step: Step) -> None:
+    def _perform(self, recovery: SessionRecovery, name: str, step: Step) -> None:
         disk = self.disks[name]
         match step:
             case Measure():

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
-from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_server.core.replication.session_recovery import (
+    Copy,
+    Mark,
+    Measure,
+    SessionRecovery,
+    Step,
+    Truncate,
+)
 
 _EMPTIED = -1
 
@@ -18,7 +25,7 @@ class Run:
     """A recovery of replicas that were all in the last session, which held up to ``ends``."""
 
     ends: list[int]
-    recovery: Recovery = field(init=False)
+    recovery: SessionRecovery = field(init=False)
     due: list[tuple[str, Step]] = field(default_factory=list)
     here: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
@@ -28,7 +35,7 @@ class Run:
         self.quorum = len(self.ends) // 2 + 1
         self.committed = sorted(self.ends, reverse=True)[self.quorum - 1]
         states = dict.fromkeys(self.last, ReplicaState(0, UNRESOLVED))
-        self.recovery = Recovery(1, 1, tuple(self.last), states, 2)
+        self.recovery = SessionRecovery(1, 1, tuple(self.last), states, 2)
 
     def introduce(self, name: str) -> None:
         if name not in self.here | self.left:
@@ -41,7 +48,7 @@ class Run:
             self.here.discard(name)
             self.left.add(name)
             self.due = [entry for entry in self.due if entry[0] != name]
-            self.recovery.left(name)
+            self.recovery.failed(name)
             if emptied:
                 self.last[name] = _EMPTIED
 

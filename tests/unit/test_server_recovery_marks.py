@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from waltz.metadata.core.formats import UNRESOLVED, ReplicaState
-from waltz_server.core.replication.recovery import Copy, Mark, Recovery, Step, Truncate
-from waltz_server.core.replication.recovery_rules import NEVER
+from waltz_server.core.replication.replica_roles import NEVER
+from waltz_server.core.replication.session_recovery import (
+    Copy,
+    Mark,
+    SessionRecovery,
+    Step,
+    Truncate,
+)
 
 _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
 
@@ -66,7 +72,7 @@ def test_a_mark_of_a_session_that_never_opened_holds_nothing_up() -> None:
     assert recovery.mark == 15
 
 
-def _recovery(suspect: ReplicaState) -> Recovery:
+def _recovery(suspect: ReplicaState) -> SessionRecovery:
     voter = ReplicaState(8, UNRESOLVED)
     last = {_OTHER: voter, _VOTER: voter, _SUSPECT: suspect}
-    return Recovery(9, 1, tuple(last), last, 8)
+    return SessionRecovery(9, 1, tuple(last), last, 8)

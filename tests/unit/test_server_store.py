@@ -225,10 +225,10 @@ def test_a_failing_replica_rests_longer_each_time_and_comes_back_in_a_new_sessio
         put(world, f"{round_}")
         assert world.core.session_id == session, "a quorum goes on in the same session"
         world.connect("c")
-        assert "c" not in world.core.active_replicas
+        assert "c" not in world.active
         rests.append(world.wake(BackoffOver))
         assert world.core.session_id == session + 1
-        assert world.core.active_replicas == {"a", "b", "c"}
+        assert world.active == {"a", "b", "c"}
     assert rests == [0.1, 0.2, 0.4]
     assert everywhere(world) == ["0", "1", "2"]
 
@@ -250,10 +250,10 @@ def test_a_refused_append_costs_the_replica_its_place() -> None:
     world = opened()
     world.storages["c"].refusing[st.AppendRequest] = "disk full"
     put(world, "1")
-    assert world.core.active_replicas == {"a", "b"}
+    assert world.active == {"a", "b"}
     world.storages["c"].refusing.clear()
     world.wake(BackoffOver)
-    assert world.core.active_replicas == {"a", "b", "c"}
+    assert world.active == {"a", "b", "c"}
     assert everywhere(world) == ["1"]
 
 
@@ -271,7 +271,7 @@ def test_appends_of_a_broken_session_end_as_the_log_says() -> None:
     reopen(world)
     assert world.committed() == [(0, "1"), (1, "2"), (2, "5")]
     assert [texts(e.appends) for e in world.events if isinstance(e, AppendsFailed)] == [["3", "4"]]
-    while world.core.active_replicas != set(NAMES):
+    while world.active != set(NAMES):
         wake_any(world)
     assert everywhere(world) == ["1", "2", "5"]
 

@@ -47,7 +47,7 @@ def test_a_replica_beyond_the_memory_copies_from_its_peers() -> None:
     assert "RecordListRequest" in kinds(world, "a") + kinds(world, "b")
     put(world, "more")
     assert world.storages["c"].texts[-1] == "more"
-    assert world.core.active_replicas == set(NAMES)
+    assert world.active == set(NAMES)
 
 
 def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> None:
@@ -59,7 +59,7 @@ def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> 
     session = world.core.session_id
     world.release("c")
     assert world.core.session_id == session
-    assert world.core.active_replicas == {"a", "b"}
+    assert world.active == {"a", "b"}
     put(world, "more")
     assert [t for _, t in world.committed()][-1] == "more"
 
@@ -72,11 +72,11 @@ def test_a_peer_that_cannot_be_read_is_passed_over_for_another_one() -> None:
         put(world, *(f"{name}{i}" for i in range(30)))
         if name == "a":
             world.release("c")
-            assert world.core.active_replicas == set(NAMES)
+            assert world.active == set(NAMES)
             assert world.storages["c"].texts == world.storages["b"].texts
             world.storages["a"].refusing.clear()
     world.release("c")
-    assert world.core.active_replicas == {"a", "b"}, "a is not tried again in this session"
+    assert world.active == {"a", "b"}, "a is not tried again in this session"
 
 
 def test_recovery_copies_from_who_can_be_read() -> None:
@@ -92,7 +92,7 @@ def test_recovery_copies_from_who_can_be_read() -> None:
     world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
     start(world)
     world.connect()
-    assert world.core.active_replicas == set(NAMES)
+    assert world.active == set(NAMES)
     assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
     assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
 
@@ -114,7 +114,7 @@ def test_recovery_copies_in_portions() -> None:
         if name == "c" and isinstance(request, st.AppendRequest)
     ]
     assert copies == [3, 3, 2]
-    assert world.core.active_replicas == set(NAMES)
+    assert world.active == set(NAMES)
     assert everywhere(world) == [str(i) for i in range(10)]
 
 
@@ -122,13 +122,13 @@ def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
     world = start(new_world())
     world.storages["c"].refusing[st.LastSessionInfoRequest] = "not assigned"
     world.connect()
-    assert world.core.active_replicas == {"a", "b"}
+    assert world.active == {"a", "b"}
     session = world.core.session_id
     assert any("c is not ready: not assigned" in note for note in world.notes)
     assert [world.wake(BackoffOver), world.wake(BackoffOver)] == [0.1, 0.2]
     world.storages["c"].refusing.clear()
     world.wake(BackoffOver)
-    assert world.core.active_replicas == set(NAMES)
+    assert world.active == set(NAMES)
     assert world.core.session_id == session
 
 

@@ -15,7 +15,7 @@ from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
-from waltz_server.core.appends.lock_queues import WaitingLines
+from waltz_server.core.appends.lock_queues import LockQueues
 from waltz_server.core.appends.lock_table import LockTable
 from waltz_server.core.peer import Peer
 
@@ -199,7 +199,7 @@ def test_lines_decide_as_passes_do(steps: list[tuple[object, ...]], size: int) -
 
 
 def test_a_freed_lock_wakes_one_of_those_who_wait_for_it() -> None:
-    lines: WaitingLines[str] = WaitingLines()
+    lines: LockQueues[str] = LockQueues()
     slots = {lock: LockTable(30_000, 0).slots((lock,))[0] for lock in (1, 2)}
     hot = [lines.add(n, f"hot {n}", client=n, locks=(1,)) for n in range(1000)]
     cold = lines.add(1000, "cold", client=1000, locks=(2,))

@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_server.core.replication.session_recovery import (
+    Copy,
+    Mark,
+    Measure,
+    SessionRecovery,
+    Step,
+    Truncate,
+)
 
 
 class Run:
@@ -24,7 +31,7 @@ class Run:
             + [name for name in case["assignedButAbsent"] if name in before or not before]
         )
         self.metadata = PartitionMetadata(case["generation"], case["sessionId"], before)
-        self.recovery = Recovery(case["sessionId"], case["generation"], assigned, before, 20)
+        self.recovery = SessionRecovery(case["sessionId"], case["generation"], assigned, before, 20)
         self.quorum = case["quorum"]
         assert self.recovery.quorum == self.quorum
         self.last: dict[str, int] = {}

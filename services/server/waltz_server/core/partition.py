@@ -19,7 +19,7 @@ from waltz.protocol.batches import OutcomeKind
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch, AppendBatches, absent
 from waltz_server.core.appends.append_queue import AppendQueue, Barrier
-from waltz_server.core.appends.clients import Clients
+from waltz_server.core.appends.mounted_clients import MountedClients
 from waltz_server.core.effects import (
     BackoffOver,
     DisconnectClient,
@@ -38,8 +38,8 @@ from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.core.reads.data_reads import DataReads
 from waltz_server.core.reads.feed_cache import FeedCache, feed_frames
-from waltz_server.core.reads.feeding import Feeding
-from waltz_server.core.reads.feeds import Feed, Feeds
+from waltz_server.core.reads.feed_delivery import FeedDelivery
+from waltz_server.core.reads.feed_schedule import Feed, FeedSchedule
 from waltz_server.core.reads.range_reads import NOT_OPEN, RangeReads, refusal
 from waltz_server.core.reads.read_purposes import (
     FeedHeaders,
@@ -101,15 +101,18 @@ class Partition:
         """The shell reports to it directly what storages and the metadata answer."""
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
-        self._clients = Clients()
+        self._clients = MountedClients()
         self._mark: int | None = None
         self._confirmed = False
         """Whether a store session of this generation has opened: only then is the mark the log's,
         and what an earlier owner had under way can no longer get in."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
-        feeds, recent = Feeds(settings.realtime_threshold), RecentRecords(settings.recent_bytes)
+        feeds, recent = (
+            FeedSchedule(settings.realtime_threshold),
+            RecentRecords(settings.recent_bytes),
+        )
         self._data = DataReads(partition, data, recent, replicas, ready)
-        self._feeding = Feeding(partition, feeds, headers, replicas, ready)
+        self._feeding = FeedDelivery(partition, feeds, headers, replicas, ready)
         self._ranges = RangeReads(headers, recent, replicas, ready)
         self._batches = AppendBatches(ready)
 
@@ -137,7 +140,7 @@ class Partition:
         return self._data.data_cache_misses
 
     @property
-    def feeds(self) -> Feeds:
+    def feeds(self) -> FeedSchedule:
         """The open feeds, for metrics."""
         return self._feeding.feeds
 

@@ -17,7 +17,7 @@ from itertools import count
 from waltz.protocol import client_server as cs
 from waltz_server.core.appends.append import Append
 from waltz_server.core.appends.append_batches import AppendBatch
-from waltz_server.core.appends.lock_queues import Waiting, WaitingLines
+from waltz_server.core.appends.lock_queues import LockQueues, Waiter
 from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
 
@@ -44,7 +44,7 @@ class AppendQueue:
         self._size = lock_table_size
         self._locks: LockTable | None = None
         self._arrived: list[_Waiter | Barrier] = []
-        self._waiting: WaitingLines[_Waiter] = WaitingLines()
+        self._waiting: LockQueues[_Waiter] = LockQueues()
         self._held_up: deque[tuple[int, Barrier]] = deque()
         """Barriers behind waiters. They and the waiters are numbered as they came."""
         self._numbers = count()
@@ -260,7 +260,7 @@ class AppendQueue:
         if not waiting.behind:
             self._park(locks, waiting)
 
-    def _park(self, locks: LockTable, waiting: Waiting[_Waiter]) -> None:
+    def _park(self, locks: LockTable, waiting: Waiter[_Waiter]) -> None:
         """Have one that met an open lock wait until that lock may be free."""
         lock = next(
             lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))

@@ -19,30 +19,30 @@ Item = TypeVar("Item")
 
 
 @dataclass(slots=True, eq=False)
-class Waiting(Generic[Item]):
+class Waiter(Generic[Item]):
     """One that waits; ``number`` says when it came, among waiters and all else that is numbered."""
 
     number: int
     item: Item
-    lines: list[tuple[dict[int, deque[Waiting[Item]]], int]]
+    lines: list[tuple[dict[int, deque[Waiter[Item]]], int]]
     """The lines in which it stands: all lines of a kind, and its client or lock among them."""
     behind: int = 0
     """In how many of its lines another one is first."""
     parked: tuple[int, ...] = ()
 
-    def __lt__(self, other: Waiting[Item]) -> bool:
+    def __lt__(self, other: Waiter[Item]) -> bool:
         return self.number < other.number
 
 
-class WaitingLines(Generic[Item]):
+class LockQueues(Generic[Item]):
     """All who wait."""
 
     def __init__(self) -> None:
-        self._all: OrderedDict[int, Waiting[Item]] = OrderedDict()
-        self._clients: dict[int, deque[Waiting[Item]]] = {}
-        self._locks: dict[int, deque[Waiting[Item]]] = {}
-        self._due: list[Waiting[Item]] = []
-        self._parked: defaultdict[int, set[Waiting[Item]]] = defaultdict(set)
+        self._all: OrderedDict[int, Waiter[Item]] = OrderedDict()
+        self._clients: dict[int, deque[Waiter[Item]]] = {}
+        self._locks: dict[int, deque[Waiter[Item]]] = {}
+        self._due: list[Waiter[Item]] = []
+        self._parked: defaultdict[int, set[Waiter[Item]]] = defaultdict(set)
         """Who is parked at a slot."""
 
     def __len__(self) -> int:
@@ -57,13 +57,13 @@ class WaitingLines(Generic[Item]):
         """Whether somebody of this client waits, or wants one of these locks."""
         return client in self._clients or any(lock in self._locks for lock in locks)
 
-    def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiting[Item]:
+    def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
         """Have ``item`` wait behind all others of its client and at its locks.
 
         If it is first in all lines, the caller either parks it or says that it is `due`.
         """
         lines = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
-        new = Waiting(number, item, lines)
+        new = Waiter(number, item, lines)
         for kind, key in lines:
             line = kind.setdefault(key, deque())
             new.behind += bool(line)
@@ -71,15 +71,15 @@ class WaitingLines(Generic[Item]):
         self._all[number] = new
         return new
 
-    def due(self, waiting: Waiting[Item]) -> None:
+    def due(self, waiting: Waiter[Item]) -> None:
         """``waiting`` may be tried."""
         heappush(self._due, waiting)
 
-    def next_due(self) -> Waiting[Item] | None:
+    def next_due(self) -> Waiter[Item] | None:
         """Take the one that has waited longest among those that may be tried."""
         return heappop(self._due) if self._due else None
 
-    def park(self, waiting: Waiting[Item], slots: tuple[int, ...]) -> None:
+    def park(self, waiting: Waiter[Item], slots: tuple[int, ...]) -> None:
         """``waiting`` is due again once one of ``slots`` is freed."""
         waiting.parked = slots
         for slot in slots:
@@ -98,7 +98,7 @@ class WaitingLines(Generic[Item]):
                     waiting.parked = ()
                     self.due(waiting)
 
-    def leave(self, waiting: Waiting[Item]) -> None:
+    def leave(self, waiting: Waiter[Item]) -> None:
         """``waiting``, which was due, waits no more: those behind it may be first now."""
         assert not waiting.behind
         del self._all[waiting.number]
@@ -126,13 +126,13 @@ class WaitingLines(Generic[Item]):
                 dropped.append(waiting.item)
         return dropped
 
-    def _again(self, waiting: Waiting[Item]) -> None:
+    def _again(self, waiting: Waiter[Item]) -> None:
         (_, client), *locks = waiting.lines
         new = self.add(waiting.number, waiting.item, client, [lock for _, lock in locks])
         if not new.behind:
             self.due(new)
 
-    def _leave_slot(self, slot: int, waiting: Waiting[Item]) -> None:
+    def _leave_slot(self, slot: int, waiting: Waiter[Item]) -> None:
         parked = self._parked.get(slot)
         if parked is not None:
             parked.discard(waiting)

@@ -1,1 +1,1 @@
-"""Feeds and reads: what clients get of the log, from caches or replicas. Pure."""
+"""FeedSchedule and reads: what clients get of the log, from caches or replicas. Pure."""

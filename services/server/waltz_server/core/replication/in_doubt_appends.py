@@ -1,8 +1,11 @@
-"""Appends that outlive their store session: what became of them is in the log. Pure.
+"""Appends whose store session ended before a quorum acknowledged them. Pure.
 
-A broken session leaves behind what it had sent and nobody had acknowledged for a quorum. The next
-session resolves the mark, and the mark says which of them were committed - unless another server
-wrote in between: then only the log's records can tell.
+They are in doubt until the next session opens.
+
+The next session of the same server resolves the mark, and the mark says which of them are
+committed. They are never sent again: one that did reach a quorum would then be in the log twice.
+If another server wrote in between, the mark says nothing about them: only the log's records can
+tell, and the clients look them up there (transcripts/clients/batches_and_faults.txt).
 """
 
 from __future__ import annotations
@@ -21,46 +24,65 @@ from waltz_server.core.store_reports import (
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What a session of ``generation`` sent: ids from ``first_id`` on, fate unknown."""
+class InDoubtAppends:
+    """What a session of ``generation`` sent and did not commit: ids from ``first_id`` on."""
 
     generation: int = -1
     first_id: int = 0
     appends: list[Append] = field(default_factory=list)
 
 
-def fates(carried: Carried, queue: deque[Append], mark: int) -> list[Outcome]:
-    """Return what became of the appends, if the same writer's next session opened at ``mark``.
+def outcomes(
+    in_doubt: InDoubtAppends, queue: deque[Append], generation: int, mark: int
+) -> list[Outcome]:
+    """Return the outcomes when a session of ``generation`` has opened at ``mark``.
 
-    If a batch was cut in two, and what was sent of it failed, the rest of it fails, too, and is
-    taken out of the queue: what gets into the log of a batch is a prefix of it.
+    Appends that fail without having been sent are taken out of ``queue``.
     """
-    done = max(0, mark + 1 - carried.first_id)
-    assert done <= len(carried.appends), "the log grew by what this server never sent"
-    known: list[Outcome] = []
+    if in_doubt.generation == generation:
+        return _outcomes_at(in_doubt, queue, mark)
+    # Another server may have written since: the mark says nothing about these appends.
+    return _outcomes_of_stale(in_doubt, queue, generation)
+
+
+def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> list[Outcome]:
+    """Resolve by the mark, which the next session of the same generation has opened at.
+
+    If a batch was cut in two, and its part that was sent failed, its other part fails, too: what is
+    in the log of a batch is a prefix of it. See `test_server_batch_histories`.
+    """
+    done = max(0, mark + 1 - in_doubt.first_id)
+    assert done <= len(in_doubt.appends), "the log grew by what this server never sent"
+    found: list[Outcome] = []
     if done:
-        appends = carried.appends[:done]
-        known.append(
-            AppendsCommitted(carried.first_id, appends, records_of(carried.first_id, appends))
-        )
-    failed = carried.appends[done:]
+        appends = in_doubt.appends[:done]
+        records = records_of(in_doubt.first_id, appends)
+        found.append(AppendsCommitted(in_doubt.first_id, appends, records))
+    failed = in_doubt.appends[done:]
     if failed:
         batch = failed[-1].batch
         while batch is not None and queue and queue[0].batch == batch:
             failed.append(queue.popleft())
-        known.append(AppendsFailed(failed))
-    return known
+        found.append(AppendsFailed(failed))
+    return found
 
 
-def give_up(carried: Carried, queue: deque[Append], generation: int) -> list[Outcome]:
-    """Give up what belongs to generations before ``generation``; takes it out of the queue, too."""
-    known: list[Outcome] = []
-    if carried.appends:
-        known.append(AppendsUnresolved(carried.appends))
+def _outcomes_of_stale(
+    in_doubt: InDoubtAppends, queue: deque[Append], generation: int
+) -> list[Outcome]:
+    """Give up the appends of generations before ``generation``.
+
+    What was sent is unresolved: another server may have committed it. What was not sent has failed:
+    sent later, it would be in the log twice if its client, which looks for it in the log of the new
+    generation, has sent it again.
+    """
+    found: list[Outcome] = []
+    if in_doubt.appends:
+        found.append(AppendsUnresolved(in_doubt.appends))
     stale = [append for append in queue if append.generation != generation]
     if stale:
         fresh = [append for append in queue if append.generation == generation]
         queue.clear()
         queue.extend(fresh)
-        known.append(AppendsFailed(stale))
-    return known
+        found.append(AppendsFailed(stale))
+    return found

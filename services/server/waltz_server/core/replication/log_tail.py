@@ -1,7 +1,7 @@
-"""The end of a log as its store session sees it: batches on their way, and some that arrived. Pure.
+"""The batches of a store session: those in flight, and some that are committed. Pure.
 
-What is not committed must be kept; of what is, as much as replicas may lack that lag a little, up
-to a bound.
+Batches are kept until they are committed. Of the committed ones those are kept, up to a bound,
+that a replica that lags a little may still lack.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz_server.core.limits import ReplicationLimits
 
 _ID = struct.Struct(">q")
 _BATCH_OVERHEAD_BYTES = 400
-"""About what Python spends on keeping one batch."""
+"""Roughly what one batch costs in memory beside its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class LogTail:
 
     @property
     def first_id(self) -> int | None:
-        """Where it begins, None if it is empty."""
+        """The first id that is kept, None if there is none."""
         return next(iter(self._batches), None)
 
     def starting_at(self, first_id: int) -> Batch | None:
@@ -79,6 +79,9 @@ class LogTail:
 
     def add(self, batch: Batch) -> None:
         """Keep a batch that is being sent."""
+        last = self._uncommitted[-1].last_id if self._uncommitted else None
+        assert last is None or batch.first_id == last + 1, "ids are dense and never given twice"
+        assert batch.records.count == len(batch.appends) > 0
         self._uncommitted.append(batch)
         self._batches[batch.first_id] = batch
         self._bytes += len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
@@ -94,7 +97,7 @@ class LogTail:
         return committed
 
     def trim(self, had_by_all: int) -> None:
-        """Forget committed batches that every replica has, and older ones beyond the bound."""
+        """Drop committed batches that every replica has, and the oldest ones beyond the bound."""
         oldest = self._uncommitted[0].first_id if self._uncommitted else None
         while self._batches:
             batch = next(iter(self._batches.values()))
@@ -105,6 +108,6 @@ class LogTail:
             del self._batches[batch.first_id]
             self._bytes -= len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
 
-    def uncertain(self) -> list[Append]:
+    def in_doubt(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""
         return [append for batch in self._uncommitted for append in batch.appends]

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import assert_never
 
 from waltz.protocol import storage as st
-from waltz_server.core.replication.recovery import Copy, Mark, Measure, Recovery, Step, Truncate
+from waltz_server.core.replication.session_recovery import (
+    Copy,
+    Mark,
+    Measure,
+    SessionRecovery,
+    Step,
+    Truncate,
+)
 
 
 def request_of(step: Step, session: int, partition: int) -> st.Request:
-    """Return what is asked of a storage; for a copy, what is asked of the peer that has it."""
+    """Return the request for a step; for a copy, the request to its source."""
     match step:
         case Measure():
             return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
@@ -23,8 +30,10 @@ def request_of(step: Step, session: int, partition: int) -> st.Request:
             assert_never(step)
 
 
-def report(recovery: Recovery, replica: str, request: st.Request, response: st.Response) -> bool:
-    """Report what ``replica`` has done; returns False if the answer does not fit the request."""
+def report_answer(
+    recovery: SessionRecovery, replica: str, request: st.Request, response: st.Response
+) -> bool:
+    """Report to ``recovery`` what ``replica`` has done; False if the answer does not fit."""
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
             recovery.measured(replica, max_id)

@@ -1,6 +1,7 @@
-"""Reads from a partition's replicas on behalf of its server: each tried until one delivers. Pure.
+"""Reads from a partition's replicas for its server: each tries replicas until one delivers. Pure.
 
-A read that is under way when its store session ends is asked again in the next one.
+A read that is under way when its store session ends is sent again in the next session. Reads never
+go beyond the mark: what a replica holds above it may be cut off again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from waltz.protocol import storage as st
 from waltz_server.core.effects import LogLevel, Ready, SendToStorage, WriteLog
 from waltz_server.core.reads.read_purposes import ReadPurpose
+from waltz_server.core.replication.session_state import replica_to_read
 from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import ReadDone, StoreReports
 
@@ -18,7 +20,7 @@ _ReadRequest = st.RecordListRequest | st.BoundedRecordListRequest | st.RecordHea
 
 
 @dataclass(eq=False, slots=True)
-class _Fetch:
+class _ReplicaRead:
     purpose: ReadPurpose
     first_id: int
     count: int
@@ -26,7 +28,7 @@ class _Fetch:
     max_bytes: int | None = None
     tried: frozenset[str] = frozenset()
     request: st.Request | None = None
-    """What was asked; None while no session is open."""
+    """The request under way; None while no session is open."""
 
 
 class ReplicaReads:
@@ -37,89 +39,89 @@ class ReplicaReads:
         self._reports = reports
         self._partition = partition
         self._session: StoreSession | None = None
-        self._fetches: list[_Fetch] = []
+        self._reads: list[_ReplicaRead] = []
 
     def opened(self, session: StoreSession) -> None:
         """Read from the replicas of ``session`` from now on."""
         self._session = session
-        for fetch in self._fetches.copy():
-            self._ask(fetch)
+        for read in self._reads.copy():
+            self._send_read(read)
 
     def ended(self) -> None:
-        """The session is over: what was asked in it is asked again in the next one."""
+        """Keep the reads under way for the next session: this one is over."""
         self._session = None
-        for fetch in self._fetches:
-            fetch.request = None
+        for read in self._reads:
+            read.request = None
 
     def records(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` committed records for ``purpose``; `ReadDone` follows."""
-        self._begin(_Fetch(purpose, first_id, count))
+        self._begin(_ReplicaRead(purpose, first_id, count))
 
     def bounded_records(
         self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose
     ) -> None:
         """Read up to ``count`` committed records of about ``max_bytes``, but at least one.
 
-        `ReadDone` follows with ``purpose``; it may hold more, if the storage cannot be told.
+        `ReadDone` follows; it may hold more if the storage does not know byte bounds.
         """
-        self._begin(_Fetch(purpose, first_id, count, max_bytes=max_bytes))
+        self._begin(_ReplicaRead(purpose, first_id, count, max_bytes=max_bytes))
 
     def headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
         """Read up to ``count`` headers of committed records for ``purpose``."""
-        self._begin(_Fetch(purpose, first_id, count, headers=True))
+        self._begin(_ReplicaRead(purpose, first_id, count, headers=True))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
-        """A storage answered, or its connection was lost (None); returns False if not to a read."""
+        """Handle an answer, None if the connection was lost; False if it is not to a read."""
         if not isinstance(request, _ReadRequest):
             return False
-        fetch = next((f for f in self._fetches if f.request is request), None)
-        if fetch is None:
+        read = next((r for r in self._reads if r.request is request), None)
+        if read is None:
             return False
         match response:
             case st.RecordListResponse(records=records) if records.count:
-                self._end(fetch, ReadDone(fetch.purpose, records=records))
+                self._end(read, ReadDone(read.purpose, records=records))
             case st.RecordHeaderListResponse(headers=headers) if headers:
-                self._end(fetch, ReadDone(fetch.purpose, headers=headers))
+                self._end(read, ReadDone(read.purpose, headers=headers))
             case _:
                 if isinstance(response, st.FailureResponse):
                     text = f"{storage} cannot read: {response.failure.message}"
                     self._ready.add(
                         WriteLog(LogLevel.WARNING, f"partition {self._partition}: {text}")
                     )
-                fetch.tried |= {storage}
-                self._ask(fetch)
+                read.tried |= {storage}
+                self._send_read(read)
                 return True
         if self._session is not None:
-            self._session.read_took(storage, elapsed_ms)
+            self._session.replica_states[storage].read_took(elapsed_ms)
         return True
 
-    def _begin(self, fetch: _Fetch) -> None:
-        self._fetches.append(fetch)
-        self._ask(fetch)
+    def _begin(self, read: _ReplicaRead) -> None:
+        self._reads.append(read)
+        self._send_read(read)
 
-    def _ask(self, fetch: _Fetch) -> None:
+    def _send_read(self, read: _ReplicaRead) -> None:
         session = self._session
         if session is None:
-            fetch.request = None
+            read.request = None
             return
-        last_id = min(fetch.first_id + fetch.count - 1, session.high_water_mark)
-        storage = session.route(last_id, fetch.tried)
+        last_id = min(read.first_id + read.count - 1, session.high_water_mark)
+        storage = replica_to_read(session.replica_states.values(), last_id, read.tried)
         if storage is None:
-            tried = ", ".join(sorted(fetch.tried)) or "no replica"
-            error = f"{tried} could deliver from {fetch.first_id} on"
-            self._end(fetch, ReadDone(fetch.purpose, error=error))
+            tried = ", ".join(sorted(read.tried)) or "no replica"
+            error = f"{tried} could deliver from {read.first_id} on"
+            self._end(read, ReadDone(read.purpose, error=error))
             return
-        fetch.request = self._request(fetch, session.session_id, last_id - fetch.first_id + 1)
-        self._ready.add(SendToStorage(storage, fetch.request))
+        read.request = self._request(read, session.session_id, last_id - read.first_id + 1)
+        self._ready.add(SendToStorage(storage, read.request))
 
-    def _request(self, fetch: _Fetch, session_id: int, count: int) -> _ReadRequest:
-        what = (session_id, st.NO_SEQ, self._partition, fetch.first_id, count)
-        if fetch.headers:
+    def _request(self, read: _ReplicaRead, session_id: int, count: int) -> _ReadRequest:
+        what = (session_id, st.NO_SEQ, self._partition, read.first_id, count)
+        if read.headers:
             return st.RecordHeaderListRequest(*what)
-        if fetch.max_bytes is not None:
-            return st.BoundedRecordListRequest(*what, fetch.max_bytes)
+        if read.max_bytes is not None:
+            return st.BoundedRecordListRequest(*what, read.max_bytes)
         return st.RecordListRequest(*what)
 
-    def _end(self, fetch: _Fetch, done: ReadDone) -> None:
-        self._fetches.remove(fetch)
+    def _end(self, read: _ReplicaRead, done: ReadDone) -> None:
+        self._reads.remove(read)
         self._reports.add(done)

@@ -30,7 +30,7 @@ class StorageBackoff:
         self._ready = ready
         self._storages: dict[str, _Storage] = {}
 
-    def watch(self, names: Iterable[str]) -> bool:
+    def track(self, names: Iterable[str]) -> bool:
         """Track exactly these storages from now on; returns whether that is a change."""
         wanted = dict.fromkeys(names)
         if wanted.keys() == self._storages.keys():

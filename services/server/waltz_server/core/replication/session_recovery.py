@@ -1,24 +1,28 @@
-"""Recovery of a partition by voting: what a new store session asks of each replica. Pure.
+"""Recovery of a partition at the beginning of a store session: vote, cut, copy. Pure.
 
-Finds the highest mark that a quorum of the last session's replicas may have committed, cuts what
-lies above it, and brings every replica up to it (spec/behaviour.md section 6; spec/zookeeper.md
-section 6).
+Finds the mark R: the highest transaction id that a quorum of the last session's replicas may have
+committed. Cuts what lies above R and brings every replica up to it (spec/behaviour.md section 6;
+spec/zookeeper.md section 6). `replica_roles` says what each replica may be used for.
 
 The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
-`copied` or `marked`. Nothing is decided on a guess: while absent replicas could raise the mark it
-stays unresolved and the partition waits.
+`copied` or `marked`. Nothing is guessed: while absent replicas could raise the mark, it stays
+unresolved and the partition waits (undecidable_vote.txt, absent_replicas.txt).
 
-A mark that a session resolves never goes down in a later one: so a replica has the session on its
-disk before it gets copies that count (see `recovery_cases`).
+The rules, and the failure that each prevents:
 
-A replica that fails is reported as `left`, and is absent from then on. A vote counts for what is
-durable on a disk that belongs to the set: while the mark is unresolved, what a replica told before
-it left speaks neither for a position nor against one. That can only delay the decision: without its
-vote every position has less support and more that might be absent. What others have copied from it
-is on their own disks, and counts for them. A mark that is resolved stays so, with the vote of a
-replica that leaves later: it states what the last session can have committed, which no longer
-changes. Nothing rests on that replica's disk any more, because a session opens only once a quorum
-of those that are here hold every transaction up to the mark.
+* *A resolved mark never goes down in a later session.* Otherwise a disk that was marked by a
+  session which then failed would vouch for records that a later session has cut. So a clean replica
+  gets the session on its disk before it gets copies that count (see `replica_roles`).
+* *A vote counts only what is durable on a disk that belongs to the set.* A replica that fails is
+  absent from then on: while the mark is unresolved, what it reported before speaks neither for a
+  position nor against one (storage_restart.txt). This can only delay the decision: without its vote
+  every position has less support and more that might be absent. What others have copied from it is
+  on their own disks and counts for them.
+* *A resolved mark stays resolved, also when a replica fails later that was counted.* It states what
+  the last session can have committed, which no longer changes. Nothing depends on that replica's
+  disk any more: a session opens only once a quorum of connected replicas hold every transaction up
+  to the mark.
+* *The exception is a replica that could still be written to*: see `relies_on`.
 """
 
 from __future__ import annotations
@@ -28,12 +32,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
-from waltz_server.core.replication.recovery_rules import NEVER, Case, Standing, judge
+from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, VoteRole, classify
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Ask the replica for its max transaction id."""
+    """Read the replica's max transaction id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,9 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy up to ``count`` records from ``usher``, beginning with ``first_id``."""
+    """Copy up to ``count`` records from ``source``, beginning with ``first_id``."""
 
-    usher: str
+    source: str
     first_id: int
     count: int
 
@@ -64,25 +68,25 @@ Step = Measure | Truncate | Copy | Mark
 
 @dataclass(slots=True)
 class _Replica:
-    standing: Standing
-    case: Case
+    role: VoteRole
+    case: RecoveryCase
     low_water_mark: int
     position: int | None = None
-    """Max transaction id, None until it is known; published once it is."""
+    """Max transaction id, None until it is known; counted once it is."""
     floor: int = -1
-    """Its disk takes no mark before its log ends here again: where it ended when it got its own."""
+    """Where its log ended when its disk got its mark: it takes no new mark below this position."""
     entry_mark: int | None = None
     """The mark with which the session is put on its disk before its copies count."""
     busy: bool = False
     trimmed: bool = False
-    """Whether it was told to cut its log to the resolved mark."""
+    """Whether it was sent the command to cut its log to the resolved mark."""
     marked: bool = False
     recovered: bool = False
     first: Step | None = None
     """The step that comes before the vote."""
 
 
-class Recovery:
+class SessionRecovery:
     """One recovery: of one partition, for one store session.
 
     ``last`` are the replica states of the partition's metadata as read when the session began;
@@ -98,6 +102,9 @@ class Recovery:
         copy_records: int,
     ) -> None:
         assert assigned, "a partition without replicas cannot be recovered"
+        assert all(state.session_id < session_id for state in last.values()), (
+            "session ids grow: a session that comes before one of its replicas' would be fenced"
+        )
         self.session_id = session_id
         self.generation = generation
         self.assigned = assigned
@@ -118,56 +125,57 @@ class Recovery:
         self._persisted: set[str] = set()
         """The last session's replicas that have the new session on their disks."""
         self._unreadable: set[str] = set()
-        """Replicas that refused to be copied from: whose vote counts, but who is no usher."""
-        self._left: list[str] = []
-        """Replicas that failed."""
+        """Replicas that could not be copied from: their vote counts, but they are no source."""
+        self._failed: list[str] = []
+        """Replicas that failed in this session."""
 
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """``replica`` has connected and told its persisted session and that one's two marks."""
+        """Classify ``replica``, which has reported the session on its disk and its two marks."""
         assert replica in self.assigned
         assert replica not in self._replicas
-        assert replica not in self._left, "only another recovery may take it back in"
-        judged = judge(replica, self._entries, last_session, low_water_mark)
-        new = _Replica(judged.standing, judged.case, low_water_mark, entry_mark=judged.entry_mark)
-        new.first = Measure() if judged.cut_at is None else Truncate(judged.cut_at)
+        assert replica not in self._failed, "only another recovery may take it back in"
+        found = classify(replica, self._entries, last_session, low_water_mark)
+        new = _Replica(found.role, found.case, low_water_mark, entry_mark=found.entry_mark)
+        new.first = Measure() if found.cut_at is None else Truncate(found.cut_at)
         new.floor = local_mark
         self._replicas[replica] = new
-        if judged.mark_counts:
+        if found.mark_counts:
             self._highest_low_water_mark = max(self._highest_low_water_mark, low_water_mark)
 
     def measured(self, replica: str, max_id: int) -> None:
-        """``replica`` holds transactions up to ``max_id``."""
+        """Count ``replica``, which holds transactions up to ``max_id``."""
         r = self._done(replica)
         if max_id < r.low_water_mark:
-            # Lags, but its disk is intact: it can only have acknowledged what it holds.
-            r.standing, r.case = Standing.CLEAN, Case.LAGGING
+            # It never reached its session's own mark, and its disk is intact: it can only have
+            # acknowledged what it holds (lagging_replica.txt).
+            r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
 
     def cut(self, replica: str, max_id: int) -> None:
-        """``replica`` has truncated its log, which now ends at ``max_id``."""
+        """Count ``replica``, which has truncated its log and now ends at ``max_id``."""
         r = self._done(replica)
         r.position = max_id
         self._vote()
 
     def copied(self, replica: str, max_id: int) -> None:
-        """``replica`` has received copies and now ends at ``max_id``."""
+        """Count ``replica``, which has received copies and now ends at ``max_id``."""
         r = self._done(replica)
         assert r.position is not None
-        assert max_id >= r.position
+        assert max_id >= r.position, "copies are appended: they never shorten a log"
         r.position = max_id
         self._vote()
         self._finish(r)
 
-    def not_copied(self, replica: str, usher: str) -> None:
-        """``replica`` got nothing from ``usher``, which could not be read: another one may do."""
+    def not_copied(self, replica: str, source: str) -> None:
+        """Have ``replica`` copy from another source: ``source`` could not be read."""
         self._done(replica)
-        self._unreadable.add(usher)
+        self._unreadable.add(source)
 
     def marked(self, replica: str) -> None:
-        """``replica`` has made the new session its current one."""
+        """Note that ``replica`` has the new session on its disk."""
         r = self._done(replica)
         if r.entry_mark is None:
             r.marked = True
@@ -181,18 +189,20 @@ class Recovery:
     def relies_on(self, replica: str) -> bool:
         """Whether the resolved mark would be in doubt if ``replica`` restarted now.
 
-        It was counted, and what keeps an older server from appending to it is a fence that a
-        restart drops, until the new session is on its disk, or on those of a quorum.
+        Between its answer and its low-water mark, only a fence in a storage's memory keeps the
+        former server from appending to it. A restart drops that fence, and the former server could
+        commit with it what the vote has not seen: see restart_of_one_that_was_counted.txt. The
+        danger is over once the new session is on the disk of the replica, or on those of a quorum.
         """
         safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
         return self.mark is not None and replica in self._counted_on and not safe
 
-    def left(self, replica: str) -> None:
-        """``replica`` has failed: no report of it follows, and it counts as absent.
+    def failed(self, replica: str) -> None:
+        """Count ``replica`` as absent from now on: it has failed, and no report of it follows.
 
         It must not have acknowledged anything in the new session.
         """
-        self._left.append(replica)
+        self._failed.append(replica)
         self._replicas.pop(replica, None)
         self._vote()
 
@@ -216,16 +226,16 @@ class Recovery:
         return frozenset(name for name, r in self._replicas.items() if r.recovered)
 
     def waiting_for(self) -> str:
-        """Say what the recovery waits for, for people."""
-        here = {*self._replicas, *self._left}
-        absent = [name for name in self.assigned if name not in here]
-        unknown = [n for n, r in self._replicas.items() if r.standing is Standing.UNKNOWN]
+        """Describe what the recovery waits for, for log lines and the health report."""
+        seen = {*self._replicas, *self._failed}
+        absent = [name for name in self.assigned if name not in seen]
+        unknown = [n for n, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
         gone = [name for name in self._last if name not in self.assigned]
         parts = [
             f"{what} {', '.join(names)}"
             for what, names in (
                 ("absent:", absent),
-                ("failed:", self._left),
+                ("failed:", self._failed),
                 ("older than its metadata:", unknown),
                 ("no longer assigned:", gone),
                 ("cannot be read:", sorted(self._unreadable)),
@@ -237,10 +247,10 @@ class Recovery:
             parts.append(f"the vote ends at {self._forbidden}, but {committed}")
         return "; ".join(parts) or "replicas at work"
 
-    def story(self) -> str:
-        """Say which rule each replica fell under, for people."""
+    def summary(self) -> str:
+        """Describe which rule each replica fell under, for log lines."""
         parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
-        parts += [f"{name} failed" for name in self._left]
+        parts += [f"{name} failed" for name in self._failed]
         if self._was_undecidable:
             parts.append("the vote was undecidable for a while")
         return "; ".join(parts)
@@ -255,7 +265,11 @@ class Recovery:
         )
 
     def metadata_written(self, written: PartitionMetadata) -> None:
-        """The metadata is in place; replicas that connect from now on are judged by it."""
+        """Classify replicas that connect from now on by the metadata that is in place now.
+
+        Classified by what was read at the beginning, a replica that connects late would support a
+        vote that is over, or keep records that differ (readded_replica_late.txt).
+        """
         self._entries = dict(written.replicas)
 
     def _done(self, replica: str) -> _Replica:
@@ -275,34 +289,45 @@ class Recovery:
             return Mark(r.entry_mark)
         if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
+                # What lies above the mark reached no quorum. Left there, a later vote would find
+                # two different records under one id (undecidable_vote.txt).
                 r.trimmed = True
                 return Truncate(self.mark)
             return Mark(self.mark)
-        usher = self._usher(r.position)
-        if usher is None:
+        found = self._copy_source(r.position)
+        if found is None:
             return None
-        name, end = usher
+        source, end = found
         bound = self.mark if self.mark is not None else r.entry_mark
         if bound is not None:
             end = min(end, bound)
-        return Copy(name, r.position + 1, min(self._copy_records, end - r.position))
+        return Copy(source, r.position + 1, min(self._copy_records, end - r.position))
 
     def _counted(self) -> list[tuple[int, str]]:
-        """Return the positions that may be counted and copied from, highest first."""
+        """Return the positions that may be counted and copied from, highest first.
+
+        Only replicas of the last session count: the others cannot have acknowledged anything in it.
+        One whose session is not on its disk yet does not count, because a later session would cut
+        the copies off that this one has counted.
+        """
         return sorted(
             (
                 (r.position, name)
                 for name, r in self._replicas.items()
                 if r.position is not None
                 and name in self._last
-                and r.standing is not Standing.UNKNOWN
+                and r.role is not VoteRole.UNKNOWN
                 and r.entry_mark is None
             ),
             reverse=True,
         )
 
-    def _usher(self, position: int) -> tuple[str, int] | None:
-        """Return the nearest replica ahead of ``position``, and where it ends."""
+    def _copy_source(self, position: int) -> tuple[str, int] | None:
+        """Return the nearest replica ahead of ``position``, and where it ends.
+
+        The nearest, so that a replica moves from position to position of the vote: the mark may be
+        resolved at any of them, and what was copied beyond it would have to be cut.
+        """
         ahead = [
             (end, name)
             for end, name in self._counted()
@@ -313,8 +338,13 @@ class Recovery:
     def _vote(self) -> None:
         """Resolve the mark if it can be decided: the highest position that a quorum supports.
 
-        Going down from the highest position, a position that lacks support but would have enough
-        with the absent replicas makes everything below it undecidable too.
+        Goes down from the highest position. A position that lacks support, but would have enough
+        with the absent replicas, makes everything below it undecidable: it may be committed, and
+        opening below it would lose it (undecidable_vote.txt, absent_replicas.txt).
+
+        It never goes below the lowest position of a voter: all voters hold the log up to there and
+        may have acknowledged it together. Only clean replicas that have copied less are below it.
+        Nor does it go below a mark that is known to be committed (known_mark.txt).
         """
         if self.mark is not None:
             return
@@ -323,9 +353,10 @@ class Recovery:
         votes = [
             r.position
             for r in self._replicas.values()
-            if r.standing is Standing.VOTER and r.position is not None
+            if r.role is VoteRole.VOTER and r.position is not None
         ]
         absent = len(self._last) - len(counted)
+        assert absent >= 0, "a replica is counted once"
         supports = 0
         for position, group in groupby(counted, key=lambda entry: entry[0]):
             if position < min(votes, default=position + 1):

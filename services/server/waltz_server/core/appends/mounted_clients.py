@@ -15,7 +15,7 @@ class _Registration:
     seq_num: int
 
 
-class Clients:
+class MountedClients:
     """The mounted clients of one partition, by client id."""
 
     def __init__(self) -> None:

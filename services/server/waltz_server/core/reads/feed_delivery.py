@@ -1,7 +1,7 @@
-"""Feeds one partition's clients from the cache, and reads into the cache what is missing. Pure.
+"""Delivers the feeds of one partition from the cache, and reads into it what is missing. Pure.
 
-`Feeds` knows who is due; here is what they get. Headers that are not in the cache are read from a
-replica, one read at a time, and feeds that need them wait without holding up the others.
+`FeedSchedule` says which feed is due. Headers that are not in the cache are read from a replica,
+one read at a time; feeds that need them wait without delaying the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from waltz_server.core.effects import (
 )
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import BLOCK_TRANSACTIONS, FeedCache, frames_of_headers
-from waltz_server.core.reads.feeds import TURN_TRANSACTIONS, Feed, Feeds
+from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS, Feed, FeedSchedule
 from waltz_server.core.reads.read_purposes import FeedHeaders
 from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
@@ -26,13 +26,13 @@ _RETRY_SECONDS = 1.0
 _HEADER_BLOCKS = 8
 
 
-class Feeding:
-    """Delivers to feeds what is due."""
+class FeedDelivery:
+    """Delivers what is due to each feed."""
 
     def __init__(
         self,
         partition: int,
-        feeds: Feeds,
+        feeds: FeedSchedule,
         cache: FeedCache,
         replicas: ReplicaReads,
         ready: Ready,
@@ -46,62 +46,67 @@ class Feeding:
         self._mark = -1
         self._fetching = False
         self._waiting: list[Feed] = []
-        """Feeds that have had their turn as soon as the headers under way are here."""
+        """Feeds that wait for the headers under way; their turn ends when these have come."""
 
     def open(self, feed: Feed) -> None:
-        """Begin ``feed``, in place of the connection's former one."""
+        """Begin ``feed``, in place of the one that the connection had."""
         self.feeds.open(feed, self._mark)
         self.serve()
 
     def opened(self, mark: int) -> None:
-        """The log ends at ``mark``: a store session has opened there. `serve` must follow."""
+        """Note that a store session has opened at ``mark``. `serve` must follow."""
         self._mark = mark
 
     def committed(self, mark: int, first_id: int, frames: bytes) -> None:
-        """The log has grown to ``mark``, by what is in ``frames``. `serve` must follow."""
+        """Note that the log has grown to ``mark``, by ``frames``. `serve` must follow."""
         self._mark = mark
         self._cache.put(first_id, frames)
 
     def writable(self, peer: Peer) -> None:
-        """A congested connection drains again."""
+        """Continue the feed of a connection that takes bytes again."""
         if self.feeds.unpark(peer, self._mark):
             self.serve()
 
     def turn(self) -> None:
-        """Give one far-behind feed its turn."""
-        feed = self.feeds.next_far()
+        """Give one catch-up feed its turn."""
+        feed = self.feeds.next_catch_up()
         if feed is not None:
             served = self._serve(feed, {})
             if served or not self._fetching:
                 self.feeds.turned(feed, self._mark)
             else:
                 self._waiting.append(feed)
-        # The turn may have brought the feed near the end, where nobody else comes to serve it.
+        # The turn may have made it a real-time feed; without a commit nothing else would serve it.
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:
-        """Serve the feeds near the end of the log; ``fresh`` are frames by their first id."""
+        """Serve the real-time feeds; ``fresh`` are frames by their first id."""
         known = dict(fresh or {})
-        for feed in self.feeds.near():
+        for feed in self.feeds.real_time():
             while feed.remaining and self._serve(feed, known):
                 pass
-        if self.feeds.any_far:
+        if self.feeds.any_catch_up:
             self._ready.add(ScheduleTurn())
 
     def read_done(self, done: ReadDone) -> None:
-        """The headers that were read have come, or could not be read."""
+        """Serve the feeds that waited for a read of headers, or retry it later if it failed."""
         self._fetching = False
         if done.headers:
             first_id = done.headers[0].transaction_id
             self._cache.put(first_id, frames_of_headers(done.headers))
         if done.error is not None:
-            self._ready.add(WriteLog(LogLevel.ERROR, f"partition {self._partition}: {done.error}"))
+            self._ready.add(
+                WriteLog(
+                    LogLevel.ERROR,
+                    f"partition {self._partition}: no headers for feeds: {done.error}; retrying",
+                )
+            )
             self._ready.add(StartTimer(_RETRY_SECONDS, RetryFeeds()))
         else:
             self.resume()
 
     def resume(self) -> None:
-        """Serve who waited for headers, before another read displaces them."""
+        """Serve the feeds that waited for headers, before another read displaces these."""
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:
@@ -111,7 +116,7 @@ class Feeding:
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve one feed from the cache, or ask for what is missing; returns whether it moved."""
+        """Serve one feed from the cache, or read what is missing; returns whether it moved."""
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
             return False
@@ -128,7 +133,7 @@ class Feeding:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read the headers of the blocks from that of ``first_id`` on, unless a read is on."""
+        """Read headers from the block of ``first_id`` on, unless a read is under way."""
         if self._fetching:
             return
         self._fetching = True

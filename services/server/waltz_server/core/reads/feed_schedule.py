@@ -1,8 +1,9 @@
-"""Who is fed from where: the feeds of one partition (spec/behaviour.md section 7). Pure.
+"""The open feeds of one partition, and which of them is due (spec/behaviour.md section 7). Pure.
 
-A feed near the log's end is served as soon as something is committed, the one furthest behind
-first; one that is far behind takes turns with others like it, so that it never delays them. A feed
-whose client does not drain is parked until it does.
+A real-time feed, which is close to the log's end, is served as soon as something is committed, the
+one furthest behind first. A catch-up feed, which is far behind, takes turns with the others of its
+kind, so that it never delays the real-time feeds. A feed whose client is congested is parked until
+the client takes bytes again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from waltz_server.core.peer import Peer
 from waltz_server.core.reads.feed_cache import FRAME_BYTES, in_version
 
 TURN_TRANSACTIONS = 512
-"""How much one feed gets in one turn."""
+"""Transactions that a feed gets in one turn."""
 
 
 @dataclass(eq=False, slots=True)
@@ -28,20 +29,20 @@ class Feed:
     end: FeedSuspended | MountResponse
 
 
-class Feeds:
+class FeedSchedule:
     """The open feeds, one per connection, and which of them is due."""
 
     def __init__(self, realtime_threshold: int) -> None:
         self._threshold = realtime_threshold
         self._feeds: dict[Peer, Feed] = {}
-        self._near: list[Feed] = []
-        self._far: deque[Feed] = deque()
+        self._real_time: list[Feed] = []
+        self._catch_up: deque[Feed] = deque()
         self._parked: set[Feed] = set()
         self.added = {"real-time": 0, "catchup": 0}
         self.removed = {"real-time": 0, "catchup": 0}
 
     def open(self, feed: Feed, high_water_mark: int) -> None:
-        """Begin ``feed``, in place of the connection's former one."""
+        """Begin ``feed``, in place of the one that the connection had."""
         self.close(feed.peer)
         self._feeds[feed.peer] = feed
         self._enqueue(feed, high_water_mark)
@@ -50,36 +51,36 @@ class Feeds:
         """End the feed of a connection, if it has one."""
         feed = self._feeds.pop(peer, None)
         if feed is not None:
-            self._near = [f for f in self._near if f is not feed]
+            self._real_time = [f for f in self._real_time if f is not feed]
             self._parked.discard(feed)
-            if feed in self._far:
-                self._far.remove(feed)
+            if feed in self._catch_up:
+                self._catch_up.remove(feed)
 
     def is_open(self, feed: Feed) -> bool:
-        """Whether ``feed`` is still its connection's."""
+        """Whether ``feed`` is still the feed of its connection."""
         return self._feeds.get(feed.peer) is feed
 
-    def near(self) -> list[Feed]:
-        """Return the feeds near the end of the log, least position first."""
-        return sorted(self._near, key=lambda feed: feed.position)
+    def real_time(self) -> list[Feed]:
+        """Return the real-time feeds, least position first."""
+        return sorted(self._real_time, key=lambda feed: feed.position)
 
-    def next_far(self) -> Feed | None:
-        """Take the feed whose turn it is to catch up; give it back with `turned`."""
-        while self._far:
-            feed = self._far.popleft()
+    def next_catch_up(self) -> Feed | None:
+        """Take the catch-up feed whose turn it is; give it back with `turned`."""
+        while self._catch_up:
+            feed = self._catch_up.popleft()
             if not feed.peer.congested:
                 return feed
             self._parked.add(feed)
         return None
 
     def turned(self, feed: Feed, high_water_mark: int) -> None:
-        """A feed has had its turn; it queues again, near or far."""
+        """Queue a feed again that has had its turn, in real time or catching up."""
         if self.is_open(feed):
             self.removed["catchup"] += 1
             self._enqueue(feed, high_water_mark)
 
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
-        """The connection drains again; returns whether it has a feed."""
+        """Queue the parked feed of a connection; returns whether the connection has a feed."""
         feed = self._feeds.get(peer)
         if feed is None:
             return False
@@ -89,9 +90,9 @@ class Feeds:
         return True
 
     @property
-    def any_far(self) -> bool:
-        """Whether a feed waits for its turn to catch up."""
-        return bool(self._far)
+    def any_catch_up(self) -> bool:
+        """Whether a catch-up feed waits for its turn."""
+        return bool(self._catch_up)
 
     @property
     def peers(self) -> list[Peer]:
@@ -112,8 +113,8 @@ class Feeds:
 
     def _enqueue(self, feed: Feed, high_water_mark: int) -> None:
         if high_water_mark - feed.position < self._threshold:
-            self._near.append(feed)
+            self._real_time.append(feed)
             self.added["real-time"] += 1
         else:
-            self._far.append(feed)
+            self._catch_up.append(feed)
             self.added["catchup"] += 1

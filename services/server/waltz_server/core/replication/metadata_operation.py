@@ -1,0 +1,39 @@
+"""The one operation on a partition's metadata that may be under way. Pure."""
+
+from __future__ import annotations
+
+from waltz_server.core.effects import MetadataOperation, Ready
+
+
+class AwaitedOperation:
+    """Starts operations and tells the result that counts from late ones.
+
+    The late result of an operation that was started for an earlier generation or session must not
+    be taken for that of the newest one: a session would begin with metadata that were not written.
+    The planted bug "a late answer of the metadata counts" (tests/sim/planted_sessions.py) shows it.
+    """
+
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
+        self._operation: MetadataOperation | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the result of an operation is awaited."""
+        return self._operation is not None
+
+    def start(self, operation: MetadataOperation) -> None:
+        """Have ``operation`` performed and await its result, no longer that of an earlier one."""
+        self._operation = operation
+        self._ready.add(operation)
+
+    def cancel(self) -> None:
+        """Await no result any more."""
+        self._operation = None
+
+    def take(self, operation: MetadataOperation) -> bool:
+        """Whether the result of ``operation`` is awaited; it is not from now on."""
+        if operation is not self._operation:
+            return False
+        self._operation = None
+        return True
