@@ -1,4 +1,4 @@
-"""What running processes show: the same metrics in JSON and to Prometheus, all in the catalogue."""
+"""The metrics of running processes: all declared, in JSON and in the text form of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import waltz
 from waltz.local import LocalCluster
-from waltz.runtime.exposition import Catalogue
-from waltz_server.core.metrics import CATALOGUE as SERVER
-from waltz_storage.core.metrics import CATALOGUE as STORAGE
+from waltz.runtime.metrics import Declared
+from waltz_server.shell.metrics import METRICS as SERVER
+from waltz_storage.shell.metrics import METRICS as STORAGE
 
 _PROMETHEUS = "application/openmetrics-text;version=0.0.1;q=0.1,text/plain;version=0.0.4;q=0.5"
 
@@ -37,56 +37,58 @@ def samples(port: int) -> dict[str, dict[str, float]]:
     return result
 
 
-def http_port(cluster: LocalCluster, catalogue: Catalogue) -> int:
+def http_port(cluster: LocalCluster, declared: Declared[Any, Any]) -> int:
     plan = cluster.plan
-    process = plan.servers[0] if catalogue is SERVER else plan.storages[0]
+    process = plan.servers[0] if declared is SERVER else plan.storages[0]
     return process.http
 
 
-both = pytest.mark.parametrize("catalogue", [SERVER, STORAGE], ids=["server", "storage"])
+both = pytest.mark.parametrize("declared", [SERVER, STORAGE], ids=["server", "storage"])
 
 
 @both
-def test_who_does_not_name_a_form_gets_json(cluster: LocalCluster, catalogue: Catalogue) -> None:
-    content_type, text = fetch(http_port(cluster, catalogue), "")
+def test_metrics_without_a_named_form_are_json(
+    cluster: LocalCluster, declared: Declared[Any, Any]
+) -> None:
+    content_type, text = fetch(http_port(cluster, declared), "")
     assert content_type.startswith("application/json")
     assert json.loads(text)["version"] == "4.0.0"
-    assert fetch(http_port(cluster, catalogue), _PROMETHEUS)[0].startswith(
+    assert fetch(http_port(cluster, declared), _PROMETHEUS)[0].startswith(
         ("text/plain", "application/openmetrics-text")
     )
 
 
 @both
-def test_the_catalogue_has_all_that_a_process_measures(
-    cluster: LocalCluster, catalogue: Catalogue
+def test_json_has_exactly_the_declared_metrics(
+    cluster: LocalCluster, declared: Declared[Any, Any]
 ) -> None:
-    kinds: dict[str, Any] = json.loads(fetch(http_port(cluster, catalogue), "")[1])
+    kinds: dict[str, Any] = json.loads(fetch(http_port(cluster, declared), "")[1])
     full = [name for kind in kinds.values() if isinstance(kind, dict) for name in kind]
     measured = {
-        (group == catalogue.group, name)
+        (group == declared.group, name)
         for group, _, name in (each.rpartition(".") for each in full)
     }
-    listed = {(True, name) for name in (*catalogue.info.labels.values(), *catalogue.not_shown)}
-    for of_process, families in ((True, catalogue.process), (False, catalogue.partition)):
+    listed = {(True, s.name) for s in (*declared.info_labels.values(), *declared.json_only)}
+    for of_process, families in ((True, declared.process), (False, declared.partition)):
         listed |= {(of_process, s.name) for family in families for s in family.sources}
     assert measured == listed
 
 
 @both
-def test_prometheus_is_shown_the_whole_catalogue(
-    cluster: LocalCluster, catalogue: Catalogue
+def test_text_form_has_every_declared_metric(
+    cluster: LocalCluster, declared: Declared[Any, Any]
 ) -> None:
-    text = fetch(http_port(cluster, catalogue), "text/plain")[1]
+    text = fetch(http_port(cluster, declared), "text/plain")[1]
     shown = {family.name: family for family in parse(text)}
-    assert shown[catalogue.info.name].samples[0].value == 1
-    for family in (*catalogue.process, *catalogue.partition):
+    assert shown[declared.info].samples[0].value == 1
+    for family in (*declared.process, *declared.partition):
         metric = shown[family.name.removesuffix("_total")]
         assert (metric.type, metric.documentation) == (family.kind, family.meaning)
-        # A cluster without certificates has nothing to say of them.
+        # A cluster without certificates has no samples about them.
         assert metric.samples or "_tls_" in family.name, family.name
 
 
-async def test_an_append_is_seen_in_the_numbers(cluster: LocalCluster) -> None:
+async def test_append_increases_the_counters(cluster: LocalCluster) -> None:
     servers = [server.http for server in cluster.plan.servers]
     storage = cluster.plan.storages[0].http
 

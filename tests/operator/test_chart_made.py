@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from charts.made import CHART, files
-from waltz.runtime.exposition import Family, Kind
+from waltz.runtime.metrics import Family, Kind
 from waltz_operator.shell.metrics import HELP as OPERATOR
-from waltz_server.core.metrics import CATALOGUE as SERVER
-from waltz_storage.core.metrics import CATALOGUE as STORAGE
+from waltz_server.shell.metrics import METRICS as SERVER
+from waltz_storage.shell.metrics import METRICS as STORAGE
 
 _METRIC = re.compile(r"\bwaltz_(?:server|storage|operator)_\w+")
 _ALERTS = CHART / "files" / "alerts.yaml"
@@ -30,14 +30,15 @@ def test_it_is_up_to_date(file: Path) -> None:
 
 def shown() -> Iterator[str]:
     """Yield the names of all time series that processes show."""
-    for catalogue in (SERVER, STORAGE):
-        yield catalogue.info.name
-        for family in (*catalogue.process, *catalogue.partition):
+    for declared in (SERVER, STORAGE):
+        yield declared.info
+        families: tuple[Family[Any], ...] = (*declared.process, *declared.partition)
+        for family in families:
             yield from series(family)
     yield from OPERATOR
 
 
-def series(family: Family) -> Iterator[str]:
+def series(family: Family[Any]) -> Iterator[str]:
     if family.kind is Kind.HISTOGRAM:
         yield from (f"{family.name}_{part}" for part in ("bucket", "count", "sum"))
     else:

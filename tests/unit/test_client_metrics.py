@@ -1,4 +1,4 @@
-"""What a client metrics, and under which names."""
+"""The metrics of a client, and their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waltz import ClusterUnreachable, Lock, LockFailed
 GROUP = "waltz-client-stream.partition-0"
 
 
-async def test_a_client_shows_what_it_does() -> None:
+async def test_client_metrics_count_appends_streams_and_failures() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -42,7 +42,7 @@ async def test_a_client_shows_what_it_does() -> None:
         assert meters[f"{other}.transaction-monitor-timeout"]["count"] == 1
 
 
-async def test_appends_under_way_are_counted() -> None:
+async def test_client_counts_appends_without_outcome() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()

@@ -1,61 +1,86 @@
-"""Metrics as Prometheus reads them: names, labels and numbers of what a registry has."""
+"""Metrics as Prometheus reads them: names, labels and values of what a process declares."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from waltz.runtime.exposition import (
-    Catalogue,
+from waltz.runtime.core.json_metrics import JsonKind
+from waltz.runtime.core.timer import BUCKETS_SECONDS, Timer
+from waltz.runtime.metrics import (
+    Declared,
     Family,
-    Info,
     Kind,
+    ProcessMetrics,
     Source,
+    accepts_exposition,
     counter,
     exposition,
     gauge,
     histogram,
-    is_asked_for,
+    value,
 )
-from waltz.runtime.metrics import BUCKETS_SECONDS, Registry, Timer
-from waltz_server.core.metrics import CATALOGUE as SERVER
-from waltz_storage.core.metrics import CATALOGUE as STORAGE
+from waltz_server.shell.metrics import METRICS as SERVER
+from waltz_storage.shell.metrics import METRICS as STORAGE
 
-_CATALOGUE = Catalogue(
-    group="g",
-    info=Info("waltz_g_info", "who it is", {"cluster": "name"}),
-    process=(
-        gauge("waltz_g_open", "is-closed", "whether it is open", lambda closed: not closed),
-        gauge("waltz_g_left_seconds", "left", "how long"),
-    ),
-    partition=(
-        counter("waltz_g_appends_total", "appends", "appends"),
-        histogram("waltz_g_append_seconds", "latency", "how long appends take"),
-        Family(
-            "waltz_g_requests_total",
-            Kind.COUNTER,
-            "requests",
-            (Source("reads", (("request", "read"),)), Source("cuts", (("request", "cut"),))),
+
+@dataclass
+class Process:
+    """What the metrics of a process are read from."""
+
+    name: str = 'a "quoted" name'
+    closed: bool = False
+    left: float | None = None
+
+
+@dataclass
+class Partition:
+    """What the metrics of a partition are read from."""
+
+    appends: int = 12
+    reads: int = 3
+    cuts: int = 0
+    latency: Timer = field(default_factory=Timer)
+
+
+_PROCESS: tuple[Family[Process], ...] = (
+    gauge("waltz_g_open", "whether it is open", "is-closed", lambda p: p.closed, lambda c: not c),
+    gauge("waltz_g_left_seconds", "how long", "left", lambda p: p.left),
+)
+_PARTITION: tuple[Family[Partition], ...] = (
+    counter("waltz_g_appends_total", "appends", "appends", lambda p: p.appends),
+    histogram("waltz_g_append_seconds", "how long appends take", "latency", lambda p: p.latency),
+    Family(
+        "waltz_g_requests_total",
+        Kind.COUNTER,
+        "requests",
+        (
+            Source("reads", JsonKind.COUNTER, lambda p: p.reads, "read"),
+            Source("cuts", JsonKind.COUNTER, lambda p: p.cuts, "cut"),
         ),
+        "request",
     ),
-    not_shown={},
+)
+_DECLARED: Declared[Process, Partition] = Declared(
+    "g",
+    "waltz_g_info",
+    {"cluster": value("name", lambda p: p.name)},
+    _PROCESS,
+    _PARTITION,
+    {value("unheard-of", lambda p: {"a": 1}): "only in JSON"},
 )
 
 
-def registry() -> Registry:
-    made, timer = Registry(lambda: 1.0), Timer()
-    made.gauge("g", "name", lambda: 'a "quoted" name')
-    made.gauge("g", "is-closed", lambda: False)
-    made.gauge("g", "left", lambda: None)
-    made.gauge("g", "unheard-of", lambda: {"a": 1})
-    made.meter("g.partition-7", "appends", lambda: 12)
-    made.timer("g.partition-7", "latency", timer)
-    made.counter("g.partition-7", "reads", lambda: 3)
-    made.counter("g.partition-7", "cuts", lambda: 0)
+def process_metrics() -> ProcessMetrics[Process, Partition]:
+    metrics, partition = ProcessMetrics(_DECLARED, Process(), lambda: 1.0), Partition()
     for seconds, events in ((0.0001, 5), (BUCKETS_SECONDS[3], 2), (99.0, 1)):
-        timer.add(seconds, events)
-    return made
+        partition.latency.add(seconds, events)
+    metrics.add_partition(7, partition)
+    return metrics
 
 
 @pytest.mark.parametrize(
@@ -65,9 +90,9 @@ def registry() -> Registry:
         ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3", parse_open),
     ],
 )
-def test_numbers_have_their_names_and_labels(accept: str, parser: object) -> None:
+def test_exposition_has_declared_names_labels_and_values(accept: str, parser: object) -> None:
     assert callable(parser)
-    text, content_type = exposition(_CATALOGUE, registry().readings(), accept)
+    text, content_type = exposition(process_metrics().collect(), accept)
     assert content_type.startswith(accept.partition(";")[0])
     families = {each.name: each for each in parser(text.decode())}
     samples = {
@@ -94,8 +119,43 @@ def test_numbers_have_their_names_and_labels(accept: str, parser: object) -> Non
     assert not [name for name, _ in samples if "left" in name or "unheard" in name]
 
 
+def test_json_has_the_same_values_under_its_own_names() -> None:
+    form = process_metrics().json.http_form()
+    assert form["gauges"]["g.name"] == {"value": 'a "quoted" name'}
+    assert form["gauges"]["g.is-closed"] == {"value": False}
+    assert form["gauges"]["g.left"] == {"value": None}
+    assert form["gauges"]["g.unheard-of"] == {"value": {"a": 1}}
+    assert form["meters"]["g.partition-7.appends"]["count"] == 12
+    assert form["counters"]["g.partition-7.reads"] == {"count": 3}
+    assert form["timers"]["g.partition-7.latency"]["count"] == 8
+
+
+def test_removed_partition_is_in_neither_form() -> None:
+    metrics = process_metrics()
+    metrics.remove_partition(7)
+    metrics.remove_partition(8)
+    assert not [name for name in metrics.json.http_form()["meters"] if "partition" in name]
+    assert b"partition=" not in exposition(metrics.collect(), "text/plain")[0]
+
+
+def test_partitions_follow_the_function_that_returns_them() -> None:
+    current: dict[int, Partition] = {1: Partition()}
+    metrics = ProcessMetrics(_DECLARED, Process(), lambda: 1.0, lambda: current)
+
+    def appends() -> dict[str, Any]:
+        meters = metrics.json.http_form()["meters"]
+        return {name: meters[name]["count"] for name in meters}
+
+    assert appends() == {"g.partition-1.appends": 12}
+    current[1], current[2] = Partition(appends=1), Partition(appends=2)
+    assert appends() == {"g.partition-1.appends": 1, "g.partition-2.appends": 2}
+    del current[1]
+    assert appends() == {"g.partition-2.appends": 2}
+    assert b'partition="1"' not in exposition(metrics.collect(), "text/plain")[0]
+
+
 @pytest.mark.parametrize(
-    ("accept", "asked"),
+    ("accept", "expected"),
     [
         ("", False),
         ("*/*", False),
@@ -106,20 +166,20 @@ def test_numbers_have_their_names_and_labels(accept: str, parser: object) -> Non
         ("application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1", True),
     ],
 )
-def test_only_who_names_the_text_gets_it(accept: str, asked: bool) -> None:
-    assert is_asked_for(accept) is asked
+def test_only_request_that_names_the_text_form_gets_it(accept: str, expected: bool) -> None:
+    assert accepts_exposition(accept) is expected
 
 
-@pytest.mark.parametrize("catalogue", [SERVER, STORAGE], ids=["server", "storage"])
-def test_names_follow_the_customs_of_prometheus(catalogue: Catalogue) -> None:
-    prefix = catalogue.group.replace("-", "_")
-    assert catalogue.info.name == f"{prefix}_info"
-    families = [*catalogue.process, *catalogue.partition]
+@pytest.mark.parametrize("declared", [SERVER, STORAGE], ids=["server", "storage"])
+def test_declared_names_follow_the_conventions_of_prometheus(declared: Declared[Any, Any]) -> None:
+    prefix = declared.group.replace("-", "_")
+    assert declared.info == f"{prefix}_info"
+    families = [*declared.process, *declared.partition]
     assert len({family.name for family in families}) == len(families)
     for family in families:
         assert family.name.startswith(f"{prefix}_")
         assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
         if family.kind is Kind.HISTOGRAM:
             assert family.name.endswith("_seconds")
-    for family in catalogue.partition:
+    for family in declared.partition:
         assert family.name.startswith(f"{prefix}_partition_")

@@ -20,11 +20,10 @@ from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
 from waltz.runtime.configuration import ConfigError, read
 from waltz.runtime.http import serve_http
-from waltz.runtime.metrics import Registry
+from waltz.runtime.metrics import Declared, ProcessMetrics
 from waltz_storage.core.control.control_format import EntryCorrupted, decode_entry, fresh_entry
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_segments import LogOptions
-from waltz_storage.core.metrics import CATALOGUE
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.config import StorageConfig
 
@@ -139,8 +138,9 @@ def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:
 
 
 async def test_bad_http_requests_are_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
-    registry = Registry(lambda: 0.0)
-    async with serve_http("test", "127.0.0.1", 0, registry, CATALOGUE, lambda: (True, {})) as port:
+    declared: Declared[None, None] = Declared("g", "g_info", {}, (), (), {})
+    metrics = ProcessMetrics(declared, None, lambda: 0.0)
+    async with serve_http("test", "127.0.0.1", 0, metrics, lambda: (True, {})) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /ping HTTP/1.1\r\nHost: \x01\r\n\r\n")
         async with asyncio.timeout(5):

@@ -14,14 +14,15 @@ import pytest
 
 from tests.faultdisk import FaultDisk
 from waltz.net import PLAINTEXT
-from waltz.runtime.metrics import Registry, Timer
+from waltz.runtime.core.json_metrics import JsonKind, JsonMetrics
+from waltz.runtime.core.timer import Timer
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.http import start_http
 from waltz_server.shell.node import ServerNode
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.measurements import StorageRegistry, health
+from waltz_storage.shell.metrics import StorageSources, health, storage_metrics
 
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
 
@@ -127,7 +128,10 @@ def test_storage_metrics_and_health_have_the_form_of_the_vectors(
     directory = StorageDirectory(FaultDisk(), UUID(int=1), len(partitions), LogOptions(lambda: 1))
     for partition in partitions:
         directory.assign(partition)
-    found = StorageRegistry(directory, lambda partition: 0, lambda: 1.0).http_form()
+    sources = StorageSources(
+        directory, lambda partition: 0, lambda: 0, lambda: 0, lambda: 0, lambda: None
+    )
+    found = storage_metrics(sources, lambda: 1.0).json.http_form()
     _assert_has_all(json.loads(json.dumps(found)), expected, "waltz-storage")
     assert health(directory) == (True, recorded["storage /health"][2])
 
@@ -136,19 +140,19 @@ def test_storage_metrics_and_health_have_the_form_of_the_vectors(
 def test_each_kind_of_metric_has_the_keys_of_the_vectors(
     vectors: Path, recorded: dict[str, tuple[int, str, Any]], form: str
 ) -> None:
-    registry, timer = Registry(iter(range(100)).__next__), Timer()
-    registry.gauge("g", "gauges", lambda: 1)
-    registry.counter("g", "counters", lambda: 2)
-    registry.meter("g", "meters", lambda: 3)
-    registry.timer("g", "timers", timer)
+    metrics, timer = JsonMetrics(iter(range(100)).__next__), Timer()
+    metrics.add("g", "gauges", JsonKind.GAUGE, lambda: 1)
+    metrics.add("g", "counters", JsonKind.COUNTER, lambda: 2)
+    metrics.add("g", "meters", JsonKind.METER, lambda: 3)
+    metrics.add("g", "timers", JsonKind.TIMER, lambda: timer)
     timer.add(0.5)
     if form == "http":
         server, storage = (recorded[f"{process} /metrics"][2] for process in ("server", "storage"))
         expected = server | {kind: server[kind] | storage[kind] for kind in _KINDS}
-        found = registry.http_form()
+        found = metrics.http_form()
     else:
         expected = json.loads((vectors / "storage-metrics.json").read_text())
-        found = registry.bean_form()
+        found = metrics.bean_form()
     assert set(found) == set(expected)
     for kind in ("gauges", "counters", "meters", "timers"):
         sample = next(iter(expected[kind].values()))

@@ -10,7 +10,7 @@ from uuid import UUID
 from tests.faultdisk import FaultDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
-from waltz_storage.shell.measurements import StorageRegistry
+from waltz_storage.shell.metrics import StorageSources, storage_metrics
 
 _GROUP = "waltz-storage"
 _KINDS = ("gauges", "counters", "histograms", "meters", "timers")
@@ -24,11 +24,14 @@ def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None
     expected = json.loads((vectors / "storage-metrics.json").read_text())
     count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
     directory = StorageDirectory(FaultDisk(), UUID(int=1), count, LogOptions(lambda: 1))
-    registry = StorageRegistry(directory, lambda partition: 0, lambda: 1.0)
-    registry.bean_form()
+    sources = StorageSources(
+        directory, lambda partition: 0, lambda: 0, lambda: 0, lambda: 0, lambda: None
+    )
+    metrics = storage_metrics(sources, lambda: 1.0)
+    metrics.json.bean_form()
     for partition in expected["gauges"][f"{_GROUP}.waltz-storage-partition-ids"]["value"]:
         directory.assign(partition)
-    found = json.loads(json.dumps(registry.bean_form()))
+    found = json.loads(json.dumps(metrics.json.bean_form()))
     assert set(found) == set(expected)
     for kind in _KINDS:
         assert _ours(expected[kind]) <= _ours(found[kind])
@@ -40,4 +43,4 @@ def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None
         if entry["fullName"].startswith(_GROUP):
             assert ids[entry["fullName"]] == entry
     directory.unassign(0, delete_files=True)
-    assert f"{_GROUP}.partition-0.flags" not in registry.bean_form()["gauges"]
+    assert f"{_GROUP}.partition-0.flags" not in metrics.json.bean_form()["gauges"]

@@ -21,7 +21,7 @@ from waltz.client.options import ClientOptions
 from waltz.client.submitting import Build, submit
 from waltz.protocol.locks import Lock
 from waltz.protocol.records import NO_TRANSACTION
-from waltz.runtime.metrics import Registry
+from waltz.runtime.core.json_metrics import JsonMetrics
 
 T = TypeVar("T")
 
@@ -74,9 +74,9 @@ class LogClient(abc.ABC, Generic[DataT]):
         return self._client_id
 
     @property
-    def metrics(self) -> Registry:
+    def metrics(self) -> JsonMetrics:
         """The metrics of this client, in the form of a server's."""
-        return self._metrics.registry
+        return self._metrics.json
 
     @property
     @abc.abstractmethod

@@ -17,8 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from waltz.net import ListenFailed
-from waltz.runtime.exposition import Catalogue, exposition, is_asked_for
-from waltz.runtime.metrics import Registry
+from waltz.runtime.metrics import ProcessMetrics, accepts_exposition, exposition
 from waltz.runtime.version import build_version
 
 log = logging.getLogger(__name__)
@@ -46,18 +45,17 @@ async def serve_http(
     service: str,
     host: str | None,
     port: int | None,
-    registry: Registry,
-    catalogue: Catalogue,
+    metrics: ProcessMetrics[Any, Any],
     health: Health,
 ) -> AsyncIterator[int | None]:
     """Serve while the context lasts; yields the port in use, None if ``port`` is None.
 
-    ``catalogue`` says what of the registry Prometheus is shown. Raises ListenFailed.
+    Raises ListenFailed.
     """
     if port is None:
         yield None
         return
-    application = _application(service, registry, catalogue, health)
+    application = _application(service, metrics, health)
     runner = web.AppRunner(application, access_log=None, logger=_PeersInOneLine(log))
     await runner.setup()
     try:
@@ -74,7 +72,7 @@ async def serve_http(
 
 
 def _application(
-    service: str, registry: Registry, catalogue: Catalogue, health: Health
+    service: str, metrics: ProcessMetrics[Any, Any], health: Health
 ) -> web.Application:
     async def ping(_: web.Request) -> web.Response:
         return web.Response(text="pong\n")
@@ -82,13 +80,13 @@ def _application(
     async def build_info(_: web.Request) -> web.Response:
         return _json({"service_name": service, "version": build_version()}, pretty=False)
 
-    async def metrics(request: web.Request) -> web.Response:
+    async def show_metrics(request: web.Request) -> web.Response:
         accept = request.headers.get("Accept", "")
-        if not is_asked_for(accept):
-            return _json(registry.http_form(), _is_pretty(request))
-        # Written in another thread: a process with many partitions has much to write.
-        readings = list(registry.readings())
-        text, content_type = await asyncio.to_thread(exposition, catalogue, readings, accept)
+        if not accepts_exposition(accept):
+            return _json(metrics.json.http_form(), _is_pretty(request))
+        # Encoded in another thread: the text of a process with many partitions is long.
+        collected = metrics.collect()
+        text, content_type = await asyncio.to_thread(exposition, collected, accept)
         return web.Response(body=text, headers={"Content-Type": content_type, "Vary": "Accept"})
 
     async def health_check(request: web.Request) -> web.Response:
@@ -98,7 +96,7 @@ def _application(
     application = web.Application()
     application.router.add_get("/ping", ping)
     application.router.add_get("/buildinfo", build_info)
-    application.router.add_get("/metrics", metrics)
+    application.router.add_get("/metrics", show_metrics)
     application.router.add_get("/health", health_check)
     return application
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from waltz.client.core.errors import AppendUncertain, ClusterUnreachable, LockFailed
-from waltz.runtime.metrics import Clock, Registry, Timer
+from waltz.runtime.core.json_metrics import Clock, JsonKind, JsonMetrics
+from waltz.runtime.core.timer import Timer
 
 CLIENT_GROUP = "waltz-client"
 
@@ -50,12 +51,16 @@ class Appending(Protocol):
 
 
 class ClientMetrics:
-    """The counts of one client, and the registry that shows them."""
+    """The counts of one client, in the JSON forms of 0.13.2.
+
+    A client has no HTTP port, and `import waltz` does not load prometheus_client: an application
+    that has metrics of its own reads these values into them.
+    """
 
     def __init__(
         self, cluster_name: str, client_id: int, appending: Appending, clock: Clock
     ) -> None:
-        self.registry = Registry(clock)
+        self.json = JsonMetrics(clock)
         self._appending = appending
         self._partitions: dict[int, PartitionMetrics] = {}
         gauges: Iterable[tuple[str, Callable[[], object]]] = (
@@ -65,7 +70,7 @@ class ClientMetrics:
             ("active-partition-ids", lambda: sorted(self._partitions)),
         )
         for name, read in gauges:
-            self.registry.gauge(CLIENT_GROUP, name, read)
+            self.json.add(CLIENT_GROUP, name, JsonKind.GAUGE, read)
 
     def of(self, partition: int) -> PartitionMetrics:
         """Return the counts of a partition, which from now on is active."""
@@ -76,15 +81,23 @@ class ClientMetrics:
         return metrics
 
     def _show(self, partition: int, metrics: PartitionMetrics) -> None:
-        group, registry, appending = partition_group(partition), self.registry, self._appending
-        registry.gauge(group, "is-mounted", lambda: appending.is_mounted(partition))
-        registry.gauge(group, "high-water-mark", lambda: appending.mark(partition))
-        registry.gauge(group, "num-registered-transactions", lambda: appending.in_flight(partition))
-        registry.meter(group, "lock-failure", lambda: metrics.lock_failures)
-        registry.meter(group, "transaction-monitor-timeout", lambda: metrics.late)
-        registry.meter(group, "send-throughput", lambda: metrics.sent)
-        registry.meter(group, "received-throughput", lambda: metrics.received)
-        registry.timer(group, "append-latency", metrics.appends)
+        group, json, appending = partition_group(partition), self.json, self._appending
+        gauges: Iterable[tuple[str, Callable[[], object]]] = (
+            ("is-mounted", lambda: appending.is_mounted(partition)),
+            ("high-water-mark", lambda: appending.mark(partition)),
+            ("num-registered-transactions", lambda: appending.in_flight(partition)),
+        )
+        meters: Iterable[tuple[str, Callable[[], int]]] = (
+            ("lock-failure", lambda: metrics.lock_failures),
+            ("transaction-monitor-timeout", lambda: metrics.late),
+            ("send-throughput", lambda: metrics.sent),
+            ("received-throughput", lambda: metrics.received),
+        )
+        for name, read in gauges:
+            json.add(group, name, JsonKind.GAUGE, read)
+        for name, count in meters:
+            json.add(group, name, JsonKind.METER, count)
+        json.add(group, "append-latency", JsonKind.TIMER, lambda: metrics.appends)
 
 
 async def measured(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:

@@ -16,7 +16,7 @@ from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.store import StoreError
 from waltz.net import FrameConnection
 from waltz.protocol import storage as st
-from waltz.runtime.metrics import Timer as LatencyTimer
+from waltz.runtime.core.timer import Timer as LatencyTimer
 from waltz.runtime.process import watched
 from waltz_server.core.effects import (
     ConnectStorages,

@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 from waltz.metadata.cluster import Cluster as ClusterMetadata
@@ -21,15 +20,15 @@ from waltz.metadata.kazoo_store import KazooStore
 from waltz.net import Listener
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
+from waltz.runtime.metrics import ProcessMetrics
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
-from waltz_storage.core.metrics import CATALOGUE
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.admin_handler import AdminHandler
 from waltz_storage.shell.config import StorageConfig
 from waltz_storage.shell.connections import AdminConnection, ClusterIdentity, ServerConnection
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
-from waltz_storage.shell.measurements import StorageRegistry, health
+from waltz_storage.shell.metrics import OpenPartition, StorageSources, health, storage_metrics
 from waltz_storage.shell.posix_disk import PosixDisk
 
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class StorageNode:
         self.admin_listener: Listener | None = None
         self._directory: StorageDirectory | None = None
         self._engine: EngineThread | None = None
-        self._registry: StorageRegistry | None = None
+        self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
         """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
@@ -74,14 +73,15 @@ class StorageNode:
             log.error("%s", refused)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
         engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
-        registry = self._registry = StorageRegistry(directory, engine.engine.queued, time.monotonic)
-        registry.gauge("waltz-storage", "flushes", lambda: engine.flushes)
-        registry.gauge(
-            "waltz-storage", "tls-certificate-days-left", config.tls.certificate_days_left
+        sources = StorageSources(
+            directory,
+            queued=engine.engine.queued,
+            flushes=lambda: engine.flushes,
+            disk_free=lambda: shutil.disk_usage(config.directory).free,
+            disk_size=lambda: shutil.disk_usage(config.directory).total,
+            certificate_days_left=config.tls.certificate_days_left,
         )
-        disk_usage = partial(shutil.disk_usage, config.directory)
-        registry.gauge("waltz-storage", "disk-free-bytes", lambda: disk_usage().free)
-        registry.gauge("waltz-storage", "disk-size-bytes", lambda: disk_usage().total)
+        metrics = self._metrics = storage_metrics(sources, time.monotonic)
         handler = AdminHandler(directory, engine.submit, mailbox.post)
         engine.start()
         self.listener = Listener(
@@ -89,7 +89,7 @@ class StorageNode:
         )
         self.admin_listener = Listener(
             self._administrators,
-            lambda: AdminConnection(cluster, handler, lambda: _bean_json(registry)),
+            lambda: AdminConnection(cluster, handler, lambda: json.dumps(metrics.json.bean_form())),
             config.tls,
         )
         self.listener.start(config.bind_host, config.port)
@@ -103,16 +103,15 @@ class StorageNode:
     @asynccontextmanager
     async def http(self) -> AsyncIterator[int | None]:
         """Serve the HTTP port while the context lasts; yields the port, None if it is off."""
-        registry, directory = self._registry, self._directory
-        assert registry is not None
+        metrics, directory = self._metrics, self._directory
+        assert metrics is not None
         assert directory is not None
         config = self.config
         async with serve_http(
             "waltz-storage",
             config.bind_host,
             config.http_port,
-            registry,
-            CATALOGUE,
+            metrics,
             lambda: health(directory),
         ) as port:
             yield port
@@ -150,10 +149,6 @@ def _meta_disk(path: Path, config: StorageConfig) -> PosixDisk:
             "remove the setting to keep everything in one"
         )
     return disk
-
-
-def _bean_json(registry: StorageRegistry) -> str:
-    return json.dumps(registry.bean_form())
 
 
 def _die(error: BaseException) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from waltz.client.core.metrics import partition_group
-from waltz.runtime.metrics import Registry, Timer
+from waltz.runtime.core.json_metrics import JsonKind, JsonMetrics
+from waltz.runtime.core.timer import Timer
 
 
 class CallbackMetrics:
     """One partition: the time from the submission of a context to its callbacks."""
 
-    def __init__(self, registry: Registry, partition: int) -> None:
+    def __init__(self, json: JsonMetrics, partition: int) -> None:
         self.active = False
         self.completion = Timer()
         self.application = Timer()
         group = partition_group(partition)
-        registry.gauge(group, "is-partition-active", lambda: self.active)
-        registry.timer(group, "on-completion-latency", self.completion)
-        registry.timer(group, "on-application-latency", self.application)
+        json.add(group, "is-partition-active", JsonKind.GAUGE, lambda: self.active)
+        json.add(group, "on-completion-latency", JsonKind.TIMER, lambda: self.completion)
+        json.add(group, "on-application-latency", JsonKind.TIMER, lambda: self.application)

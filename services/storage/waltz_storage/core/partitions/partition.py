@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from waltz.protocol import storage
 from waltz.protocol.failures import RpcFailure
 from waltz.protocol.records import RecordBatch, RecordHeader
-from waltz.runtime.metrics import Timer
+from waltz.runtime.core.timer import Timer
 from waltz_storage.core.control.control_file import ControlFile
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.errors import RequestRefused, UnknownRequest

@@ -1,0 +1,186 @@
+"""The metrics of a server and its health (spec/behaviour.md sections 12 and 13). Reads only."""
+
+from __future__ import annotations
+
+import time
+from operator import not_
+from typing import Any
+
+from waltz.runtime.metrics import (
+    Declared,
+    Family,
+    Kind,
+    certificate_left,
+    counter,
+    gauge,
+    histogram,
+    value,
+)
+from waltz.runtime.version import build_version
+from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.node import ServerNode
+
+
+def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
+    """Return whether the server is healthy, and a report in the form of 0.13.2.
+
+    It is healthy if the connection to ZooKeeper works, or did until recently, and the store of
+    every partition is open or was.
+    """
+    grace = 2 * node.config.session_timeout_ms / 1000
+    since = node.store.health.unhealthy_since
+    connected = since is None or time.monotonic() - since < grace
+    partitions = {str(h.core.id): h.core.store.healthy for h in node.partitions()}
+    healthy = connected and all(partitions.values())
+    report: dict[str, Any] = {
+        "healthy": healthy,
+        "zookeeper": connected,
+        "partitions": partitions,
+    }
+    waiting = {str(h.core.id): h.core.store.waiting_for for h in node.partitions()}
+    if any(waiting.values()):
+        report["waiting"] = {partition: why for partition, why in waiting.items() if why}
+    return healthy, {"server-health-check": report}
+
+
+_PROCESS: tuple[Family[ServerNode], ...] = (
+    gauge(
+        "waltz_server_healthy",
+        "1 while `/health` answers 200",
+        "is-healthy",
+        lambda node: health(node)[0],
+    ),
+    gauge(
+        "waltz_server_partitions",
+        "number of partitions that this server has",
+        "waltz-server-num-partitions",
+        lambda node: len(node.partitions()),
+    ),
+    certificate_left(
+        "waltz_server_tls_certificate_left_seconds",
+        lambda node: node.config.tls.certificate_days_left(),
+    ),
+    counter(
+        "waltz_server_feed_cache_misses_total",
+        "feed requests that needed a read from a storage",
+        "feed-cache-miss",
+        lambda node: sum(h.core.feed_cache_misses for h in node.partitions()),
+    ),
+    counter(
+        "waltz_server_data_cache_misses_total",
+        "reads of transaction data that needed a read from a storage",
+        "transaction-cache-miss",
+        lambda node: sum(h.core.data_cache_misses for h in node.partitions()),
+    ),
+)
+
+_PARTITION: tuple[Family[HostedPartition], ...] = (
+    gauge(
+        "waltz_server_partition_open",
+        "1 while the partition accepts appends, in a store session; in JSON the opposite",
+        "is-closed",
+        lambda hosted: not hosted.core.store.is_open,
+        not_,
+    ),
+    gauge(
+        "waltz_server_partition_high_water_mark",
+        "id of the last committed transaction",
+        "high-water-mark",
+        lambda hosted: hosted.core.high_water_mark,
+    ),
+    gauge(
+        "waltz_server_partition_generation",
+        "number of times the partition was assigned to a server",
+        "generation",
+        lambda hosted: hosted.core.generation,
+    ),
+    gauge(
+        "waltz_server_partition_open_appends",
+        "appends without outcome",
+        "pending-append",
+        lambda hosted: hosted.core.open_appends,
+    ),
+    gauge(
+        "waltz_server_partition_queued_appends",
+        "open appends that are not yet sent to storages",
+        "append-queue-size",
+        lambda hosted: hosted.core.store.queued,
+    ),
+    counter(
+        "waltz_server_partition_appends_total",
+        "appends received",
+        "transaction",
+        lambda hosted: hosted.core.counters.transactions,
+    ),
+    counter(
+        "waltz_server_partition_committed_appends_total",
+        "appends committed",
+        "successful-append",
+        lambda hosted: hosted.core.counters.committed,
+    ),
+    counter(
+        "waltz_server_partition_refused_appends_total",
+        "appends refused because of a lock",
+        "rejected-append",
+        lambda hosted: hosted.core.counters.rejected,
+    ),
+    histogram(
+        "waltz_server_partition_append_seconds",
+        "time from an append's arrival to its outcome",
+        "response-latency",
+        lambda hosted: hosted.latency,
+    ),
+    Family(
+        "waltz_server_partition_feeds_added_total",
+        Kind.COUNTER,
+        "feeds that began, by distance from the log's end: near is real-time, far is catch-up",
+        (
+            value(
+                "total-real-time-feed-context-added",
+                lambda hosted: hosted.core.feeds.added["real-time"],
+                "near",
+            ),
+            value(
+                "total-catchup-feed-context-added",
+                lambda hosted: hosted.core.feeds.added["catchup"],
+                "far",
+            ),
+        ),
+        "distance",
+    ),
+    Family(
+        "waltz_server_partition_feeds_removed_total",
+        Kind.COUNTER,
+        "feeds that ended there",
+        (
+            value(
+                "total-real-time-feed-context-removed",
+                lambda hosted: hosted.core.feeds.removed["real-time"],
+                "near",
+            ),
+            value(
+                "total-catchup-feed-context-removed",
+                lambda hosted: hosted.core.feeds.removed["catchup"],
+                "far",
+            ),
+        ),
+        "distance",
+    ),
+)
+
+METRICS: Declared[ServerNode, HostedPartition] = Declared(
+    "waltz-server",
+    "waltz_server_info",
+    {
+        "cluster": value("cluster-name", lambda node: node.cluster_name),
+        "server_id": value("server-id", lambda node: node.server_id),
+        "endpoint": value("endpoint", lambda node: "{}:{}".format(*node.endpoint)),
+        "version": value("waltz-version-id", lambda _: build_version()),
+    },
+    _PROCESS,
+    _PARTITION,
+    {
+        value("is-closed", lambda _: False): "always false",
+        value("replica-info", lambda node: node.replicas()): "the storages of each partition",
+    },
+)

@@ -1,0 +1,207 @@
+"""The metrics of a storage and its health (spec/behaviour.md sections 12 and 13). Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from waltz.runtime.core.json_metrics import Clock, JsonKind
+from waltz.runtime.metrics import (
+    Declared,
+    Family,
+    Kind,
+    ProcessMetrics,
+    Source,
+    certificate_left,
+    counter,
+    gauge,
+    histogram,
+    value,
+)
+from waltz.runtime.version import build_version
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.partitions.partition import COUNTER_NAMES, StoragePartition
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSources:
+    """The parts of a storage that its metrics are read from; sizes are those of its disk."""
+
+    directory: StorageDirectory
+    queued: Callable[[int], int]
+    flushes: Callable[[], int]
+    disk_free: Callable[[], int]
+    disk_size: Callable[[], int]
+    certificate_days_left: Callable[[], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPartition:
+    """An open partition of a storage."""
+
+    core: StoragePartition
+    storage: StorageSources
+
+
+def storage_metrics(
+    storage: StorageSources, clock: Clock
+) -> ProcessMetrics[StorageSources, OpenPartition]:
+    """Return the metrics of a storage and of the partitions that are open when they are read."""
+
+    def partitions() -> dict[int, OpenPartition]:
+        # Copied in one step: the engine's thread opens and closes partitions.
+        opened = dict(storage.directory.partitions)
+        return {number: OpenPartition(core, storage) for number, core in opened.items()}
+
+    return ProcessMetrics(METRICS, storage, clock, partitions)
+
+
+def health(directory: StorageDirectory) -> tuple[bool, dict[str, Any]]:
+    """Return whether every assigned partition is served, and a report in the form of 0.13.2."""
+    refused = _refusals(directory)
+    check: dict[str, Any] = {"healthy": not refused, "message": '{"storage":"true"}'}
+    if refused:
+        check |= {"message": "partitions are refused", "refused": refused}
+    return not refused, {"storage-health-check": check}
+
+
+def _refusals(directory: StorageDirectory) -> dict[str, dict[str, Any]]:
+    report: dict[str, dict[str, Any]] = {}
+    for partition, refused in dict(directory.refused).items():
+        report[str(partition)] = {"reason": str(refused)}
+        if isinstance(refused, PartitionDamaged):
+            report[str(partition)] |= {"file": refused.file, "offset": refused.offset}
+    return report
+
+
+def _requests(name: str, partition: OpenPartition) -> int:
+    return partition.core.requests[name]
+
+
+_PROCESS: tuple[Family[StorageSources], ...] = (
+    gauge(
+        "waltz_storage_healthy",
+        "1 while `/health` answers 200",
+        "is-healthy",
+        lambda storage: health(storage.directory)[0],
+    ),
+    gauge(
+        "waltz_storage_partitions",
+        "number of partitions that this storage serves",
+        "waltz-storage-num-partitions",
+        lambda storage: len(storage.directory.partitions),
+    ),
+    gauge(
+        "waltz_storage_refused_partitions",
+        "number of assigned partitions that this storage cannot serve; JSON has the reasons, with "
+        "file and offset",
+        "refused-partitions",
+        lambda storage: _refusals(storage.directory),
+        len,
+    ),
+    gauge(
+        "waltz_storage_disk_free_bytes",
+        "free bytes of the disk",
+        "disk-free-bytes",
+        lambda storage: storage.disk_free(),
+    ),
+    gauge(
+        "waltz_storage_disk_size_bytes",
+        "size of the disk in bytes",
+        "disk-size-bytes",
+        lambda storage: storage.disk_size(),
+    ),
+    certificate_left(
+        "waltz_storage_tls_certificate_left_seconds",
+        lambda storage: storage.certificate_days_left(),
+    ),
+    counter(
+        "waltz_storage_flushes_total",
+        "flushes to disk; appends ÷ flushes is the size of the batches",
+        "flushes",
+        lambda storage: storage.flushes(),
+        JsonKind.GAUGE,
+    ),
+)
+
+_PARTITION: tuple[Family[OpenPartition], ...] = (
+    gauge(
+        "waltz_storage_partition_max_transaction_id",
+        "id of the last stored transaction",
+        "max-transaction-id",
+        lambda partition: partition.core.log.max_id,
+    ),
+    gauge(
+        "waltz_storage_partition_session_id",
+        "id of the store session of the replica",
+        "session-id",
+        lambda partition: partition.core.info.session_id,
+    ),
+    gauge(
+        "waltz_storage_partition_low_water_mark",
+        "low-water mark of the log at the start of that session",
+        "low-water-mark",
+        lambda partition: partition.core.info.low_water_mark,
+    ),
+    gauge(
+        "waltz_storage_partition_local_low_water_mark",
+        "low-water mark of this replica at the start of that session",
+        "local-low-water-mark",
+        lambda partition: partition.core.info.local_low_water_mark,
+    ),
+    gauge(
+        "waltz_storage_partition_flags",
+        "flags of the partition in the control file",
+        "flags",
+        lambda partition: partition.core.info.flags,
+    ),
+    gauge(
+        "waltz_storage_partition_changes",
+        "number of changes of the partition's entry in the control file",
+        "sequence-number",
+        lambda partition: partition.storage.directory.sequence(partition.core.partition),
+    ),
+    gauge(
+        "waltz_storage_partition_queued_requests",
+        "requests that wait for the engine",
+        "process-queue-size",
+        lambda partition: partition.storage.queued(partition.core.partition),
+    ),
+    counter(
+        "waltz_storage_partition_transactions_total",
+        "transactions appended",
+        "append",
+        lambda partition: partition.core.appends,
+    ),
+    histogram(
+        "waltz_storage_partition_append_seconds",
+        "time from an append's arrival until it is flushed",
+        "append-latency",
+        lambda partition: partition.core.append_latency,
+    ),
+    Family(
+        "waltz_storage_partition_requests_total",
+        Kind.COUNTER,
+        "recovery and read requests",
+        tuple(
+            Source(name, JsonKind.COUNTER, partial(_requests, name), name) for name in COUNTER_NAMES
+        ),
+        "request",
+    ),
+)
+
+METRICS: Declared[StorageSources, OpenPartition] = Declared(
+    "waltz-storage",
+    "waltz_storage_info",
+    {"version": value("waltz-version-id", lambda _: build_version())},
+    _PROCESS,
+    _PARTITION,
+    {
+        value(
+            "waltz-storage-partition-ids", lambda storage: sorted(storage.directory.partitions)
+        ): "the numbers of its partitions"
+    },
+)

@@ -1,0 +1,162 @@
+"""Metrics in the two JSON forms of 0.13.2 (spec/behaviour.md sections 12 and 13). Pure.
+
+`JsonMetrics` reads plain counters when a form is asked for. The clock is given, in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from waltz.runtime.core.timer import Timer
+
+Clock = Callable[[], float]
+
+
+class JsonKind(StrEnum):
+    """The kinds of metrics in JSON, by the names of their maps."""
+
+    GAUGE = "gauges"
+    """A value as it is now: whatever fits into JSON."""
+    COUNTER = "counters"
+    METER = "meters"
+    """A count with its rates."""
+    TIMER = "timers"
+    """A count with its rates and the durations of the most recent events."""
+
+
+_KINDS = ("gauges", "counters", "histograms", "meters", "timers")
+_WINDOWS_SECONDS = {"1": 60.0, "5": 300.0, "15": 900.0}
+_QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999": 0.999}
+
+
+class _Meter:
+    """Moving rates of a growing count, updated whenever they are read."""
+
+    def __init__(self, read: Callable[[], int], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._begun = self._at = clock()
+        self._seen = 0
+        self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
+
+    def read(self) -> tuple[int, float, dict[str, float]]:
+        """Return the count, the mean rate, and the moving rates by minutes."""
+        now, count = self._clock(), self._read()
+        elapsed = now - self._at
+        if elapsed > 0:
+            rate = (count - self._seen) / elapsed
+            for name, window in _WINDOWS_SECONDS.items():
+                old = self._rates[name]
+                self._rates[name] = old + (1 - math.exp(-elapsed / window)) * (rate - old)
+            self._at, self._seen = now, count
+        age = now - self._begun
+        return count, (count / age if age > 0 else 0.0), self._rates
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    group: str
+    name: str
+    kind: JsonKind
+    read: Callable[[], Any]
+    meter: _Meter | None
+    timer: Timer | None
+
+
+class JsonMetrics:
+    """Named metrics, in groups."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._groups: dict[str, dict[str, _Source]] = {}
+
+    def add(self, group: str, name: str, kind: JsonKind, read: Callable[[], Any]) -> None:
+        """Show what ``read`` returns: a `Timer` for a timer, a growing count for a meter."""
+        timer = read() if kind is JsonKind.TIMER else None
+        count = (lambda: timer.count) if timer is not None else read
+        rated = kind in (JsonKind.METER, JsonKind.TIMER)
+        meter = _Meter(count, self._clock) if rated else None
+        members = self._groups.setdefault(group, {})
+        assert name not in members, f"{group}.{name} is there already"
+        members[name] = _Source(group, name, kind, read, meter, timer)
+
+    def remove(self, group: str) -> None:
+        """Forget a group."""
+        self._groups.pop(group, None)
+
+    def http_form(self) -> dict[str, Any]:
+        """Return the answer to ``GET /metrics``."""
+        form: dict[str, Any] = {"version": "4.0.0"} | {kind: {} for kind in _KINDS}
+        for full_name, source in self._all():
+            form[source.kind][full_name] = _http_value(source)
+        return form
+
+    def bean_form(self) -> dict[str, Any]:
+        """Return the answer to the metrics request of the storage admin port."""
+        form: dict[str, Any] = {"metrics": {}, "ids": []} | {kind: {} for kind in _KINDS}
+        for full_name, source in self._all():
+            form[source.kind][full_name] = form["metrics"][full_name] = _bean_value(source)
+            full = {"group": source.group, "name": source.name, "fullName": full_name}
+            form["ids"].append(full)
+        return form
+
+    def _all(self) -> list[tuple[str, _Source]]:
+        sources = (each for members in self._groups.values() for each in members.values())
+        named = ((f"{each.group}.{each.name}", each) for each in sources)
+        return sorted(named, key=lambda pair: pair[0])
+
+
+def _http_value(source: _Source) -> dict[str, Any]:
+    if source.meter is None:
+        return {"value" if source.kind is JsonKind.GAUGE else "count": source.read()}
+    count, mean, moving = source.meter.read()
+    rates = {"count": count, "mean_rate": mean} | {f"m{m}_rate": r for m, r in moving.items()}
+    if source.timer is None:
+        return rates | {"units": "events/second"}
+    ordered = source.timer.ordered()
+    durations = {
+        "max": ordered[-1] if ordered else 0.0,
+        "mean": statistics.fmean(ordered) if ordered else 0.0,
+        "min": ordered[0] if ordered else 0.0,
+        **{f"p{name}": _quantile(ordered, q) for name, q in _QUANTILES.items()},
+        "stddev": statistics.pstdev(ordered) if ordered else 0.0,
+    }
+    return durations | rates | {"duration_units": "seconds", "rate_units": "calls/second"}
+
+
+def _bean_value(source: _Source) -> dict[str, Any]:
+    if source.meter is None:
+        return {"value" if source.kind is JsonKind.GAUGE else "count": source.read()}
+    count, mean, moving = source.meter.read()
+    rates = {
+        "count": count,
+        "fifteenMinuteRate": moving["15"],
+        "oneMinuteRate": moving["1"],
+        "fiveMinuteRate": moving["5"],
+        "meanRate": mean,
+    }
+    return rates if source.timer is None else rates | {"snapshot": _bean_snapshot(source.timer)}
+
+
+def _bean_snapshot(timer: Timer) -> dict[str, Any]:
+    """Return the durations in nanoseconds, as the bean form has them."""
+    ordered = [seconds * 1e9 for seconds in timer.ordered()]
+    return {
+        "values": [int(value) for value in ordered],
+        "min": int(ordered[0]) if ordered else 0,
+        "max": int(ordered[-1]) if ordered else 0,
+        "mean": statistics.fmean(ordered) if ordered else 0.0,
+        "stdDev": statistics.pstdev(ordered) if ordered else 0.0,
+        "median": _quantile(ordered, 0.5),
+        **{f"{n}thPercentile": _quantile(ordered, _QUANTILES[n]) for n in ("75", "95", "98", "99")},
+        "999thPercentile": _quantile(ordered, _QUANTILES["999"]),
+    }
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[min(int(q * len(ordered)), len(ordered) - 1)] if ordered else 0.0
