@@ -1,4 +1,4 @@
-"""One suite for both stores: what the interface promises holds in memory and over ZooKeeper."""
+"""The metadata store in memory and over ZooKeeper: one suite for both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from waltz.metadata.store import (
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """How to connect to what keeps the nodes, and how to make it end a session."""
+    """Connects to a store, and makes it end a session."""
 
     connect: Callable[[], Awaitable[MetadataStore]]
     expire: Callable[[MetadataStore], Awaitable[None]]
@@ -84,7 +84,7 @@ async def other(ensemble: Ensemble) -> AsyncIterator[MetadataStore]:
 
 @pytest.fixture
 async def base(store: MetadataStore) -> str:
-    """A node of this test's own."""
+    """A new node for this test."""
     return await store.create(f"/{uuid.uuid4().hex}", None)
 
 
@@ -219,7 +219,7 @@ async def test_child_watch_fires_at_a_change_of_the_list(
 ) -> None:
     watch = Calls()
     await other.children(base, watch)
-    await store.set(base, b"data is none of its business", 0)
+    await store.set(base, b"data", 0)
     await store.create(f"{base}/a", b"")
     await eventually(lambda: watch.count == 1)
     await store.delete(f"{base}/a")

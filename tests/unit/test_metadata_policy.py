@@ -16,12 +16,12 @@ Members = dict[int, tuple[int, ...]]
 
 
 def keep_order(hand: list[OwnedPartition]) -> None:
-    """In place of shuffling."""
+    """Replace the shuffling by no change."""
 
 
 @st.composite
 def situations(draw: st.DrawFn, *, preferring: bool) -> tuple[PartitionAssignment, int, Members]:
-    """A well-formed old assignment, a number of partitions that is no smaller, and members."""
+    """A well-formed assignment, a number of partitions not below it, and members."""
     num_partitions = draw(st.integers(1, 20))
     old_partitions = draw(st.integers(0, num_partitions))
     old_servers = draw(st.lists(st.integers(1, 9), unique=True, min_size=1, max_size=5))
@@ -104,7 +104,7 @@ def test_assignment_of_unchanged_members_moves_nothing(
 
 
 def test_preference_up_to_the_minimum_leaves_no_partition_without_owner() -> None:
-    """Here the reference leaves a partition without an owner."""
+    """In this case 0.13.2 leaves a partition without an owner."""
     new = assign(UNASSIGNED, 1, 3, {1: (1,), 2: ()}, keep_order)
     assert owners(new) == {1: 1, 0: 1, 2: 2}
 

@@ -1,4 +1,4 @@
-"""A connection greets, parses per chunk, writes once per loop turn, and says why it ended."""
+"""Connections: handshake, framing, writes, keep-alives, backpressure and their end."""
 
 from __future__ import annotations
 
@@ -102,15 +102,15 @@ async def dialed(
 
 async def test_connection_negotiates_a_version_and_exchanges_frames() -> None:
     async with listening() as port:
-        near, connection, far = await dialed(port)
-        assert far.connection is not None
-        assert connection.version == far.connection.version == max(CLIENT_SERVER.versions)
+        dialing, connection, accepted = await dialed(port)
+        assert accepted.connection is not None
+        assert connection.version == accepted.connection.version == max(CLIENT_SERVER.versions)
         assert connection.peer_text == "Waltz Server"
-        assert far.connection.peer_text == "Waltz Client"
+        assert accepted.connection.peer_text == "Waltz Client"
         assert connection.peer == f"127.0.0.1:{port.listener.port}"
         connection.send(FRAME)
-        far.connection.send(FRAME + FRAME)
-        await eventually(lambda: far.bodies == [BODY] and near.bodies == [BODY, BODY])
+        accepted.connection.send(FRAME + FRAME)
+        await eventually(lambda: accepted.bodies == [BODY] and dialing.bodies == [BODY, BODY])
 
 
 @pytest.mark.parametrize("version", CLIENT_SERVER.versions)
@@ -122,24 +122,24 @@ async def test_connection_to_an_old_peer_uses_its_version(version: int) -> None:
 
 async def test_close_reports_the_loss_once_on_each_side() -> None:
     async with listening() as port:
-        near, connection, far = await dialed(port)
+        dialing, connection, accepted = await dialed(port)
         connection.send(FRAME)
         connection.close("enough")
         connection.close("again")
         connection.abort("again")
         connection.send(FRAME)
-        await eventually(lambda: far.reasons)
-        assert near.reasons == ["enough"]
-        assert far.bodies == [BODY], "what was queued before the close still leaves"
-        assert far.reasons == ["closed by the peer"]
+        await eventually(lambda: accepted.reasons)
+        assert dialing.reasons == ["enough"]
+        assert accepted.bodies == [BODY], "frames queued before the close are sent"
+        assert accepted.reasons == ["closed by the peer"]
 
 
 async def test_closed_listener_closes_its_connections() -> None:
     async with listening() as port:
-        near, _, far = await dialed(port)
+        dialing, _, accepted = await dialed(port)
         await port.listener.close()
-        await eventually(lambda: near.reasons)
-        assert far.reasons == ["shutting down"]
+        await eventually(lambda: dialing.reasons)
+        assert accepted.reasons == ["shutting down"]
         with pytest.raises(DialFailed, match=r"cannot reach 127\.0\.0\.1"):
             await dial("127.0.0.1", port.listener.port, CLIENT_SERVER, Recorder(), PLAINTEXT)
 
@@ -148,16 +148,16 @@ async def test_message_refused_by_its_handler_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening() as port:
-        near, connection, far = await dialed(port)
-        far.refuse = True
+        dialing, connection, accepted = await dialed(port)
+        accepted.refuse = True
         connection.send(FRAME)
-        await eventually(lambda: near.reasons and far.reasons)
-        assert far.reasons == ["this handler takes nothing"]
+        await eventually(lambda: dialing.reasons and accepted.reasons)
+        assert accepted.reasons == ["this handler takes nothing"]
         assert "this handler takes nothing" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "reason"),
     [
         (b"GET /ping HTTP/1.1\r\n\r\n", "the peer speaks HTTP"),
         (bytes(range(64)), "not a client/server frame"),
@@ -168,7 +168,7 @@ async def test_message_refused_by_its_handler_closes_the_connection(
     ],
 )
 async def test_garbage_closes_the_connection(
-    sent: bytes, said: str, caplog: pytest.LogCaptureFixture
+    sent: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port.listener.port)
@@ -176,7 +176,7 @@ async def test_garbage_closes_the_connection(
         await eventually(lambda: port.handlers and port.handlers[0].reasons)
         with suppress(ConnectionError):
             await asyncio.wait_for(reader.read(), 10)
-        assert said in caplog.text
+        assert reason in caplog.text
         assert caplog.text.count("closing client/server connection of 127.0.0.1:") == 1
         writer.close()
 
@@ -215,9 +215,9 @@ async def test_peer_that_leaves_without_a_hello_is_reported_lost() -> None:
 
 async def test_slow_reader_congests_the_connection_until_it_drains() -> None:
     async with listening() as port:
-        near, connection, far = await dialed(port)
-        assert far.connection is not None
-        far.connection.pause_reading()
+        dialing, connection, accepted = await dialed(port)
+        assert accepted.connection is not None
+        accepted.connection.pause_reading()
         large = encode_frame(CLIENT_SERVER.magic, NEWEST, bytes(1 << 20))
         count = 0
         while not connection.congested:
@@ -225,10 +225,10 @@ async def test_slow_reader_congests_the_connection_until_it_drains() -> None:
             count += 1
             await asyncio.sleep(0)
             assert count < 200, "loopback never filled up"
-        assert (near.congestions, near.writables) == (1, 0)
-        far.connection.resume_reading()
-        await eventually(lambda: len(far.bodies) == count)
-        assert (near.congestions, near.writables) == (1, 1)
+        assert (dialing.congestions, dialing.writables) == (1, 0)
+        accepted.connection.resume_reading()
+        await eventually(lambda: len(accepted.bodies) == count)
+        assert (dialing.congestions, dialing.writables) == (1, 1)
         assert not connection.congested
 
 
@@ -287,7 +287,7 @@ async def test_dial_of_a_silent_host_times_out() -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """Collects what is written."""
+    """A transport that records the writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ async def test_frames_of_one_chunk_are_handed_over_in_one_call() -> None:
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock can be put forward."""
+    """An event loop whose clock can be advanced."""
 
     skipped = 0.0
 
@@ -372,7 +372,7 @@ def test_idle_dialer_sends_keep_alives(
         assert runner.run(_idle_for_a_while(dialer, writes_between)) == expected
 
 
-async def _say_nothing(seconds: float) -> list[str]:
+async def _send_no_hello(seconds: float) -> list[str]:
     loop = cast(SkippingLoop, asyncio.get_running_loop())
     handler = Recorder()
     connection = FrameConnection(CLIENT_SERVER, handler, dialer=False)
@@ -380,21 +380,21 @@ async def _say_nothing(seconds: float) -> list[str]:
     loop.skipped += seconds
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    said = list(handler.reasons)
+    reasons = list(handler.reasons)
     connection.abort("the test is over")
-    return said
+    return reasons
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "reasons"),
     [
         (HANDSHAKE_SECONDS * 0.9, []),
         (HANDSHAKE_SECONDS * 1.1, [f"no Hello within {HANDSHAKE_SECONDS:g} s"]),
     ],
 )
-def test_peer_without_a_hello_is_disconnected(seconds: float, said: list[str]) -> None:
+def test_peer_without_a_hello_is_disconnected(seconds: float, reasons: list[str]) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        assert runner.run(_say_nothing(seconds)) == said
+        assert runner.run(_send_no_hello(seconds)) == reasons
 
 
 async def test_listener_stops_reading_from_a_congested_peer() -> None:

@@ -1,4 +1,4 @@
-"""TLS both ways: who is accepted, who is refused, and that both ends say why."""
+"""TLS: which peers are accepted or refused, and the reasons that both sides log."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def listening(tls: TlsConfig) -> AsyncIterator[Listener]:
 
 
 async def ask(listener: Listener, tls: TlsConfig) -> Collector:
-    """Dial, and have one frame echoed unless the connection ends first."""
+    """Dial and wait for one frame to be echoed, or for the end of the connection."""
     collector = Collector()
     await dial("127.0.0.1", listener.port, CLIENT_SERVER, collector, tls)
     await eventually(lambda: collector.connection or collector.reasons)
@@ -96,7 +96,7 @@ async def test_self_signed_listener_accepts_unverified_clients() -> None:
 
 
 async def test_listener_accepts_tls_1_2() -> None:
-    """The reference offers nothing newer."""
+    """0.13.2 offers nothing newer."""
     async with listening(SELF_SIGNED) as listener:
         old = ssl.create_default_context()
         old.check_hostname = False
@@ -135,8 +135,8 @@ async def test_unverified_names_are_accepted_and_logged_once(
         lenient = replace(authority.issue("client"), verify_server_name=False)
         for _ in range(2):
             assert (await ask(listener, lenient)).bodies == [FRAME[7:]]
-    said = [r.levelname for r in caplog.records if "tls.verifyServerName is off" in r.message]
-    assert said == ["WARNING"]
+    levels = [r.levelname for r in caplog.records if "tls.verifyServerName is off" in r.message]
+    assert levels == ["WARNING"]
 
 
 async def test_listener_without_client_verification_logs_a_warning(
@@ -165,10 +165,10 @@ async def test_certificate_of_another_authority_is_refused(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "other").mkdir()
-    stranger = Authority(tmp_path / "other", "stranger").issue("client")
+    foreign = Authority(tmp_path / "other", "foreign").issue("client")
     async with listening(authority.issue("server")) as listener:
         with pytest.raises(DialFailed) as caught:
-            await ask(listener, stranger)
+            await ask(listener, foreign)
         assert f"no TLS with 127.0.0.1:{listener.port}: CERTIFICATE_VERIFY_FAILED" in str(
             caught.value
         )
@@ -246,7 +246,7 @@ async def test_close_does_not_wait_for_a_peer_in_its_handshake() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tls", "said"),
+    ("tls", "reason"),
     [
         (TlsConfig(certificate=MISSING, key=MISSING), "cannot use the TLS files"),
         (TlsConfig(ca=MISSING), "must be readable PEM files"),
@@ -254,9 +254,9 @@ async def test_close_does_not_wait_for_a_peer_in_its_handshake() -> None:
         (TlsConfig(key=MISSING), "certificate and key go together"),
     ],
 )
-def test_unusable_tls_settings_are_refused(tls: TlsConfig, said: str) -> None:
+def test_unusable_tls_settings_are_refused(tls: TlsConfig, reason: str) -> None:
     for make in (tls.listening_context, tls.dialing_context):
-        with pytest.raises(TlsConfigError, match=said):
+        with pytest.raises(TlsConfigError, match=reason):
             make()
 
 

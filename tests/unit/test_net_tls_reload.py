@@ -50,7 +50,7 @@ class Peer(FrameHandler):
         self.reason = reason
 
     async def is_served(self) -> bool:
-        """Whether a frame is answered rather than the connection ended."""
+        """Whether a frame is answered, and not the connection ended."""
         await eventually(lambda: self.connection or self.reason)
         if self.connection is not None and self.reason is None:
             had = len(self.bodies)
@@ -89,7 +89,7 @@ def authority(tmp_path: Path, name: str) -> Authority:
 
 
 def install(source: Path | None, target: Path | None) -> None:
-    """Put a file in another's place at once, as a certificate manager does."""
+    """Replace a file atomically, as a certificate manager does."""
     assert source is not None
     assert target is not None
     part = target.with_suffix(".part")

@@ -1,4 +1,4 @@
-"""Framing and handshake: any chunking gives the same bodies, anything else is refused by name."""
+"""Framing and handshake: chunks of any size, version negotiation, and refused bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPECS = st.sampled_from((CLIENT_SERVER, STORAGE, ADMIN))
 
 
 def agreed(spec: ProtocolSpec = CLIENT_SERVER, version: int | None = None) -> FrameDecoder:
-    """Return a decoder that has shaken hands."""
+    """Return a decoder after its handshake."""
     decoder = FrameDecoder(spec)
     offered = spec.versions if version is None else (version,)
     assert decoder.feed(encode_hello(offered, "peer")) == []
@@ -147,7 +147,7 @@ def test_decoder_refuses_messages_before_the_hello() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "said"),
+    ("first", "reason"),
     [
         (b"\x16\x03\x01\x02\x00\x01\x00", "speaks TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"),
@@ -156,8 +156,8 @@ def test_decoder_refuses_messages_before_the_hello() -> None:
         (b"\0" * 16, "not a client/server frame"),
     ],
 )
-def test_decoder_names_the_protocol_of_a_foreign_peer(first: bytes, said: str) -> None:
-    with pytest.raises(ProtocolViolation, match=said):
+def test_decoder_names_the_protocol_of_a_foreign_peer(first: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolViolation, match=reason):
         FrameDecoder(CLIENT_SERVER).feed(first)
 
 

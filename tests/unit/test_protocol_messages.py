@@ -1,4 +1,4 @@
-"""Every message of the three protocols survives its own encoding, at every version that has it."""
+"""Messages of the three protocols: round trips, golden frames, and malformed bodies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PROTOCOLS: tuple[tuple[ProtocolSpec, ModuleType], ...] = (
     (ADMIN, admin),
 )
 VERSIONS = {CLIENT_SERVER: range(6), STORAGE: range(3), ADMIN: range(2)}
-"""All versions that there are, whether they are offered or not."""
+"""All versions, offered or not."""
 GOLDEN = Path(__file__).parent / "golden" / "wire.json"
 
 
@@ -145,7 +145,7 @@ def any_of(message: type) -> st.SearchStrategy[Any]:
 
 
 def as_seen_at(message: Any, version: int) -> Any:
-    """What a reader at ``version`` gets: old versions cannot tell "ahead" from "not ready"."""
+    """Return the message as decoded at ``version``: old ones turn "ahead" into "not ready"."""
     if isinstance(message, client_server.MountResponse) and version < 3:
         ready = message.state is MountState.READY
         state = MountState.READY if ready else MountState.NOT_READY
@@ -280,7 +280,7 @@ def test_append_without_data_is_refused() -> None:
         client_server.decode(bytes(body), 4)
 
 
-# Golden files: the formats as they are, pinned without any recording of the reference.
+# Golden files keep the formats fixed without recordings of 0.13.2.
 
 _ID = ReqId(7, 3, 11, 501)
 _RECORD = Record(12, _ID, 99, b"one", checksum(b"one"))
@@ -384,7 +384,7 @@ EXAMPLES: dict[ProtocolSpec, tuple[Any, ...]] = {
 
 
 def golden_frames() -> Iterator[tuple[str, ModuleType, int, Any, bytes]]:
-    """Yield every example at every version that can carry it."""
+    """Yield every example at every version that has it."""
     for spec, messages in PROTOCOLS:
         for version in VERSIONS[spec]:
             for message in EXAMPLES[spec]:
@@ -412,7 +412,7 @@ def message_classes_in_order(messages: ModuleType) -> list[type]:
 
 
 def test_encoded_frames_are_the_golden_ones() -> None:
-    """With WALTZ_REWRITE_GOLDEN set the file is written anew, to be reviewed as a diff."""
+    """With WALTZ_REWRITE_GOLDEN set the file is rewritten, for review as a diff."""
     encoded = {name: frame.hex() for name, _, _, _, frame in golden_frames()}
     if os.environ.get("WALTZ_REWRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(encoded, indent=1) + "\n")

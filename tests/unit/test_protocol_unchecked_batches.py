@@ -42,7 +42,7 @@ def test_stored_batch_with_a_changed_bit_fails_at_its_record(
 ) -> None:
     records = [bytearray(record.encode()) for record in batch_of(data)]
     which = draw.draw(st.integers(0, len(records) - 1))
-    # Request id and header are not under the checksum of the data.
+    # The checksum of the data does not cover the request id and the header.
     seen = [n for n in range(len(records[which])) if not 8 <= n < 28]
     at, bit = draw.draw(st.sampled_from(seen)), draw.draw(st.integers(0, 7))
     records[which][at] ^= 1 << bit
