@@ -76,11 +76,11 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a pool twice": (
         cluster(pools=["a", "b", "a"]),
-        "pools names one twice: each is one copy of the partitions",
+        "pools names a pool twice: each pool holds one copy of the partitions",
     ),
     "a pool with an invalid name": (
         cluster(pools=["Pool_A"]),
-        "the name of an object has small letters, digits and hyphens only",
+        "the name of an object has lower-case letters, digits and hyphens only",
     ),
     "neither kind of ZooKeeper": (
         cluster(zookeeper={}),
@@ -128,11 +128,11 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a secret without mode Secret": (
         cluster(tls={"secretName": "mine"}),
-        "tls.secretName goes with tls.mode Secret, and only with it: name a secret that has",
+        "tls.secretName is required with tls.mode Secret, and allowed only with it: name a secret",
     ),
     "an issuer without a name": (
         cluster(tls={"mode": "CertManager"}),
-        "tls.issuerRef goes with tls.mode CertManager, and only with it: name an Issuer",
+        "tls.issuerRef is required with tls.mode CertManager, and allowed only with it: name",
     ),
     "an unknown mode of TLS": (
         cluster(tls={"mode": "Maybe"}),
@@ -144,7 +144,7 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a key that is not a UUID": (
         cluster(clusterKey="my cluster"),
-        "clusterKey is a UUID in small letters, as status.clusterKey of the earlier cluster shows",
+        "clusterKey is a UUID in lower case, as status.clusterKey of the earlier cluster shows",
     ),
     "a name too long for host names": (
         named(cluster(), "l" * 41),
@@ -152,16 +152,16 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a name with a dot": (
         named(cluster(), "log.v2"),
-        "the cluster's name becomes part of its pods' host names: small letters, digits and",
+        "the cluster's name becomes part of its pods' host names: lower-case letters, digits and",
     ),
     "a size in words": (
         sized("10 GB"),
-        "an amount is a number and a unit, without a space, as 500m or 2Gi",
+        "an amount is a number and a unit, without a space, such as 500m or 2Gi",
     ),
-    "an empty volume": (sized("0"), "a volume needs a size, as 10Gi"),
+    "an empty volume": (sized("0"), "a volume needs a size, such as 10Gi"),
     "a volume smaller than a segment": (
         sized("100Mi"),
-        "volumes.data.size is less than one file of the log: raise it, or lower segmentBytes",
+        "volumes.data.size is less than one segment of the log: raise it, or lower segmentBytes",
     ),
     "no storages": (
         pool(storages=0),
@@ -196,7 +196,7 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "the number of partitions": (
         cluster(),
         {"partitions": 2},
-        "partitions cannot change: which partition a client's data is in depends on it. Make a new",
+        "partitions cannot change: the partition of a client's data depends on it. Create a new",
     ),
     "a pool that leaves": (
         cluster(),
@@ -206,12 +206,12 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "the root": (
         cluster(),
         {"zookeeper": {"root": "/elsewhere"}},
-        "zookeeper.root cannot change: everything that is known of the cluster is there",
+        "zookeeper.root cannot change: it holds the cluster's metadata",
     ),
     "more members": (
         cluster(zookeeper={"managed": {"members": 1}}),
         {"zookeeper": {"managed": {"members": 3}}},
-        "zookeeper.managed.members cannot change: an ensemble that grows or shrinks may forget",
+        "zookeeper.managed.members cannot change: an ensemble that grows or shrinks may lose data",
     ),
     "an external ZooKeeper": (
         cluster(),
@@ -221,32 +221,32 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "TLS": (
         cluster(),
         {"tls": {"mode": "None"}},
-        "tls.mode cannot change: half of the processes could not talk to the other half",
+        "tls.mode cannot change: processes of both modes could not connect to each other",
     ),
     "the key": (
         cluster(clusterKey="0" * 8 + "-0000-0000-0000-" + "0" * 12),
         {"clusterKey": None},
-        "clusterKey cannot be taken back: volumes belong to one cluster",
+        "clusterKey cannot be removed: volumes belong to one cluster",
     ),
     "a storage's port": (
         pool(),
         {"port": 7000},
-        "port cannot change: a storage's host:port is its identity for ever: make a new",
+        "port cannot change: a storage's host:port is its identity: create a new StoragePool",
     ),
     "the size of volumes": (
         pool(),
         {"volumes": {"data": {"size": "2Gi"}}},
-        "the size of existing volumes cannot be changed here: make a new StoragePool with the size",
+        "the size of existing volumes cannot be changed here: create a new StoragePool with the",
     ),
     "the class of volumes": (
         pool(),
         {"volumes": {"data": {"storageClassName": "fast"}}},
-        "the class of existing volumes cannot be changed: make a new StoragePool",
+        "the class of existing volumes cannot be changed: create a new StoragePool",
     ),
     "a meta volume later": (
         pool(),
         {"volumes": {"meta": {"size": "1Gi"}}},
-        "volumes.meta cannot be added or taken away, because a storage's control file stays where",
+        "volumes.meta cannot be added or removed, because a storage's control file stays where",
     ),
     "fewer storages": (
         pool(storages=2),

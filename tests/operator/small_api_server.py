@@ -1,4 +1,4 @@
-"""An API server over HTTP that keeps objects by their path: enough for kopf and the operator."""
+"""An API server over HTTP that stores objects by path: enough for kopf and the operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESOURCES = {
 
 
 class SmallApiServer:
-    """`start`, then `stop`. ``objects`` are by path; watches stay open and say nothing new."""
+    """An API server. ``objects`` are by path; watches stay open without events."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -27,17 +27,17 @@ class SmallApiServer:
         self._server = TestServer(application, host="127.0.0.1")
 
     async def start(self) -> str:
-        """Return its address."""
+        """Start, and return the address."""
         await self._server.start_server()
         return str(self._server.make_url("")).rstrip("/")
 
     async def stop(self) -> None:
-        """End all watches and close."""
+        """End all watches and stop."""
         self._ending.set()
         await self._server.close()
 
     def add(self, path: str, body: dict[str, Any]) -> None:
-        """Keep an object, or another state of it."""
+        """Store an object, or a new state of it."""
         self._version += 1
         body["metadata"]["resourceVersion"] = str(self._version)
         self.objects[path] = body

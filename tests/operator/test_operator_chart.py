@@ -1,4 +1,4 @@
-"""The chart, as far as it can be checked without Helm: rights, values, files."""
+"""The chart, as far as it can be tested without Helm: rights, values, files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from waltz_operator.shell.kube_api import path_of
 
 _CHART = Path(__file__).parents[2] / "charts" / "waltz"
 
-_SEEN = {"get", "list"}
-_MADE = {"create", "patch", "delete"}
+_READ = {"get", "list"}
+_WRITE = {"create", "patch", "delete"}
 
-_NEEDED = dict.fromkeys(API_VERSIONS, _SEEN | _MADE) | {
+_NEEDED = dict.fromkeys(API_VERSIONS, _READ | _WRITE) | {
     "Event": {"create"},
-    "PersistentVolumeClaim": _SEEN | {"delete"},
-    "Pod": _SEEN,
+    "PersistentVolumeClaim": _READ | {"delete"},
+    "Pod": _READ,
     "StoragePool": {"get", "list", "watch", "patch"},
     "WaltzCluster": {"get", "list", "watch", "patch"},
 }
 
 
-def granted() -> dict[tuple[str, str], set[str]]:
+def granted_verbs() -> dict[tuple[str, str], set[str]]:
     rules = yaml.safe_load((_CHART / "files" / "rules.yaml").read_text())
     return {
         (group, resource): set(rule["verbs"])
@@ -40,14 +40,14 @@ def granted() -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in API_VERSIONS if kind != "Lease"])
-def test_the_operator_may_do_what_it_does_and_no_more(kind: str) -> None:
+def test_role_grants_exactly_the_needed_verbs(kind: str) -> None:
     group, _, _ = API_VERSIONS[kind].rpartition("/")
     resource = path_of(kind, "x").rpartition("/")[2]
     watched = {"watch"} if kind in WATCHED_KINDS else set()
-    assert granted()[group, resource] == _NEEDED[kind] | watched
+    assert granted_verbs()[group, resource] == _NEEDED[kind] | watched
 
 
-def test_the_schema_knows_every_value_and_no_other() -> None:
+def test_values_schema_has_every_value_and_no_other() -> None:
     values = yaml.safe_load((_CHART / "values.yaml").read_text())
     schema = json.loads((_CHART / "values.schema.json").read_text())
     check(values, schema, "values")
@@ -63,7 +63,7 @@ def check(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
             check(value, known[name], f"{path}.{name}")
 
 
-def test_templates_use_only_values_that_there_are() -> None:
+def test_templates_use_only_existing_values() -> None:
     values = yaml.safe_load((_CHART / "values.yaml").read_text())
     for template in _CHART.rglob("templates/**/*.*"):
         for used in re.findall(r"\.Values\.([A-Za-z.]+)", template.read_text()):
@@ -73,14 +73,14 @@ def test_templates_use_only_values_that_there_are() -> None:
                 found = found[name]
 
 
-def test_templates_are_balanced() -> None:
+def test_template_blocks_are_closed() -> None:
     for template in _CHART.rglob("templates/**/*.*"):
         text = template.read_text()
         opened = len(re.findall(r"\{\{-?\s*(?:if|range|with|define)\b", text))
         assert opened == len(re.findall(r"\{\{-?\s*end\b", text)), template.name
 
 
-def test_the_deployment_sets_what_the_operator_reads() -> None:
+def test_deployment_sets_every_variable_that_the_operator_reads() -> None:
     text = (_CHART / "templates" / "deployment.yaml").read_text()
     names = set(re.findall(r"name: (WALTZ_OPERATOR_\w+)", text))
     read = set()

@@ -1,4 +1,4 @@
-"""The definitions of the resources are those of the models, and such as Kubernetes takes."""
+"""The CRDs equal the models and fulfil the requirements of Kubernetes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("folder", ["crds", "charts/waltz/files/crds"])
-def test_the_files_are_those_of_the_models(folder: str) -> None:
+def test_crd_files_equal_the_models(folder: str) -> None:
     on_disk = {file.name: file.read_text() for file in (_ROOT / folder).glob("*.yaml")}
     assert on_disk == definitions(), "run make crds"
 
@@ -46,7 +46,7 @@ def test_schemas_are_structural(path: str, schema: dict[str, Any]) -> None:
     assert set(schema.get("required", ())) <= schema.get("properties", {}).keys(), path
 
 
-def test_every_rule_says_what_to_do_in_one_sentence() -> None:
+def test_every_rule_has_a_message_in_one_line() -> None:
     rules = [
         (path, rule)
         for path, schema in _all_schemas()
@@ -58,16 +58,16 @@ def test_every_rule_says_what_to_do_in_one_sentence() -> None:
         assert "\n" not in rule["rule"], path
 
 
-def test_texts_that_rules_compare_are_bounded_and_always_there() -> None:
-    """A rule on a field that is not there is an error, not false."""
+def test_fields_that_rules_compare_have_defaults() -> None:
+    """A rule on a missing field is an error, not false."""
     schemas = dict(_all_schemas())
     tls = schemas["WaltzCluster.spec.tls"]
     assert tls["properties"]["secretName"]["default"] == ""
     assert schemas["StoragePool.spec.resources"]["properties"]["limits"]["default"] == {}
 
 
-def test_defaults_of_parts_are_written_out() -> None:
-    """The API server checks a default by the rules before it fills in the defaults of its parts."""
+def test_default_of_an_object_contains_the_defaults_of_its_parts() -> None:
+    """The API server validates a default before it fills in the defaults of its parts."""
     for path, schema in _all_schemas():
         default = schema.get("default")
         if isinstance(default, dict):
@@ -76,7 +76,7 @@ def test_defaults_of_parts_are_written_out() -> None:
             assert known | set(schema.get("required", ())) <= default.keys(), path
 
 
-def test_a_short_resource_is_read_with_its_defaults() -> None:
+def test_resource_with_required_fields_only_gets_defaults() -> None:
     cluster = WaltzCluster.model_validate(
         {
             "metadata": {"name": "log", "namespace": "x", "uid": "u", "unheardOf": 1},

@@ -1,4 +1,4 @@
-"""The real access to an API server, against one that only remembers what it was asked."""
+"""The client of the API server, against a server that records requests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _PODS = "/api/v1/namespaces/logs/pods"
 
 
 class Recorder:
-    """Answers with what it is told to, and keeps what it was asked."""
+    """Records requests and returns the configured answer."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], str, str]] = []
+        self.requests: list[tuple[str, str, dict[str, str], str, str]] = []
         self.status = 200
         self.answer: Any = {}
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         form, body = request.headers.get("Content-Type", ""), await request.text()
-        self.asked.append((request.method, request.path, dict(request.query), form, body))
+        self.requests.append((request.method, request.path, dict(request.query), form, body))
         if request.query.get("watch") and self.status == 200:
             lines = [json.dumps({"type": "ADDED", "object": each}) for each in self.answer]
             return web.Response(text="\n".join(lines) + "\n")
@@ -51,7 +51,7 @@ async def kube(recorder: Recorder) -> AsyncIterator[ApiServer]:
     await server.close()
 
 
-def test_paths() -> None:
+def test_path_contains_group_namespace_and_plural() -> None:
     assert path_of("Pod", "logs", "x") == f"{_PODS}/x"
     assert path_of("Deployment", "") == "/apis/apps/v1/deployments"
     assert (
@@ -60,47 +60,53 @@ def test_paths() -> None:
     assert path_of("WaltzCluster", "a") == "/apis/waltz.dev/v1alpha1/namespaces/a/waltzclusters"
 
 
-async def test_lists_are_selected_by_the_server_and_what_is_in_them_says_what_it_is(
+async def test_find_selects_by_label_on_the_server_and_adds_kind_and_version(
     kube: ApiServer, recorder: Recorder
 ) -> None:
     recorder.answer = {"items": [{"metadata": {"name": "x"}}]}
     found = await kube.find("Pod", "logs", {"a": "1", "b": "2"})
     assert found == [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}]
-    assert recorder.asked[0][:3] == ("GET", _PODS, {"labelSelector": "a=1,b=2"})
+    assert recorder.requests[0][:3] == ("GET", _PODS, {"labelSelector": "a=1,b=2"})
 
 
-async def test_an_apply_takes_fields_over(kube: ApiServer, recorder: Recorder) -> None:
+async def test_apply_forces_ownership_of_fields(kube: ApiServer, recorder: Recorder) -> None:
     body = {"kind": "Pod", "metadata": {"name": "x", "namespace": "logs"}}
     await kube.apply(body)
-    method, path, query, form, sent = recorder.asked[0]
+    method, path, query, form, sent = recorder.requests[0]
     assert (method, path) == ("PATCH", f"{_PODS}/x")
     assert query == {"fieldManager": "waltz-operator", "force": "true"}
     assert form == "application/apply-patch+yaml"
     assert json.loads(sent) == body
 
 
-async def test_a_deletion_is_of_what_was_seen(kube: ApiServer, recorder: Recorder) -> None:
+async def test_delete_has_the_uid_as_precondition_and_ignores_missing_objects(
+    kube: ApiServer, recorder: Recorder
+) -> None:
     await kube.delete("Pod", "logs", "x", "uid-1")
-    assert json.loads(recorder.asked[0][4])["preconditions"] == {"uid": "uid-1"}
+    assert json.loads(recorder.requests[0][4])["preconditions"] == {"uid": "uid-1"}
     recorder.status = 404
     await kube.delete("Pod", "logs", "x", "uid-1")
 
 
-async def test_patches_of_a_part(kube: ApiServer, recorder: Recorder) -> None:
+async def test_patch_of_status_uses_the_subresource(kube: ApiServer, recorder: Recorder) -> None:
     await kube.patch("WaltzCluster", "a", "x", {"status": {"message": "m"}}, part="status")
-    method, path, _, form, sent = recorder.asked[0]
+    method, path, _, form, sent = recorder.requests[0]
     assert (method, form) == ("PATCH", "application/merge-patch+json")
     assert path.endswith("/waltzclusters/x/status")
     assert json.loads(sent) == {"status": {"message": "m"}}
 
 
-async def test_what_is_not_there_is_none(kube: ApiServer, recorder: Recorder) -> None:
+async def test_get_of_a_missing_object_is_none_and_find_of_an_unknown_kind_is_empty(
+    kube: ApiServer, recorder: Recorder
+) -> None:
     recorder.status = 404
     assert await kube.get("Pod", "logs", "x") is None
     assert await kube.find("Certificate", "logs", {}) == []
 
 
-async def test_refusals_are_told_in_the_servers_words(kube: ApiServer, recorder: Recorder) -> None:
+async def test_refused_request_raises_kube_error_with_the_servers_message(
+    kube: ApiServer, recorder: Recorder
+) -> None:
     recorder.answer = {"message": "spec.partitions: Invalid value"}
     recorder.status = 422
     with pytest.raises(KubeError, match="Invalid value"):
@@ -110,21 +116,23 @@ async def test_refusals_are_told_in_the_servers_words(kube: ApiServer, recorder:
         await kube.create({"kind": "Pod", "metadata": {"name": "x", "namespace": "logs"}})
 
 
-async def test_a_server_that_is_gone_is_an_error_of_its_own() -> None:
+async def test_unreachable_server_raises_kube_error() -> None:
     async with ApiClient(Configuration(host="http://127.0.0.1:9")) as client:
         with pytest.raises(KubeError):
             await ApiServer(client).get("Pod", "logs", "x")
 
 
-async def test_changes_are_yielded_one_by_one(kube: ApiServer, recorder: Recorder) -> None:
+async def test_changes_yields_every_object_of_the_watch(
+    kube: ApiServer, recorder: Recorder
+) -> None:
     recorder.answer = [{"metadata": {"name": name}} for name in "ab"]
     names = [each["metadata"]["name"] async for each in kube.changes("Pod", "", {"a": "1"})]
     assert names == ["a", "b"]
-    assert recorder.asked[0][1] == "/api/v1/pods"
+    assert recorder.requests[0][1] == "/api/v1/pods"
 
 
 @pytest.mark.parametrize("status", [403, 410, 429, 503])
-async def test_a_watch_that_is_refused_is_an_error_of_its_own(
+async def test_refused_watch_raises_kube_error(
     kube: ApiServer, recorder: Recorder, status: int
 ) -> None:
     recorder.status = status
@@ -133,7 +141,7 @@ async def test_a_watch_that_is_refused_is_an_error_of_its_own(
         await anext(changes)
 
 
-async def test_health_and_metrics() -> None:
+async def test_http_serves_health_and_metrics() -> None:
     problem: list[str] = []
     async with (
         serve_http(
@@ -143,7 +151,7 @@ async def test_health_and_metrics() -> None:
     ):
         answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/healthz")
         assert answer.status == 200
-        problem.append("it is ill")
+        problem.append("unhealthy")
         answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/healthz")
         assert answer.status == 503
         answer = await client.rest_client.request("GET", f"http://127.0.0.1:{port}/metrics")

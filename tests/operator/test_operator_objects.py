@@ -1,6 +1,6 @@
-"""What Kubernetes is given: the manifests of whole clusters, against files; what matching means.
+"""Manifests of whole clusters, compared with golden files; the comparison with live objects.
 
-After a wanted change: WRITE_GOLDEN=1 pytest tests/operator/test_operator_objects.py
+After an intended change: WRITE_GOLDEN=1 pytest tests/operator/test_operator_objects.py
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def manifests(case: str) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("case", _CLUSTERS)
-def test_manifests_are_those_in_the_file(case: str) -> None:
+def test_manifests_equal_the_golden_file(case: str) -> None:
     file = _GOLDEN / f"{case}.yaml"
     bodies = [dict(each.body) for each in manifests(case)]
     text = yaml.safe_dump_all(deepcopy(bodies), sort_keys=False, width=100)
@@ -117,7 +117,7 @@ def pod_of(manifest: Manifest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", _CLUSTERS)
-def test_pods_may_do_nothing_but_their_work(case: str) -> None:
+def test_pods_have_the_least_privileges(case: str) -> None:
     workloads = [each for each in manifests(case) if "template" in each.body.get("spec", {})]
     assert workloads
     for workload in workloads:
@@ -150,7 +150,7 @@ def test_manifests_set_only_settings_that_the_process_accepts(
             assert len(given) == len(environment), "all are settings"
 
 
-def test_every_volume_of_a_storage_is_mounted_where_its_setting_says() -> None:
+def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
     for case, expected in (("small", {"data"}), ("large", {"data", "meta"})):
         wanted = desired(case)
         workload = storage_set(wanted.cluster, wanted.own_pools[0], 1)
@@ -160,9 +160,9 @@ def test_every_volume_of_a_storage_is_mounted_where_its_setting_says() -> None:
         assert claims == expected
         (container,) = pod_of(workload)["containers"]
         mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
-        told = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-        assert told["WALTZ_STORAGE_DIRECTORY"] == mounted["data"]
-        assert told.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
+        settings = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        assert settings["WALTZ_STORAGE_DIRECTORY"] == mounted["data"]
+        assert settings.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
 
 
 def test_budgets_follow_from_quorums() -> None:
@@ -178,7 +178,7 @@ def budgets_of(pools: int) -> tuple[Manifest, ...]:
     return budgets(WaltzCluster.model_validate(resource))
 
 
-def test_what_the_api_server_adds_and_respells_still_matches() -> None:
+def test_object_with_added_defaults_and_respelled_quantities_matches() -> None:
     workload = next(each for each in manifests("large") if each.key.kind == "StatefulSet")
     live = deepcopy(dict(workload.body))
     container = pod_of(Manifest(workload.key, live))["containers"][0]
@@ -190,7 +190,7 @@ def test_what_the_api_server_adds_and_respells_still_matches() -> None:
     assert not matches(workload, live)
 
 
-def test_what_is_ours_is_told_by_labels() -> None:
+def test_own_objects_are_recognized_by_their_labels() -> None:
     service = storage_objects(desired("small").cluster, desired("small").pools[0])[0]
     assert is_ours(service.body, "log")
     assert not is_ours(service.body, "other")

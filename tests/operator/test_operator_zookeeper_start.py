@@ -1,4 +1,4 @@
-"""The script that starts a member of a managed ZooKeeper, with a Java that only says its args."""
+"""The start script of a managed ZooKeeper's member, with a Java that only prints its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _START = Path(__file__).parents[2] / "operator" / "zookeeper" / "start"
 
 
 class Member:
-    """One member's files below a folder."""
+    """The files of one member."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -22,7 +22,7 @@ class Member:
         java.write_text('#!/bin/sh\necho "$@"\n')
         java.chmod(0o755)
 
-    def has_history(self) -> None:
+    def add_data(self) -> None:
         (self.data / "version-2").mkdir()
         (self.data / "version-2" / "snapshot.0").touch()
 
@@ -54,33 +54,33 @@ def member(tmp_path: Path) -> Member:
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_an_empty_member_founds_while_it_may(member: Member, members: int) -> None:
+def test_empty_member_may_found_while_the_switch_says_yes(member: Member, members: int) -> None:
     ran = member.start(found="yes", members=members)
     assert ran.returncode == 0, ran.stderr
     assert member.may_found
     assert "-Dzookeeper.db.autocreate=false" in ran.stdout
 
 
-def test_an_empty_member_of_an_ensemble_has_no_vote_afterwards(member: Member) -> None:
+def test_empty_member_of_an_ensemble_may_not_found_when_the_switch_says_no(member: Member) -> None:
     (member.data / "initialize").touch()
     assert member.start(found="no", members=3).returncode == 0
     assert not member.may_found
 
 
-def test_an_only_member_that_forgot_everything_does_not_start(member: Member) -> None:
+def test_empty_single_member_does_not_start_when_the_switch_says_no(member: Member) -> None:
     ran = member.start(found="no", members=1)
     assert ran.returncode == 1
     assert "restore the volume" in ran.stderr
 
 
 @pytest.mark.parametrize("found", ["yes", "no"])
-def test_a_member_with_a_history_goes_on(member: Member, found: str) -> None:
-    member.has_history()
+def test_member_with_data_starts_and_may_not_found(member: Member, found: str) -> None:
+    member.add_data()
     assert member.start(found=found, members=3).returncode == 0
     assert not member.may_found
 
 
-def test_members_find_each_other_by_the_names_of_their_pods(member: Member) -> None:
+def test_configuration_lists_members_by_the_names_of_their_pods(member: Member) -> None:
     member.start(found="yes", members=3, ordinal=2)
     lines = member.config.read_text().splitlines()
     assert "server.3=log-zookeeper-2.members.logs.svc:2888:3888" in lines

@@ -1,8 +1,8 @@
-"""What everything of a cluster is called in Kubernetes, and by which labels it is found. Pure.
+"""Names of a cluster's objects in Kubernetes, and the labels that select them. Pure.
 
-A storage's ``host:port`` is its identity for ever, and is made of the pool's name, the namespace
-and the port. It ends in ``.svc``, so that it does not depend on what the Kubernetes cluster's
-domain is; whoever resolves it has that among its search domains, as every pod does.
+A storage's ``host:port`` is its identity and never changes. It consists of the pool's name, the
+namespace and the port. It ends in ``.svc`` instead of the Kubernetes cluster's domain, which may
+differ; every pod has that domain among its DNS search domains.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "waltz-operator"
 
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
-"""On every object: a digest of what the operator wants it to be."""
+"""On every object: the digest of its manifest."""
 
 RESYNC_ANNOTATION = "waltz.dev/resync"
-"""On a WaltzCluster: another value has the operator look at everything anew, at once."""
+"""On a WaltzCluster: a new value causes a reconcile at once."""
 
 FINALIZER = "waltz.dev/cluster"
-"""Keeps a WaltzCluster, and the pools that it uses, until what belongs to them is gone."""
+"""On a WaltzCluster and its pools: delays their deletion until the cleanup is complete."""
 
 
 class Component(StrEnum):
-    """The parts that a cluster has."""
+    """The components of a cluster."""
 
     STORAGE = "storage"
     SERVER = "server"
@@ -40,7 +40,7 @@ ZOOKEEPER_ELECTION_PORT = 3888
 
 
 def labels(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels of an object, by which it is found again."""
+    """Return the labels of an object, by which the operator lists it."""
     result = {
         "app.kubernetes.io/name": "waltz",
         MANAGER_LABEL: MANAGER,
@@ -53,7 +53,7 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 
 
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return those labels that select pods; they can never change."""
+    """Return the labels that select pods. Kubernetes does not allow to change them."""
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:
         result[POOL_LABEL] = pool
@@ -66,7 +66,7 @@ def storage_set(pool: str) -> str:
 
 
 def storage_address(pool: str, namespace: str, port: int, ordinal: int) -> str:
-    """Return the identity of one storage of a pool."""
+    """Return the address of one storage of a pool, which is its identity."""
     name = storage_set(pool)
     return f"{name}-{ordinal}.{name}.{namespace}.svc:{port}"
 
@@ -82,7 +82,7 @@ def zookeeper_set(cluster: str) -> str:
 
 
 def zookeeper_members_service(cluster: str) -> str:
-    """Return the name of the headless Service by which its members find each other."""
+    """Return the name of the headless Service that resolves the members' names."""
     return f"{cluster}-zookeeper-members"
 
 
@@ -97,10 +97,10 @@ def tls_secret(cluster: str) -> str:
 
 
 def tls_name(cluster: str, namespace: str) -> str:
-    """Return the one name that certificates of all processes bear: pods' addresses change."""
+    """Return the server name in the certificates of all processes; pods' addresses change."""
     return f"{cluster}.{namespace}.waltz"
 
 
 def metadata_name(cluster: str, namespace: str) -> str:
-    """Return what the cluster is called in ZooKeeper."""
+    """Return the cluster's name in ZooKeeper."""
     return f"{namespace}/{cluster}"

@@ -1,9 +1,8 @@
-"""What a cluster's and its pools' status say: only what was seen, and of which generation. Pure.
+"""Derive the statuses of a cluster and its pools from the observed state and the plan. Pure.
 
-*Ready* is true while every partition has its quorum and a server, and the present generation of the
-spec was carried out; that of a paused cluster is not. *Healthy* is true while nothing at all is
-missing. *Reconciled* is false while there is something that the operator has yet to do, or cannot
-do.
+*Ready* is true while every partition has a quorum and a server, and the current generation of the
+spec is reconciled; a paused cluster's new generation is not. *Healthy* is true while nothing is
+missing. *Reconciled* is false while the plan has steps or problems.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from waltz_operator.core.planning.znodes import groups_of
 from waltz_operator.core.resources import ClusterStatus, Condition, PoolStatus, StoragePool
 from waltz_operator.core.steps import ClusterPlan
 
-_LONGEST_MESSAGE = 1000
-_MOST_REASONS = 3
+_MAX_MESSAGE_CHARACTERS = 1000
+_MAX_REASONS = 3
 
 
 def cluster_status(
     desired: DesiredCluster, observed: ObservedCluster, decided: ClusterPlan, now: str
 ) -> ClusterStatus:
-    """Return the status of a WaltzCluster for whom ``decided`` is planned at the time ``now``."""
+    """Return the status of a WaltzCluster whose plan is ``decided`` at the time ``now``."""
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
-    # What is to be done is known, and what was done can be seen: only then is it carried out.
+    # A plan without steps shows that the observed state is that of this generation.
     idle = not decided.steps and not desired.cluster.spec.paused
     reconciled = generation if idle else old.observed_generation
     present = observed.metadata if isinstance(observed.metadata, Present) else None
@@ -83,7 +82,7 @@ def pool_status(
 
 
 def has_quorum(present: Present, view: PartitionView) -> bool:
-    """Whether a partition is served, with a quorum of its replicas in the present session."""
+    """Whether a partition has a server and a quorum of healthy replicas in its session."""
     if view.server_problem is not None or not view.replicas:
         return False
     well = [s for s in view.replicas if unhealthy_reason(present.replicas, view, s) is None]
@@ -114,33 +113,33 @@ def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, servi
 
 
 def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
-    """Return what matters most: what only a person can mend, else what is waited for, and why."""
+    """Return the most important reasons: problems for a person, else what is waited for."""
     reasons = decided.problems or decided.waits
     if reasons:
-        said = [*reasons[:_MOST_REASONS], *_last_words(observed)]
+        parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
     else:
-        said = [str(step) for step in decided.steps[:1]]
-    return "; ".join(said)[:_LONGEST_MESSAGE]
+        parts = [str(step) for step in decided.steps[:1]]
+    return "; ".join(parts)[:_MAX_MESSAGE_CHARACTERS]
 
 
-def _last_words(observed: ObservedCluster) -> list[str]:
-    """Return what pods that end again and again said last."""
-    words = {}
+def _pod_failures(observed: ObservedCluster) -> list[str]:
+    """Return the last output of pods in a crash loop, and images that cannot be pulled."""
+    failures = {}
     for component in (Component.ZOOKEEPER, Component.STORAGE, Component.SERVER):
         for pod in observed.of_kind("Pod", component):
             for container in (pod.get("status") or {}).get("containerStatuses") or ():
-                if (said := _why_not(container)) is not None:
-                    words[said] = f"pod {pod['metadata']['name']}: {said}"
-    return list(words.values())[:_MOST_REASONS]
+                if (failure := _container_failure(container)) is not None:
+                    failures[failure] = f"pod {pod['metadata']['name']}: {failure}"
+    return list(failures.values())[:_MAX_REASONS]
 
 
-def _why_not(container: LiveObject) -> str | None:
+def _container_failure(container: LiveObject) -> str | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     ended = (container.get("lastState") or {}).get("terminated") or {}
     if waiting.get("reason") == "CrashLoopBackOff" and ended.get("message"):
         return str(ended["message"]).strip().splitlines()[-1]
     if waiting.get("reason") in ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull"):
-        return f"its image {container.get('image')} cannot be had"
+        return f"its image {container.get('image')} cannot be pulled"
     return None
 
 

@@ -1,7 +1,7 @@
-"""Makes the cluster's own certificate authority, and the one certificate that all processes show.
+"""Create a cluster's certificate authority and issue the certificate of all its processes.
 
-Touches the clock and random numbers. Addresses of pods change, so certificates are verified by the
-authority and one name for the whole cluster.
+Pods' addresses change, so a certificate contains one server name for the whole cluster. Touches the
+clock and random numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def make_authority(name: str) -> KeyPair:
 
 
 def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> KeyPair:
-    """Return a certificate for ``name``, good for servers and for clients, signed by it."""
+    """Return a certificate for ``name``, valid for servers and clients, signed by ``authority``."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, password=None)
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
@@ -63,7 +63,7 @@ def issue(authority: KeyPair, name: str, *, days: int = _CERTIFICATE_DAYS) -> Ke
 
 
 def days_left(certificate: bytes) -> float:
-    """Return how long a certificate in PEM is still good."""
+    """Return the remaining validity of a certificate in PEM, in days."""
     ends = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
     return (ends - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1)
 
@@ -78,7 +78,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        # Clocks of nodes differ.
+        # Valid from an hour ago, because nodes' clocks differ.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=days))
     )
@@ -99,7 +99,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _name(name: str) -> x509.Name:
-    # A common name has at most 64 characters; what is verified is the alternative name.
+    # A common name has at most 64 characters; clients verify the alternative name.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 

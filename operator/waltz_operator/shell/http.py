@@ -1,4 +1,4 @@
-"""The operator's own health and metrics, for probes and for Prometheus. Touches the network."""
+"""Serve the operator's health and metrics to probes and Prometheus. Touches the network."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from aiohttp import web
 
 Health = Callable[[], str | None]
-"""Returns why the operator is not well, None if it is."""
+"""Returns why the operator is unhealthy, None if it is healthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByLabel:
-    """The values of a metric of which there are several, by the values of its labels."""
+    """A metric with several values, by the values of its labels."""
 
     labels: tuple[str, ...]
     values: Mapping[tuple[str, ...], float]
 
 
 Metrics = Callable[[], Mapping[str, float | ByLabel]]
-"""Returns names of metrics and their values; what ends in ``_total`` only grows."""
+"""Returns metrics by name; a name that ends in ``_total`` is a counter."""
 
 
 @asynccontextmanager
 async def serve_http(
     host: str | None, port: int, health: Health, metrics: Metrics
 ) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port in use."""
+    """Serve while the context is open; yield the port in use."""
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health()
@@ -50,20 +50,20 @@ async def serve_http(
 
 
 def as_text(values: Mapping[str, float | ByLabel]) -> str:
-    """Return metrics in the text form of Prometheus."""
+    """Return metrics in Prometheus' text format."""
     lines = []
     for name, value in values.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         lines.append(f"# TYPE {name} {kind}")
         match value:
             case ByLabel(labels, by_label):
-                lines += [f"{name}{_braced(labels, k)} {v:g}" for k, v in by_label.items()]
+                lines += [f"{name}{_label_text(labels, k)} {v:g}" for k, v in by_label.items()]
             case number:
                 lines.append(f"{name} {number:g}")
     return "\n".join(lines) + "\n"
 
 
-def _braced(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Return labels as they stand behind a name; names in Kubernetes need no escapes."""
+def _label_text(labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Return labels in the text format; names in Kubernetes need no escapes."""
     pairs = (f'{label}="{value}"' for label, value in zip(labels, values, strict=True))
     return f"{{{','.join(pairs)}}}"

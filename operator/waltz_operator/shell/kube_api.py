@@ -1,7 +1,7 @@
-"""The API server as the operator uses it: objects as plain dictionaries. Touches the network.
+"""Client of the Kubernetes API server; objects are plain dictionaries. Touches the network.
 
-`Kube` is what the rest of the operator needs of it; `ApiServer` is the real one. The client's
-generated classes are not used: they are most of what its import costs.
+`Kube` is the interface, `ApiServer` the implementation. The generated classes of the kubernetes
+package are not used, because they would be most of the operator's memory.
 """
 
 from __future__ import annotations
@@ -24,42 +24,43 @@ _WATCH_SECONDS = 240
 
 
 class KubeError(Exception):
-    """The API server refused, or did not answer; the text is its own."""
+    """The API server refused a request or did not answer; the message is its own."""
 
 
 class Conflict(KubeError):
-    """Somebody else was faster, or the object is there already: look again."""
+    """The object has changed since it was read, or exists already: read it again."""
 
 
 class Kube(Protocol):
-    """Every method raises KubeError; names are of objects in one namespace."""
+    """Access to the API server. Every method raises KubeError."""
 
     async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
-        """Return an object, None if there is none."""
+        """Return an object, None if it does not exist."""
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
-        """Return the objects that have all these labels; of a kind that is not known, none."""
+        """Return the objects that have all these labels, none if the kind does not exist."""
 
     async def create(self, body: Mapping[str, Any]) -> None:
-        """Create an object. Raises Conflict if there is one of this name."""
+        """Create an object. Raises Conflict if it exists."""
 
     async def apply(self, body: Mapping[str, Any]) -> None:
-        """Have an object be so, by a server-side apply; others' fields stay."""
+        """Create or change an object by a server-side apply; fields of other managers stay."""
 
     async def patch(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
     ) -> None:
         """Merge ``change`` into an object, or into its ``part`` (``status``).
 
-        A ``resourceVersion`` in it makes that a compare-and-set, which raises Conflict.
+        A ``resourceVersion`` in ``change`` makes it a compare-and-set, which raises Conflict if the
+        object has changed.
         """
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete an object if it is still this one; what is gone already is no error."""
+        """Delete the object with this uid; it is no error if it does not exist."""
 
 
 class ApiServer:
-    """The API server that a client is set up for."""
+    """The API server of a configured client."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -77,7 +78,7 @@ class ApiServer:
         status, found = await self._call("GET", path, query=query, allowed=(404,))
         if status == 404:
             return []
-        # What is in a list does not say what it is.
+        # The items of a list lack their kind and version.
         named = {"apiVersion": API_VERSIONS[kind], "kind": kind}
         return [named | item for item in found["items"]]
 
@@ -105,17 +106,16 @@ class ApiServer:
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        # 409: it is another object by now, which nobody has decided to delete.
+        # 409: the name belongs to a new object now, which must stay.
         path = path_of(kind, namespace, name)
         await self._call("DELETE", path, body=body, allowed=(404, 409))
 
     async def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[LiveObject]:
-        """Yield every object with these labels that is there, comes, changes or goes.
+        """Yield every object with these labels that exists, and then every one that changes.
 
-        Ends after some minutes; what happens before it is called again is then yielded first.
-        Raises KubeError.
+        Ends after some minutes. The next call yields all existing objects first. Raises KubeError.
         """
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = [
@@ -132,11 +132,11 @@ class ApiServer:
             response = await self._client.call_api(*request, _request_timeout=allowed)
             if response.status >= 300:
                 text: bytes = await response.read()  # type: ignore[no-untyped-call]
-                raise KubeError(f"watching {path}: {response.status} {_said(text)}")
+                raise KubeError(f"watch of {path}: {response.status} {_message(text)}")
             async for line in response.response.content:
                 yield json.loads(line)["object"]
         except (ApiException, OSError, TimeoutError, ClientError, ValueError) as broken:
-            raise KubeError(f"watching {path}: {broken or 'no answer in time'}") from broken
+            raise KubeError(f"watch of {path}: {broken or 'no answer in time'}") from broken
 
     async def _call(
         self,
@@ -167,14 +167,14 @@ class ApiServer:
         if response.status in allowed:
             return response.status, None
         if response.status == 409:
-            raise Conflict(f"{method} {path}: {_said(text)}")
+            raise Conflict(f"{method} {path}: {_message(text)}")
         if response.status >= 300:
-            raise KubeError(f"{method} {path}: {response.status} {_said(text)}")
+            raise KubeError(f"{method} {path}: {response.status} {_message(text)}")
         return response.status, json.loads(text)
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
-    """Return the path of a kind of objects, or of one of them; no namespace means all."""
+    """Return the path of all objects of a kind, or of one; an empty namespace means all."""
     version = API_VERSIONS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = _PLURALS.get(kind, f"{kind.lower()}s")
@@ -182,7 +182,7 @@ def path_of(kind: str, namespace: str, name: str = "") -> str:
     return f"{root}{where}/{plural}" + (f"/{name}" if name else "")
 
 
-def _said(text: bytes) -> str:
+def _message(text: bytes) -> str:
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

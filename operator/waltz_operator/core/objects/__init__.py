@@ -1,8 +1,8 @@
-"""What Kubernetes is given for a cluster, as manifests. Pure.
+"""The Kubernetes objects of a cluster, as manifests. Pure.
 
-``manifest`` is the value and how it is compared with what is there; ``pods`` is what all pods have;
-``storage``, ``server`` and ``zookeeper`` make the workloads, ``protection`` the disruption budgets
-and network policies, ``secrets`` what cert-manager is asked for.
+``manifest`` is the value, and how it is compared with a live object. ``pods`` is common to all
+pods. ``storage``, ``server`` and ``zookeeper`` return workloads, ``protection`` disruption budgets
+and network policies, ``secrets`` the Certificate for cert-manager.
 """
 
 from waltz_operator.core.objects.manifest import Manifest, ObjectKey, is_ours, matches

@@ -1,8 +1,8 @@
-"""A manifest: one object as the operator wants it, and whether what is there is that. Pure.
+"""A manifest: the desired state of one object, and the comparison with the live object. Pure.
 
-The API server adds defaults and others add fields of their own, so what is there *matches* if it
-has everything that the manifest says. A field that an earlier version of the operator set, and this
-one does not, shows in the digest that every manifest bears.
+The API server adds defaults, and other controllers add fields. So a live object *matches* if it has
+every field of the manifest. A field that only an earlier version of the operator set changes the
+digest in the manifest's annotation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ API_VERSIONS = {
     "StoragePool": API_VERSION,
     "WaltzCluster": API_VERSION,
 }
-"""The version of the API in which each kind is spoken of."""
+"""The API version of each kind."""
 
 _AMOUNTS = ("requests", "limits")
 _SUFFIXES = {
@@ -47,7 +47,7 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectKey:
-    """Which object of the cluster's namespace."""
+    """The kind and name of an object in the cluster's namespace."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as it shall be. ``body`` is to be treated as read-only."""
+    """The desired state of one object. ``body`` must not be changed."""
 
     key: ObjectKey
     body: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Manifest:
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
+        """The object's namespace."""
         return str(self.body["metadata"]["namespace"])
 
 
@@ -79,9 +79,9 @@ def manifest(
     labels: Mapping[str, str],
     content: Mapping[str, Any],
 ) -> Manifest:
-    """Return an object that belongs to ``owner``, with its digest.
+    """Return a manifest with its digest and an owner reference to ``owner``.
 
-    Kubernetes deletes it with its owner, if the operator could not.
+    By the owner reference Kubernetes deletes the object after its owner if the operator did not.
     """
     metadata = {
         "name": name,
@@ -103,18 +103,18 @@ def manifest(
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """Return what differs when an object shall be different."""
+    """Return a digest of a manifest."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def is_ours(live: Mapping[str, Any], cluster: str) -> bool:
-    """Whether an object was made by the operator for this cluster."""
+    """Whether the operator created an object for this cluster, by its labels."""
     found = live["metadata"].get("labels") or {}
     return found.get(MANAGER_LABEL) == MANAGER and found.get(CLUSTER_LABEL) == cluster
 
 
 def matches(wanted: Manifest, live: Mapping[str, Any]) -> bool:
-    """Whether an object that is there has everything that it shall have."""
+    """Whether a live object has every field of its manifest."""
     return _contains(live, wanted.body)
 
 
@@ -122,7 +122,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             key in live and _contains(live[key], each, amounts=amounts or key in _AMOUNTS)
-            # An empty part may be left out by the API server.
+            # The API server may omit an empty field.
             for key, each in wanted.items()
             if key in live or each not in ({}, [], "")
         )
@@ -138,7 +138,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
 
 
 def amount(text: str) -> Decimal | str:
-    """Return how much a quantity is (``500m``, ``2Gi``); the text itself if it is none."""
+    """Return the value of a quantity (``500m``, ``2Gi``), or the text itself if it is none."""
     number = text.rstrip("kKmMGTPi")
     try:
         return Decimal(number) * _SUFFIXES[text[len(number) :]]

@@ -1,4 +1,4 @@
-"""What the pods of all components have: who they run as, what they may do, how they are placed."""
+"""Common parts of all pods: security context, placement, TLS, volumes. Pure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def pod_template(
     *,
     pool: str | None = None,
 ) -> dict[str, Any]:
-    """Return a pod's template around what is special to its component."""
+    """Return a pod template; ``spec`` is the part that is specific to its component."""
     name, images = cluster.metadata.name, cluster.spec.images
     pod: dict[str, Any] = {
         "serviceAccountName": service_account(name, component),
         "automountServiceAccountToken": False,
-        # Variables that Kubernetes makes of Services would be taken for settings.
+        # The variables that Kubernetes creates from Services would be read as settings.
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
@@ -55,28 +55,28 @@ def pod_template(
 
 
 def service_account(cluster: str, component: Component) -> str:
-    """Return the name of the account that a component's pods run under; it may do nothing."""
+    """Return the service account of a component's pods; it has no rights."""
     return f"{cluster}-{component.value}"
 
 
 def container(
     name: str, image: str, cluster: WaltzCluster, resources: Resources, **more: Any
 ) -> dict[str, Any]:
-    """Return a container that can do no more than it must."""
+    """Return a container with the least privileges."""
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": cluster.spec.images.pull_policy,
         "securityContext": LOCKED_DOWN,
         "resources": resources.to_json(),
-        # What a process said last is then seen in its pod's status, and in the cluster's.
+        # The last output of a failed process appears in the pod's status and in the cluster's.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **more,
     }
 
 
 def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str, Any]:
-    """Return a probe that asks a process's HTTP port every ``period`` seconds."""
+    """Return a probe of a process's HTTP port every ``period`` seconds."""
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
@@ -86,7 +86,7 @@ def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str,
 
 
 def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return settings as environment variables, in the form of the processes' configuration."""
+    """Return settings as the environment variables that the processes read."""
     return [{"name": variable(name), "value": _text(value)} for name, value in settings.items()]
 
 
@@ -107,7 +107,7 @@ def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str
 
 
 def tls_secret_name(cluster: WaltzCluster) -> str | None:
-    """Return which secret has the certificates, None for plaintext."""
+    """Return the name of the secret with the certificates, None for plaintext."""
     match cluster.spec.tls.mode:
         case TlsMode.NONE:
             return None
@@ -123,14 +123,14 @@ def scratch_and_tls(cluster: WaltzCluster) -> tuple[list[dict[str, Any]], list[d
     mounts: list[dict[str, Any]] = [SCRATCH]
     secret = tls_secret_name(cluster)
     if secret is not None:
-        # Not by subPath: only a whole folder follows the secret when certificates are renewed.
+        # Not by subPath: Kubernetes updates only a whole mounted folder after a renewal.
         volumes.append({"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440}})
         mounts.append({"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True})
     return volumes, mounts
 
 
 def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the template of the claims of one volume of a StatefulSet's pods."""
+    """Return the claim template of one volume of a StatefulSet."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": volume.size}},

@@ -1,4 +1,4 @@
-"""What guards a cluster's pods: disruption budgets by quorum arithmetic, network policies. Pure."""
+"""Protection of a cluster's pods: disruption budgets by quorum, network policies. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
 def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return how many pods of each component may be away at once, by anybody's will.
+    """Return how many pods of each component may be evicted at the same time.
 
-    Every pool has one replica of each partition, so as many storages may go as whole pools could.
-    Where one copy is all there is, nothing can go without a pause, and no budget forbids it.
+    Every pool has one replica of each partition, so as many storages may be evicted as pools can be
+    lost without losing a quorum: more would stop appends during a drain of nodes
+    (test_budgets_follow_from_quorums). With a single copy every eviction interrupts appends; then
+    no budget is created, so that nodes can be drained at all.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     pools = len(spec.pools)
@@ -38,9 +40,10 @@ def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 def network_policies(
     cluster: WaltzCluster, pools: Iterable[StoragePool], operator_namespace: str
 ) -> tuple[Manifest, ...]:
-    """Return who may talk to whom; nobody else reaches a storage or a managed ZooKeeper's peers.
+    """Return the allowed connections to storages and to a managed ZooKeeper.
 
-    Clients, which may be anywhere, reach servers and ZooKeeper's client port.
+    Only servers and the operator may connect to a storage, only members to ZooKeeper's peer ports.
+    Clients may run anywhere, so all pods may connect to ZooKeeper's client port.
     """
     if not cluster.spec.network_policies:
         return ()
@@ -50,21 +53,21 @@ def network_policies(
         {"kubernetes.io/metadata.name": operator_namespace},
     )
     servers = _pods(names.selector(name, Component.SERVER))
-    anybody: list[dict[str, Any]] = []
+    any_peer: list[dict[str, Any]] = []
     policies = []
     for pool in pools:
         spec = pool.spec
         rules = [
             _allow([servers, operator], spec.port),
             _allow([operator], spec.admin_port),
-            _allow(anybody, spec.http_port),
+            _allow(any_peer, spec.http_port),
         ]
         policies.append(_policy(cluster, Component.STORAGE, rules, pool))
     if cluster.spec.zookeeper.managed is not None:
         peers = [_pods(names.selector(name, Component.ZOOKEEPER))]
         rules = [
             _allow(peers, ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
-            _allow(anybody, ZOOKEEPER_CLIENT_PORT),
+            _allow(any_peer, ZOOKEEPER_CLIENT_PORT),
         ]
         policies.append(_policy(cluster, Component.ZOOKEEPER, rules))
     return tuple(policies)
@@ -76,7 +79,7 @@ def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Ma
         "spec": {
             "maxUnavailable": unavailable,
             "selector": {"matchLabels": names.selector(name, component)},
-            # A pod that does not work protects nothing, and must not hold up a node's drain.
+            # A server that is not ready serves no partition, so it must not block a node's drain.
             "unhealthyPodEvictionPolicy": "AlwaysAllow"
             if component is Component.SERVER
             else "IfHealthyBudget",

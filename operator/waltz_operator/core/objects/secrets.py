@@ -1,4 +1,7 @@
-"""What cert-manager is asked for. Pure: certificates that the operator makes are no manifests."""
+"""The Certificate that cert-manager issues. Pure.
+
+Secrets with certificates of the operator itself are not manifests: the executor creates them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from waltz_operator.core.resources import TlsMode, WaltzCluster
 
 
 def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return the Certificate that cert-manager shall keep up, if it is to."""
+    """Return the Certificate for cert-manager, if the cluster uses it."""
     tls, metadata = cluster.spec.tls, cluster.metadata
     if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
         return ()

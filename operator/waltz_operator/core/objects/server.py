@@ -23,12 +23,12 @@ _GRACE_SECONDS = 30
 
 
 def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return what servers need besides their Deployment, and the accounts of all components."""
+    """Return the Service of the servers, and the service accounts of all components."""
     name, spec = cluster.metadata.name, cluster.spec.servers
     found_by = names.labels(name, Component.SERVER)
     service = {
         "spec": {
-            # Clients learn from ZooKeeper which server has what; this is a way in for tools.
+            # Clients read servers' addresses from ZooKeeper; this Service is for monitoring.
             "clusterIP": "None",
             "selector": names.selector(name, Component.SERVER),
             "ports": [
@@ -56,7 +56,7 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
 
 def server_deployment(cluster: WaltzCluster) -> Manifest:
-    """Return the Deployment of the servers: a new one joins before an old one leaves."""
+    """Return the Deployment of the servers: a new server joins before an old one leaves."""
     name = cluster.metadata.name
     content = {
         "spec": {

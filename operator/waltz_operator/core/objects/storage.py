@@ -1,4 +1,4 @@
-"""The workload of a pool: a StatefulSet of storages, and the Service that names them. Pure."""
+"""The workload of a pool: a StatefulSet of storages and its headless Service. Pure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from waltz_operator.core.resources.parts import Volume
 
 _GRACE_SECONDS = 60
 _START_FAILURES = 360
-"""Times 5 s: opening many partitions after a crash takes its time."""
+"""Number of failed probes at 5 s: opening many partitions after a crash takes long."""
 
 
 def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest, ...]:
-    """Return what a pool needs besides its StatefulSet."""
+    """Return the objects of a pool apart from its StatefulSet."""
     name, pool_name, spec = cluster.metadata.name, pool.metadata.name, pool.spec
     ports = {"storage": spec.port, "admin": spec.admin_port, "http": spec.http_port}
     service = {
         "spec": {
             "clusterIP": "None",
-            # A storage that recovers has to be reached before it is ready.
+            # Servers must reach a storage during its recovery, before it is ready.
             "publishNotReadyAddresses": True,
             "selector": names.selector(name, Component.STORAGE, pool_name),
             "ports": [{"name": port, "port": number} for port, number in ports.items()],
@@ -45,8 +45,9 @@ def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest,
 def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Manifest:
     """Return the StatefulSet of a pool with ``replicas`` storages.
 
-    Its pods start all at once, and change only when somebody deletes them: which one may go when is
-    the operator's to know. It never deletes a volume.
+    Its pods start in parallel. A changed template takes effect only when a pod is deleted: a
+    rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
+    It never deletes a volume.
     """
     name, pool_name = cluster.metadata.name, pool.metadata.name
     found_by = names.labels(name, Component.STORAGE, pool_name)
@@ -103,7 +104,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
                     "/ping", spec.http_port, period=5, failures=_START_FAILURES
                 ),
                 livenessProbe=http_probe("/ping", spec.http_port, period=10, failures=6),
-                # Healthy means that no partition is refused: all that it has are served.
+                # /health fails while a partition cannot be served.
                 readinessProbe=http_probe("/health", spec.http_port, period=5, failures=2),
             )
         ],
@@ -111,7 +112,7 @@ def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:
 
 
 def _volumes(pool: StoragePool) -> dict[str, Volume]:
-    """Return the volumes of every pod of a pool, by what they are for."""
+    """Return the volumes of every pod of a pool by their purpose."""
     volumes = {"data": pool.spec.volumes.data, "meta": pool.spec.volumes.meta}
     return {kind: volume for kind, volume in volumes.items() if volume is not None}
 

@@ -1,9 +1,11 @@
-"""A managed ZooKeeper: a StatefulSet that cannot erase history when an empty member joins. Pure.
+"""A managed ZooKeeper: a StatefulSet whose empty members cannot found a second ensemble. Pure.
 
-A member whose volume is empty may found an ensemble only while the *switch* says so: a ConfigMap
-whose ``found`` is ``yes`` until the cluster's metadata is there, and ``no`` for ever after. From
-then on an empty member has no vote, and waits for one that remembers. (ZooKeeper's own means for
-this are ``zookeeper.db.autocreate=false`` and the file ``initialize``; the image uses them.)
+Members that lost their volumes could form a quorum and found an empty ensemble: the cluster's
+metadata would be lost. So a member with an empty volume may found an ensemble only while the
+*switch* allows it: a ConfigMap whose ``found`` is ``yes`` until the cluster's metadata exists, and
+``no`` from then on. Later an empty member has no vote until it has copied the data from another
+member. The image uses ZooKeeper's own means, ``zookeeper.db.autocreate=false`` and the file
+``initialize`` (tests/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from waltz_operator.core.resources import WaltzCluster
 from waltz_operator.core.resources.cluster import ManagedZooKeeper
 
 FOUND = "found"
-"""The key of the switch."""
+"""The key of the switch in its ConfigMap."""
 
 _GRACE_SECONDS = 30
 
 
 def connect_string(cluster: WaltzCluster) -> str:
-    """Return where the cluster's ZooKeeper is, as pods reach it."""
+    """Return the connect string of the cluster's ZooKeeper for pods."""
     zookeeper, metadata = cluster.spec.zookeeper, cluster.metadata
     if zookeeper.managed is None:
         assert zookeeper.external is not None
@@ -40,7 +42,7 @@ def connect_string(cluster: WaltzCluster) -> str:
 
 
 def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return the Services of a managed ZooKeeper: of its members, and for clients."""
+    """Return the Services of a managed ZooKeeper: for its members, and for clients."""
     name = cluster.metadata.name
     found_by, pods = (
         names.labels(name, Component.ZOOKEEPER),
@@ -49,7 +51,7 @@ def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
     client = {"name": "client", "port": ZOOKEEPER_CLIENT_PORT}
     members = {
         "clusterIP": "None",
-        # Members that look for each other are not ready yet.
+        # Members must resolve each other's names before they are ready.
         "publishNotReadyAddresses": True,
         "selector": pods,
         "ports": [
@@ -70,7 +72,7 @@ def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
 
 def zookeeper_switch(cluster: WaltzCluster, *, found: bool) -> Manifest:
-    """Return the ConfigMap that says whether empty members may found an ensemble."""
+    """Return the switch: the ConfigMap that allows empty members to found an ensemble or not."""
     name = cluster.metadata.name
     return manifest(
         cluster,
@@ -153,5 +155,5 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
 
 
 def _java_size(quantity: str) -> str:
-    """Return an amount of memory as Java spells it: ``256Mi`` is 256m."""
+    """Return an amount of memory in Java's spelling: ``256Mi`` is 256m."""
     return quantity.removesuffix("i").lower()

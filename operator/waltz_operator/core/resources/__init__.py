@@ -1,7 +1,7 @@
-"""The resources that users write, as frozen models, from which their definitions are generated.
+"""The resources that users write, as frozen models. The CRDs are generated from them. Pure.
 
-``pool`` and ``cluster`` are the two kinds; ``parts`` is what both have; ``model`` knows how a rule
-for the API server is attached to a field. Pure.
+``pool`` and ``cluster`` are the two kinds, ``parts`` are parts of both. ``model`` is their base; it
+attaches validation rules of the API server to fields.
 """
 
 from waltz_operator.core.resources.cluster import (

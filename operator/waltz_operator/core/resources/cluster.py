@@ -1,4 +1,4 @@
-"""`WaltzCluster`: a log of so many partitions, the pools that keep it, its servers. Pure."""
+"""`WaltzCluster`: the partitions of a log, its pools, servers, ZooKeeper and TLS. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEBIBYTE = 1 << 20
 
 
 class TlsMode(StrEnum):
-    """Who makes the certificates with which the cluster's processes know each other."""
+    """Which component issues the certificates of the cluster's processes."""
 
     OPERATOR = "Operator"
     CERT_MANAGER = "CertManager"
@@ -36,46 +36,46 @@ class TlsMode(StrEnum):
 
 
 class IssuerRef(Model):
-    """An issuer of cert-manager."""
+    """A cert-manager issuer."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"
 
 
 class Tls(Model):
-    """How connections inside the cluster, and those of clients, are secured."""
+    """TLS of all connections, those of clients included."""
 
     mode: Annotated[
         TlsMode,
         Field(
             json_schema_extra=immutable(
-                "tls.mode cannot change: half of the processes could not talk to the other half"
+                "tls.mode cannot change: processes of both modes could not connect to each other"
             )
         ),
     ] = TlsMode.OPERATOR
 
     issuer_ref: IssuerRef | None = None
-    """With CertManager: who issues the certificates."""
+    """With mode CertManager: the issuer of the certificates."""
 
     secret_name: Annotated[str, Field(max_length=253)] = ""
-    """With Secret: one that has ca.crt, tls.crt and tls.key, as cert-manager makes them."""
+    """With mode Secret: a secret with ca.crt, tls.crt and tls.key, as cert-manager writes them."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "(self.mode == 'CertManager') == has(self.issuerRef)",
-            "tls.issuerRef goes with tls.mode CertManager, and only with it: name an Issuer or a "
-            "ClusterIssuer",
+            "tls.issuerRef is required with tls.mode CertManager, and allowed only with it: name "
+            "an Issuer or a ClusterIssuer",
         ),
         rule(
             "(self.mode == 'Secret') == (self.secretName != '')",
-            "tls.secretName goes with tls.mode Secret, and only with it: name a secret that has "
-            "ca.crt, tls.crt and tls.key",
+            "tls.secretName is required with tls.mode Secret, and allowed only with it: name a "
+            "secret that has ca.crt, tls.crt and tls.key",
         ),
     )
 
 
 class ManagedZooKeeper(Model):
-    """A ZooKeeper that belongs to this cluster alone."""
+    """A ZooKeeper ensemble that the operator runs for this cluster alone."""
 
     members: Annotated[
         int,
@@ -87,7 +87,7 @@ class ManagedZooKeeper(Model):
                 rule(
                     "self == oldSelf",
                     "zookeeper.managed.members cannot change: an ensemble that grows or shrinks "
-                    "may forget what it knew",
+                    "may lose data",
                 ),
             ),
         ),
@@ -97,7 +97,7 @@ class ManagedZooKeeper(Model):
     resources: Resources = Resources()
     scheduling: Scheduling = Scheduling()
     heap: Quantity = "256Mi"
-    """The memory that Java may use."""
+    """The maximum heap size of Java."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to the volumes when the cluster is deleted."""
@@ -114,7 +114,7 @@ class ManagedZooKeeper(Model):
 
 
 class ExternalZooKeeper(Model):
-    """A ZooKeeper that somebody else runs."""
+    """A ZooKeeper ensemble that the operator does not run."""
 
     connect_string: Annotated[
         str,
@@ -124,17 +124,17 @@ class ExternalZooKeeper(Model):
             json_schema_extra=checked(
                 shape(
                     _ADDRESSES,
-                    "zookeeper.external.connectString is host:port of each member, with commas "
-                    "between them: zk-0.zk:2181,zk-1.zk:2181; a path goes into zookeeper.root",
+                    "zookeeper.external.connectString is host:port of each member, separated by "
+                    "commas: zk-0.zk:2181,zk-1.zk:2181; a path goes into zookeeper.root",
                 )
             ),
         ),
     ]
-    """`host:port` of its members, with commas between them and no path behind."""
+    """`host:port` of its members, separated by commas, without a path."""
 
 
 class ZooKeeper(Model):
-    """Where the cluster's metadata is."""
+    """The ZooKeeper that stores the cluster's metadata."""
 
     managed: ManagedZooKeeper | None = None
     external: ExternalZooKeeper | None = None
@@ -145,15 +145,15 @@ class ZooKeeper(Model):
             pattern=_ZNODE,
             max_length=200,
             json_schema_extra=immutable(
-                "zookeeper.root cannot change: everything that is known of the cluster is there",
+                "zookeeper.root cannot change: it holds the cluster's metadata",
                 shape(_ZNODE, "zookeeper.root is a path that begins with a slash: /waltz/orders"),
             ),
         ),
     ] = "/waltz"
-    """The cluster's znode; with an external ZooKeeper, one that no other cluster has."""
+    """The cluster's root znode. In an external ZooKeeper no other cluster may use it."""
 
     session_timeout_seconds: Annotated[int, Field(ge=2, le=120)] = 10
-    """After how long without contact a server counts as gone."""
+    """The ZooKeeper session timeout of servers: a server without contact for this long has left."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -162,21 +162,21 @@ class ZooKeeper(Model):
         ),
         rule(
             "has(self.managed) == has(oldSelf.managed)",
-            "a cluster cannot change from a managed ZooKeeper to an external one, or back: what it "
-            "knows would be lost",
+            "a cluster cannot change from a managed ZooKeeper to an external one, or back: its "
+            "metadata would be lost",
         ),
     )
 
 
 class Caches(Model):
-    """What servers keep in memory."""
+    """The sizes of a server's caches."""
 
     feed_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 64 * _MEBIBYTE
     data_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 128 * _MEBIBYTE
 
 
 class Servers(Model):
-    """The processes that clients talk to."""
+    """The servers, to which clients connect."""
 
     replicas: Annotated[int, Field(ge=1, le=100)] = 2
     port: Port = 6100
@@ -199,7 +199,7 @@ class Servers(Model):
 
 
 class Images(Model):
-    """What the pods run."""
+    """The images of the pods."""
 
     server: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-server:0.1.0"
     storage: Annotated[str, Field(min_length=1, max_length=500)] = "waltz-storage:0.1.0"
@@ -209,7 +209,7 @@ class Images(Model):
 
 
 class WaltzClusterSpec(Model):
-    """What a cluster shall be."""
+    """The desired state of a cluster."""
 
     partitions: Annotated[
         int,
@@ -217,12 +217,12 @@ class WaltzClusterSpec(Model):
             ge=1,
             le=10_000,
             json_schema_extra=immutable(
-                "partitions cannot change: which partition a client's data is in depends on it. "
-                "Make a new WaltzCluster"
+                "partitions cannot change: the partition of a client's data depends on it. Create "
+                "a new WaltzCluster"
             ),
         ),
     ]
-    """How many logs there are."""
+    """The number of partitions."""
 
     pools: Annotated[
         tuple[ObjectName, ...],
@@ -237,7 +237,7 @@ class WaltzClusterSpec(Model):
                 ),
                 rule(
                     "self.all(name, self.exists_one(other, other == name))",
-                    "pools names one twice: each is one copy of the partitions",
+                    "pools names a pool twice: each pool holds one copy of the partitions",
                 ),
                 rule(
                     "oldSelf.all(name, name in self)",
@@ -247,7 +247,7 @@ class WaltzClusterSpec(Model):
             ),
         ),
     ]
-    """The StoragePools of the same namespace, each of which keeps one copy."""
+    """The StoragePools, in the same namespace. Each holds one copy of all partitions."""
 
     zookeeper: ZooKeeper
     servers: Servers = Servers()
@@ -263,7 +263,7 @@ class WaltzClusterSpec(Model):
                     "clusterKey cannot change: volumes belong to one cluster",
                     shape(
                         _UUID,
-                        "clusterKey is a UUID in small letters, as status.clusterKey of the "
+                        "clusterKey is a UUID in lower case, as status.clusterKey of the "
                         "earlier cluster shows it",
                     ),
                 ),
@@ -271,44 +271,46 @@ class WaltzClusterSpec(Model):
         ]
         | None
     ) = None
-    """To take over an earlier cluster with its volumes and znodes: its key. Not set: a new one."""
+    """The key of an earlier cluster whose volumes and znodes are used. Not set: a new cluster."""
 
     paused: bool = False
-    """Whether the operator leaves the cluster as it is."""
+    """Whether the operator stops changing the cluster."""
 
     network_policies: bool = True
-    """Whether only the cluster's own processes may talk to storages and to a managed ZooKeeper."""
+    """Whether only the cluster's own processes may connect to storages, and to a managed
+    ZooKeeper's
+    peer ports."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "!has(oldSelf.clusterKey) || has(self.clusterKey)",
-            "clusterKey cannot be taken back: volumes belong to one cluster",
+            "clusterKey cannot be removed: volumes belong to one cluster",
         ),
     )
 
 
 class ClusterStatus(Model):
-    """What has become of a cluster."""
+    """The observed state of a cluster."""
 
     observed_generation: int = 0
     conditions: Conditions = ()
     cluster_key: str = ""
-    """What its volumes and processes know each other by."""
+    """The key that its volumes and processes check."""
 
     connect_string: str = ""
-    """ZooKeeper, as clients in the same Kubernetes reach it."""
+    """ZooKeeper's address for clients in the same Kubernetes cluster."""
 
     partitions: str = ""
-    """How many partitions have their quorum, of how many."""
+    """Partitions with a quorum and a server, of all partitions, such as `4/4`."""
 
     storages: str = ""
-    """How many storages answer, of how many."""
+    """Storages that answer, of all storages."""
 
     servers: str = ""
-    """How many servers have joined, of how many."""
+    """Servers that have joined, of all servers."""
 
     message: str = ""
-    """What is being waited for, or what is wrong."""
+    """What the operator waits for, or what needs a person."""
 
 
 class WaltzCluster(Model):
@@ -325,7 +327,7 @@ class WaltzCluster(Model):
         ),
         rule(
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-            "the cluster's name becomes part of its pods' host names: small letters, digits and "
-            "hyphens only",
+            "the cluster's name becomes part of its pods' host names: lower-case letters, digits "
+            "and hyphens only",
         ),
     )

@@ -1,7 +1,7 @@
-"""What all models of resources are made of, and rules that the API server itself checks. Pure.
+"""The base of all models of resources, and validation rules of the API server. Pure.
 
-A rule is an expression of the Common Expression Language with the sentence that a user reads when
-it does not hold. A rule that names ``oldSelf`` is checked when a resource is changed.
+A rule is an expression of the Common Expression Language, with the message that a user reads when
+it is violated. A rule that names ``oldSelf`` is checked when a resource is changed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ RULES = "x-kubernetes-validations"
 
 
 class Model(BaseModel):
-    """A part of a resource: immutable, with field names as Kubernetes writes them.
+    """A part of a resource: immutable, with field names in Kubernetes' spelling.
 
-    Fields that are not known are ignored: an older operator has to read what a newer one wrote.
+    Unknown fields are ignored, because an older operator must read what a newer one wrote.
     """
 
     model_config = ConfigDict(
@@ -29,42 +29,43 @@ class Model(BaseModel):
     )
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = ()
-    """Rules about several fields together."""
+    """Rules that concern several fields."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """Add the rules to the schema that pydantic makes."""
+        """Add the rules to pydantic's schema."""
         schema: dict[str, Any] = handler(core_schema)
         if cls.RULES:
             handler.resolve_ref_schema(schema)[RULES] = list(cls.RULES)
         return schema
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is sent to the API server; what is not set is left out."""
+        """Return the value for the API server, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def rule(expression: str, message: str) -> dict[str, str]:
-    """Return a rule: what has to hold, and what to write instead."""
+    """Return a rule: what must hold, and the message when it does not."""
     return {"rule": expression, "message": message}
 
 
 def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
-    """Return what a field's schema has besides its type: rules, and other extensions."""
+    """Return extensions of a field's schema: rules, and others."""
     return {RULES: list(rules), **more}
 
 
 def shape(pattern: str, message: str) -> dict[str, str]:
-    """Return the rule for a text of a certain shape, whose field has the same ``pattern``.
+    """Return the rule for a text that matches ``pattern``; the field has the same pattern.
 
-    The definition has this rule only: of a pattern, the API server would quote nothing but itself.
+    The CRD contains this rule instead of the pattern, because the API server's message about a
+    pattern only quotes it.
     """
     return rule(f"self.matches(r'{pattern}')", message)
 
 
 def immutable(why: str, *others: dict[str, str]) -> dict[str, Any]:
-    """Return the rule for a field that never changes, and other rules that it has.
+    """Return the rule for a field that never changes, and the field's other rules.
 
-    ``why`` is the sentence that a user reads.
+    ``why`` is the message that a user reads.
     """
     return checked(rule("self == oldSelf", why), *others)

@@ -1,4 +1,4 @@
-"""What clusters and pools have in common: volumes, resources, scheduling, conditions. Pure."""
+"""Parts of clusters and pools: volumes, resources, scheduling, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waltz_operator.core.resources.model import Model, checked, immutable, rule,
 
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 
-AMOUNT = shape(_QUANTITY, "an amount is a number and a unit, without a space, as 500m or 2Gi")
+AMOUNT = shape(_QUANTITY, "an amount is a number and a unit, without a space, such as 500m or 2Gi")
 
 Quantity = Annotated[
     str, Field(pattern=_QUANTITY, max_length=20, json_schema_extra=checked(AMOUNT))
@@ -22,7 +22,7 @@ OPEN_TO_ALL = rule(
     "self >= 1024 && self <= 65535",
     "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
 )
-"""Of every port."""
+"""The rule of every port."""
 
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(OPEN_TO_ALL))]
 
@@ -33,7 +33,7 @@ ObjectName = Annotated[
         pattern=_NAME,
         max_length=63,
         json_schema_extra=checked(
-            shape(_NAME, "the name of an object has small letters, digits and hyphens only")
+            shape(_NAME, "the name of an object has lower-case letters, digits and hyphens only")
         ),
     ),
 ]
@@ -41,18 +41,18 @@ ObjectName = Annotated[
 FreeForm = Annotated[
     dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 ]
-"""A part of the Kubernetes API, handed on as it is."""
+"""A part of the Kubernetes API that is passed to it unchanged."""
 
 
 class Disposal(StrEnum):
-    """What happens to volumes that nobody uses any more."""
+    """What happens to volumes that are no longer used."""
 
     KEEP = "Keep"
     DELETE = "Delete"
 
 
 class ObjectMeta(Model):
-    """What Kubernetes itself keeps of every resource, as far as it is looked at."""
+    """The metadata of every Kubernetes object, as far as the operator reads it."""
 
     name: str
     namespace: str
@@ -77,32 +77,32 @@ class Volume(Model):
                 rule(
                     "!isQuantity(self) || !isQuantity(oldSelf) "
                     "|| quantity(self) == quantity(oldSelf)",
-                    "the size of existing volumes cannot be changed here: make a new StoragePool "
+                    "the size of existing volumes cannot be changed here: create a new StoragePool "
                     "with the size that you want",
                 ),
                 rule(
                     "!isQuantity(self) || quantity(self).isGreaterThan(quantity('0'))",
-                    "a volume needs a size, as 10Gi",
+                    "a volume needs a size, such as 10Gi",
                 ),
             )
         ),
     ]
-    """How large it is, as `10Gi`."""
+    """Its size, such as `10Gi`."""
 
     storage_class_name: Annotated[
         str,
         Field(
             max_length=253,
             json_schema_extra=immutable(
-                "the class of existing volumes cannot be changed: make a new StoragePool"
+                "the class of existing volumes cannot be changed: create a new StoragePool"
             ),
         ),
     ] = ""
-    """Its StorageClass; empty takes the default one."""
+    """Its StorageClass; empty: the default one."""
 
 
 class Resources(Model):
-    """What a container asks for, and what it may have at most."""
+    """What a container requests, and its limits."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
@@ -122,7 +122,7 @@ class Scheduling(Model):
     """Where pods may run."""
 
     zone: Annotated[str, Field(max_length=63)] = ""
-    """Only on nodes whose label `topology.kubernetes.io/zone` is this; empty: anywhere."""
+    """Run only on nodes whose label `topology.kubernetes.io/zone` is this; empty: on all nodes."""
 
     node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
     tolerations: Annotated[tuple[FreeForm, ...], Field(max_length=32)] = ()
@@ -138,7 +138,7 @@ class Scheduling(Model):
 
 
 class Condition(Model):
-    """One statement about a resource, in the form that all of Kubernetes uses."""
+    """A condition in Kubernetes' common form."""
 
     type: Annotated[str, Field(max_length=316)]
     status: Annotated[str, Field(pattern="^(True|False|Unknown)$")]

@@ -1,4 +1,4 @@
-"""`StoragePool`: one replica group; its storages together hold one copy of all partitions. Pure."""
+"""`StoragePool`: a replica group, whose storages together hold one copy of all partitions. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from waltz_operator.core.resources.parts import (
     Volume,
 )
 
-_IDENTITY = "a storage's host:port is its identity for ever: make a new StoragePool instead"
+_IDENTITY = "a storage's host:port is its identity: create a new StoragePool instead"
 
 
 class StorageVolumes(Model):
-    """The volumes of a pool's pods, and what becomes of them."""
+    """The volumes of a pool's pods, and whether they are kept."""
 
     data: Volume
-    """Where a storage keeps its partitions."""
+    """The volume for partitions."""
 
     meta: Volume | None = None
-    """Where it keeps its control file: little, seldom written. Left out, that is with the data."""
+    """A separate volume for the control file, which is small and rarely written. Not set: the data
+    volume holds it."""
 
     on_scale_down: Disposal = Disposal.KEEP
-    """What happens to the volumes of storages that were retired."""
+    """What happens to the volumes of retired storages."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to all volumes when the cluster is deleted."""
@@ -39,14 +40,14 @@ class StorageVolumes(Model):
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "has(self.meta) == has(oldSelf.meta)",
-            "volumes.meta cannot be added or taken away, because a storage's control file stays "
-            "where it was begun: make a new StoragePool instead",
+            "volumes.meta cannot be added or removed, because a storage's control file stays where "
+            "it was created: create a new StoragePool instead",
         ),
     )
 
 
 class StoragePoolSpec(Model):
-    """What a pool shall be."""
+    """The desired state of a pool."""
 
     storages: Annotated[
         int,
@@ -62,7 +63,7 @@ class StoragePoolSpec(Model):
             ),
         ),
     ] = 1
-    """How many pods share the pool's copy of the partitions."""
+    """The number of storages that share the pool's copy of the partitions."""
 
     port: Annotated[
         Port,
@@ -84,7 +85,7 @@ class StoragePoolSpec(Model):
     scheduling: Scheduling = Scheduling()
 
     segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 1_000_000_000
-    """How large a file of the log becomes before the next one is begun."""
+    """The size at which a segment of the log is closed and the next one is started."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -95,13 +96,14 @@ class StoragePoolSpec(Model):
         rule(
             "!isQuantity(self.volumes.data.size) || "
             "quantity(self.volumes.data.size).asApproximateFloat() >= double(self.segmentBytes)",
-            "volumes.data.size is less than one file of the log: raise it, or lower segmentBytes",
+            "volumes.data.size is less than one segment of the log: raise it, or lower "
+            "segmentBytes",
         ),
     )
 
 
 class PoolStatus(Model):
-    """What has become of a pool."""
+    """The observed state of a pool."""
 
     observed_generation: int = 0
     conditions: Conditions = ()
@@ -112,13 +114,13 @@ class PoolStatus(Model):
     """The id of its replica group in ZooKeeper."""
 
     storages: str = ""
-    """How many storages serve their partitions, of how many."""
+    """Ready storages of all storages, such as `2/3`."""
 
     message: str = ""
 
 
 class StoragePool(Model):
-    """One replica group: its storages together hold one full copy of all partitions."""
+    """A replica group, whose storages together hold one full copy of all partitions."""
 
     metadata: ObjectMeta
     spec: StoragePoolSpec
@@ -131,7 +133,7 @@ class StoragePool(Model):
         ),
         rule(
             "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-            "the pool's name becomes part of its pods' host names: small letters, digits and "
+            "the pool's name becomes part of its pods' host names: lower-case letters, digits and "
             "hyphens only",
         ),
     )
