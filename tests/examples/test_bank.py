@@ -48,7 +48,7 @@ def cluster() -> mock.MockCluster:
     return mock.MockCluster(partitions=2, seed=11)
 
 
-def test_offices_with_databases_of_their_own(
+def test_offices_with_separate_databases_agree(
     engine: Engine, cluster: mock.MockCluster, tmp_path: Path
 ) -> None:
     other = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
@@ -71,7 +71,7 @@ def test_offices_with_databases_of_their_own(
     other.dispose()
 
 
-def test_an_office_that_comes_back_goes_on(engine: Engine, cluster: mock.MockCluster) -> None:
+def test_restarted_office_continues_at_its_mark(engine: Engine, cluster: mock.MockCluster) -> None:
     bank = Bank(engine)
     for seed in range(3):
         with Office(bank, blocking.opened(cluster.connect()), tellers=2) as office:
@@ -86,7 +86,7 @@ def test_an_office_that_comes_back_goes_on(engine: Engine, cluster: mock.MockClu
         assert audit(log, bank) == 2 * ACCOUNTS * OPENING_BALANCE
 
 
-def test_the_audit_finds_what_is_wrong(cluster: mock.MockCluster, tmp_path: Path) -> None:
+def test_audit_finds_a_wrong_balance(cluster: mock.MockCluster, tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'bank.db'}")
     bank = Bank(engine)
     with (
@@ -106,6 +106,6 @@ def test_the_audit_finds_what_is_wrong(cluster: mock.MockCluster, tmp_path: Path
     engine.dispose()
 
 
-def test_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bank_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--mock", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
     assert "as much as was paid in" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_it_runs() -> None:
+def test_mock_example_runs() -> None:
     ended = subprocess.run(
         [sys.executable, EXAMPLES / "07_mock.py"],
         capture_output=True,

@@ -91,7 +91,7 @@ async def goes_on(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.timeout(300)
-async def test_everything_is_killed_and_the_sum_is_right(
+async def test_bank_total_is_right_after_every_process_was_killed(
     running: LocalCluster, database: str, tmp_path: Path
 ) -> None:
     elsewhere, said = f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path / "office.log"

@@ -48,14 +48,14 @@ def row(name: str) -> list[Lock]:
     return [Lock(name, 1)]
 
 
-async def test_it_knows_its_cluster(connect: Connect) -> None:
+async def test_client_has_the_cluster_parameters(connect: Connect) -> None:
     one, other = await connect(), await connect()
     assert one.num_partitions == 3
     assert one.cluster_name == other.cluster_name != ""
     assert 0 < one.client_id != other.client_id
 
 
-async def test_what_is_appended_is_streamed_in_order(client: LogClient[bytes]) -> None:
+async def test_stream_has_appends_in_order(client: LogClient[bytes]) -> None:
     before = await client.high_water_mark(0)
     ids = [await client.append(0, b"%d" % number, header=number) for number in range(5)]
     assert ids == list(range(before + 1, before + 6))
@@ -68,7 +68,7 @@ async def test_what_is_appended_is_streamed_in_order(client: LogClient[bytes]) -
     assert len({t.req_id for t in got}) == 5
 
 
-async def test_appends_overlap(client: LogClient[bytes]) -> None:
+async def test_appends_may_overlap(client: LogClient[bytes]) -> None:
     before = [await client.high_water_mark(p) for p in range(2)]
     ids = await asyncio.gather(*(client.append(i % 2, b"%d" % i) for i in range(200)))
     for partition in range(2):
@@ -78,7 +78,7 @@ async def test_appends_overlap(client: LogClient[bytes]) -> None:
         assert await client.read(i % 2, ids[i]) == b"%d" % i
 
 
-async def test_a_stream_waits_for_what_comes(connect: Connect) -> None:
+async def test_stream_waits_for_later_transactions(connect: Connect) -> None:
     writer, reader = await connect(), await connect()
     before = {p: await reader.high_water_mark(p) for p in range(2)}
     stream = reader.stream(before)
@@ -91,7 +91,7 @@ async def test_a_stream_waits_for_what_comes(connect: Connect) -> None:
     await stream.aclose()
 
 
-async def test_a_stream_ends_where_it_is_told(client: LogClient[bytes]) -> None:
+async def test_stream_ends_at_until(client: LogClient[bytes]) -> None:
     before = await client.high_water_mark(1)
     for _ in range(5):
         await client.append(1, b"x")
@@ -102,7 +102,7 @@ async def test_a_stream_ends_where_it_is_told(client: LogClient[bytes]) -> None:
     assert [t async for t in client.stream(1, after=before, until=before - 1)] == []
 
 
-async def test_a_stream_is_taken_once(client: LogClient[bytes]) -> None:
+async def test_stream_cannot_be_iterated_twice(client: LogClient[bytes]) -> None:
     tx = await client.append(0, b"x")
     stream = client.stream(0, after=tx - 1, until=tx)
     assert [t.id async for t in stream] == [tx]
@@ -110,7 +110,7 @@ async def test_a_stream_is_taken_once(client: LogClient[bytes]) -> None:
         [t async for t in stream]
 
 
-async def test_a_lock_that_was_taken_is_refused(connect: Connect) -> None:
+async def test_taken_lock_raises_lock_failed(connect: Connect) -> None:
     one, other = await connect(), await connect()
     before = await one.mount(0)
     taken = await other.append(0, b"mine", write_locks=row("a"))
@@ -134,13 +134,13 @@ async def test_read_locks_share_and_append_locks_are_not_checked(client: LogClie
     await client.append(0, b"f", write_locks=row("c"), mark=now)
 
 
-async def test_locks_of_partitions_are_apart(client: LogClient[bytes]) -> None:
+async def test_locks_of_partitions_are_independent(client: LogClient[bytes]) -> None:
     marks = [await client.high_water_mark(p) for p in range(2)]
     await client.append(0, b"x", write_locks=row("d"), mark=marks[0])
     await client.append(1, b"x", write_locks=row("d"), mark=marks[1])
 
 
-async def test_submit_decides_again_after_a_conflict(connect: Connect) -> None:
+async def test_submit_builds_again_after_a_conflict(connect: Connect) -> None:
     one, other = await connect(), await connect()
     attempts: list[waltz.Attempt] = []
 
@@ -158,13 +158,13 @@ async def test_submit_decides_again_after_a_conflict(connect: Connect) -> None:
     assert await one.read(2, tx) == b"mine"
 
 
-async def test_submit_without_anything_to_do(client: LogClient[bytes]) -> None:
+async def test_submit_without_draft_returns_none(client: LogClient[bytes]) -> None:
     before = await client.high_water_mark(2)
     assert await client.submit(2, lambda _: None) is None
     assert await client.high_water_mark(2) == before
 
 
-async def test_submit_raises_what_build_raises(client: LogClient[bytes]) -> None:
+async def test_submit_raises_the_error_of_build(client: LogClient[bytes]) -> None:
     def build(attempt: waltz.Attempt) -> Draft[bytes]:
         raise ZeroDivisionError
 
@@ -174,14 +174,14 @@ async def test_submit_raises_what_build_raises(client: LogClient[bytes]) -> None
         await client.submit(2, lambda _: b"bytes")  # type: ignore[arg-type]
 
 
-async def test_what_is_not_in_the_log_is_not_found(client: LogClient[bytes]) -> None:
+async def test_read_beyond_the_log_raises_transaction_not_found(client: LogClient[bytes]) -> None:
     mark = await client.high_water_mark(0)
     for number in (mark + 1, -1):
         with pytest.raises(waltz.TransactionNotFound):
             await client.read(0, number)
 
 
-async def test_marks_of_another_log_are_refused(connect: Connect) -> None:
+async def test_mark_of_another_log_raises_client_ahead(connect: Connect) -> None:
     client = await connect()
     mark = await client.high_water_mark(1)
     with pytest.raises(waltz.ClientAhead) as caught:
@@ -192,7 +192,7 @@ async def test_marks_of_another_log_are_refused(connect: Connect) -> None:
         await client.append(1, b"x")
 
 
-async def test_what_cannot_be_appended_is_said(client: LogClient[Any]) -> None:
+async def test_invalid_data_raises_named_errors(client: LogClient[Any]) -> None:
     with pytest.raises(waltz.PartitionUnknown):
         await client.append(3, b"x")
     with pytest.raises(waltz.PartitionUnknown):
@@ -204,7 +204,7 @@ async def test_what_cannot_be_appended_is_said(client: LogClient[Any]) -> None:
         await client.append(0, "text")
 
 
-async def test_a_serializer_works_both_ways(connect: Connect) -> None:
+async def test_serializer_is_used_for_appends_and_reads(connect: Connect) -> None:
     client = await connect(serializer=waltz.JsonSerializer())
     tx = await client.append(0, {"to": "Jürgen"})
     assert await client.read(0, tx) == {"to": "Jürgen"}
@@ -212,7 +212,7 @@ async def test_a_serializer_works_both_ways(connect: Connect) -> None:
     assert transaction.data == {"to": "Jürgen"}
 
 
-async def test_what_comes_before_unreadable_data_is_shown(connect: Connect) -> None:
+async def test_transactions_before_unreadable_data_are_yielded(connect: Connect) -> None:
     raw, client = await connect(), await connect(serializer=waltz.JsonSerializer())
     before = await raw.high_water_mark(2)
     for data in (b"1", b"2", b"{", b"4"):
@@ -225,7 +225,7 @@ async def test_what_comes_before_unreadable_data_is_shown(connect: Connect) -> N
         await client.read(2, before + 3)
 
 
-async def test_flush_waits_for_what_was_called_before(client: LogClient[bytes]) -> None:
+async def test_flush_waits_for_appends_called_before(client: LogClient[bytes]) -> None:
     before = await client.high_water_mark(0)
     appends = [asyncio.ensure_future(client.append(0, b"x")) for _ in range(20)]
     await asyncio.sleep(0)
@@ -236,14 +236,14 @@ async def test_flush_waits_for_what_was_called_before(client: LogClient[bytes]) 
     assert sorted(append.result() for append in appends) == list(range(before + 1, before + 21))
 
 
-async def test_few_in_flight_are_enough(connect: Connect) -> None:
+async def test_one_append_in_flight_is_enough(connect: Connect) -> None:
     client = await connect(max_in_flight=2)
     before = await client.high_water_mark(0)
     ids = await asyncio.gather(*(client.append(0, b"x") for _ in range(20)))
     assert sorted(ids) == list(range(before + 1, before + 21))
 
 
-async def test_mounting_says_how_far_it_is_fed(connect: Connect) -> None:
+async def test_mount_returns_the_last_transaction_fed(connect: Connect) -> None:
     client = await connect()
     mark = await client.high_water_mark(0)
     assert await client.mount(0) == mark
@@ -251,7 +251,7 @@ async def test_mounting_says_how_far_it_is_fed(connect: Connect) -> None:
     assert await client.mount(0) == tx
 
 
-async def test_after_the_end_nothing_goes(connect: Connect) -> None:
+async def test_closed_client_refuses_every_call(connect: Connect) -> None:
     client = await connect()
     await client.append(0, b"x")
     stream = client.stream(0, after=await client.high_water_mark(0))
@@ -268,7 +268,7 @@ async def test_after_the_end_nothing_goes(connect: Connect) -> None:
         client.stream(0)
 
 
-async def test_a_cancelled_append_disturbs_no_other(client: LogClient[bytes]) -> None:
+async def test_cancelled_append_does_not_affect_other_appends(client: LogClient[bytes]) -> None:
     appends = [asyncio.ensure_future(client.append(0, b"x")) for _ in range(10)]
     await asyncio.sleep(0)
     appends[3].cancel()
@@ -278,7 +278,7 @@ async def test_a_cancelled_append_disturbs_no_other(client: LogClient[bytes]) ->
     assert len(set(ids)) == 9
 
 
-async def test_it_shows_the_same_metrics(client: LogClient[bytes]) -> None:
+async def test_metrics_have_the_same_names(client: LogClient[bytes]) -> None:
     await client.append(0, b"x", write_locks=row("f"))
     form = client.metrics.http_form()
     assert form["gauges"]["waltz-client.cluster-name"]["value"] == client.cluster_name
@@ -289,7 +289,7 @@ async def test_it_shows_the_same_metrics(client: LogClient[bytes]) -> None:
     assert form["timers"][f"{group}.append-latency"]["count"] == 1
 
 
-async def test_a_batch_is_in_the_log_in_its_order(client: LogClient[bytes]) -> None:
+async def test_batch_is_in_the_log_in_its_order(client: LogClient[bytes]) -> None:
     drafts = [Draft(b"batch %d" % number, header=number) for number in range(7)]
     outcomes = await client.bulk.append(2, drafts)
     ids = [each.transaction_id for each in outcomes if isinstance(each, waltz.Appended)]
@@ -321,7 +321,7 @@ async def test_each_append_of_a_batch_is_checked_by_its_own_locks(connect: Conne
     ]
 
 
-async def test_a_range_ends_by_its_bounds_and_at_the_logs_end(client: LogClient[bytes]) -> None:
+async def test_range_ends_at_its_bounds_and_at_the_end_of_the_log(client: LogClient[bytes]) -> None:
     await client.bulk.append(2, [Draft(b"x" * 100) for _ in range(5)])
     end = await client.high_water_mark(2)
     first = end - 4
@@ -337,7 +337,7 @@ async def test_a_range_ends_by_its_bounds_and_at_the_logs_end(client: LogClient[
     assert [record.data for record in (await waiting).records] == [b"awaited"]
 
 
-async def test_what_cannot_be_a_batch_or_a_range_is_refused(client: LogClient[bytes]) -> None:
+async def test_invalid_batch_or_range_is_refused(client: LogClient[bytes]) -> None:
     assert await client.bulk.append(2, []) == []
     with pytest.raises(ValueError, match="one mark"):
         await client.bulk.append(2, [Draft(b"x", mark=1)])

@@ -46,23 +46,23 @@ def run(fresh: LocalCluster, tmp_path: Path) -> Run:
     return run_it
 
 
-def test_hello(run: Run) -> None:
+def test_hello_example_prints_its_transaction(run: Run) -> None:
     [line] = run("01_hello.py")
     assert line.endswith(" b'hello'")
 
 
-def test_the_first_example_is_ten_lines_long() -> None:
+def test_first_example_has_at_most_ten_lines() -> None:
     assert len((EXAMPLES / "01_hello.py").read_text().splitlines()) == 10
 
 
-def test_locks(run: Run) -> None:
+def test_locks_example_numbers_invoices_without_gaps(run: Run) -> None:
     numbers = [int(line.split()[1]) for line in run("02_locks.py")]
     assert numbers == list(range(numbers[0], numbers[0] + 10))
     [first, *_] = run("02_locks.py")
     assert first == f"invoice {numbers[-1] + 1}"
 
 
-def test_following(run: Run) -> None:
+def test_follow_example_continues_at_its_place(run: Run) -> None:
     first = run("03_follow.py", "place")
     second = run("03_follow.py", "place")
     ids = [int(line.split()[0]) for line in first + second]
@@ -70,17 +70,17 @@ def test_following(run: Run) -> None:
     assert second[-1].endswith("one more line")
 
 
-def test_serializers(run: Run) -> None:
+def test_serializers_example_reads_its_values(run: Run) -> None:
     assert run("04_serializers.py") == ["roof: [4.5, 5.25]"]
 
 
-def test_callbacks(run: Run) -> None:
+def test_callbacks_example_takes_each_word_once(run: Run) -> None:
     words = [f"word-{EXAMPLES.stat().st_ino}", "waltz"]
     run("05_callbacks.py", *words)
     assert run("05_callbacks.py", *words) == [f"{word}: taken" for word in words]
 
 
-def test_state_store(run: Run) -> None:
+def test_state_store_example_counts_every_transaction(run: Run) -> None:
     def counted() -> int:
         lines = run("06_state_store.py", "sqlite:///counts.db")
         return sum(int(line.split()[-1]) for line in lines)

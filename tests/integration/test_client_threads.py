@@ -30,7 +30,7 @@ def row() -> str:
     return uuid.uuid4().hex
 
 
-def test_blocking_calls(log: SyncClient[bytes]) -> None:
+def test_sync_client_works_with_a_real_cluster(log: SyncClient[bytes]) -> None:
     first = log.append(0, b"a", header=5)
     last = log.append(0, b"b")
     with log.stream(0, after=first - 1, until=last, data=True) as stream:
@@ -39,7 +39,7 @@ def test_blocking_calls(log: SyncClient[bytes]) -> None:
     assert log.high_water_mark(0) >= last
 
 
-def test_blocking_submit_asks_the_client_itself(log: SyncClient[bytes], row: str) -> None:
+def test_sync_submit_may_use_the_client_in_build(log: SyncClient[bytes], row: str) -> None:
     lock = [waltz.Lock(row, 1)]
 
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
@@ -53,14 +53,14 @@ def test_blocking_submit_asks_the_client_itself(log: SyncClient[bytes], row: str
     assert log.read(0, tx) == b"after in between"
 
 
-def test_a_serializer(cluster: LocalCluster) -> None:
+def test_sync_client_uses_a_serializer(cluster: LocalCluster) -> None:
     with blocking.connect(
         cluster.zookeeper, root=cluster.root, tls=cluster.tls, serializer=waltz.JsonSerializer()
     ) as log:
         assert log.read(0, log.append(0, {"a": [1, 2]})) == {"a": [1, 2]}
 
 
-def test_a_cluster_that_is_not_there(cluster: LocalCluster) -> None:
+def test_missing_cluster_raises_cluster_not_found(cluster: LocalCluster) -> None:
     with pytest.raises(waltz.ClusterNotFound):
         blocking.connect(cluster.zookeeper, root="/nothing/here", tls=cluster.tls)
 
@@ -86,7 +86,9 @@ def begun(log: SyncClient[bytes]) -> dict[int, int]:
     return {partition: log.high_water_mark(partition) for partition in range(PARTITIONS)}
 
 
-def test_applications_apply_the_same(open_client: Open, log: SyncClient[bytes], row: str) -> None:
+def test_applications_apply_the_same_transactions(
+    open_client: Open, log: SyncClient[bytes], row: str
+) -> None:
     marks = begun(log)
     apps = [Recording(marks=marks) for _ in range(2)]
     clients = [open_client(app) for app in apps]
@@ -111,9 +113,7 @@ def test_applications_apply_the_same(open_client: Open, log: SyncClient[bytes], 
             ]
 
 
-def test_what_could_not_be_applied_is_applied_again(
-    open_client: Open, log: SyncClient[bytes]
-) -> None:
+def test_failed_apply_is_repeated(open_client: Open, log: SyncClient[bytes]) -> None:
     failures = iter(range(3))
 
     def before(transaction: waltz.Transaction[bytes]) -> None:

@@ -67,7 +67,7 @@ def transaction(
     return waltz.Transaction(partition, number, req_id, 0, data or b"%d" % number)
 
 
-def test_the_mark_moves_with_the_data(store: Lines) -> None:
+def test_mark_and_data_change_together(store: Lines) -> None:
     for number in range(3):
         store.apply_transaction(transaction(number))
     store.get_client_high_water_mark(1)
@@ -78,7 +78,7 @@ def test_the_mark_moves_with_the_data(store: Lines) -> None:
     assert store.get_client_high_water_mark(0) == 2
 
 
-def test_what_was_applied_is_not_applied_again(store: Lines) -> None:
+def test_applied_transaction_is_not_applied_again(store: Lines) -> None:
     store.apply_transaction(transaction(0))
     store.apply_transaction(transaction(1))
     store.apply_transaction(transaction(0))
@@ -88,7 +88,7 @@ def test_what_was_applied_is_not_applied_again(store: Lines) -> None:
 
 
 @pytest.mark.parametrize("partition", [0, 5])
-def test_a_gap_is_refused(store: Lines, partition: int) -> None:
+def test_gap_raises_mark_mismatch(store: Lines, partition: int) -> None:
     """Also where there is no row at all."""
     with pytest.raises(MarkMismatch, match="the database is at -1") as caught:
         store.apply_transaction(transaction(3, partition=partition))
@@ -96,7 +96,7 @@ def test_a_gap_is_refused(store: Lines, partition: int) -> None:
     assert store.lines() == []
 
 
-def test_an_application_that_raises_leaves_nothing(store: Lines) -> None:
+def test_failed_apply_leaves_no_change(store: Lines) -> None:
     def fail(session: Session) -> None:
         session.flush()
         raise ZeroDivisionError
@@ -111,7 +111,7 @@ def test_an_application_that_raises_leaves_nothing(store: Lines) -> None:
     assert store.lines() == ["0/0"]
 
 
-def test_a_broken_constraint_is_raised_at_once(store: Lines) -> None:
+def test_constraint_violation_is_raised_without_retry(store: Lines) -> None:
     store.apply_transaction(transaction(0, b"same"))
     with pytest.raises(IntegrityError):
         store.apply_transaction(transaction(1, b"same"))
@@ -135,7 +135,9 @@ def test_a_broken_constraint_is_raised_at_once(store: Lines) -> None:
         lambda session: session.get_bind().rollback(),
     ],
 )
-def test_the_session_cannot_be_ended(store: Lines, end: Callable[[Session], object]) -> None:
+def test_session_refuses_commit_rollback_and_close(
+    store: Lines, end: Callable[[Session], object]
+) -> None:
     store.then = end
     with pytest.raises(NotYourTransaction, match="not for the application"):
         store.apply_transaction(transaction(0))
@@ -145,7 +147,7 @@ def test_the_session_cannot_be_ended(store: Lines, end: Callable[[Session], obje
     assert store.lines() == ["0/0"]
 
 
-def test_to_swallow_the_refusal_is_of_no_use(store: Lines) -> None:
+def test_caught_refusal_still_commits_nothing(store: Lines) -> None:
     def end(session: Session) -> None:
         with contextlib.suppress(NotYourTransaction):
             session.connection().commit()
@@ -157,7 +159,7 @@ def test_to_swallow_the_refusal_is_of_no_use(store: Lines) -> None:
     assert store.lines() == []
 
 
-def test_savepoints_are_the_applications_own(store: Lines) -> None:
+def test_savepoints_are_allowed(store: Lines) -> None:
     def attempt(session: Session) -> None:
         with contextlib.suppress(IntegrityError), session.begin_nested():
             session.add_all([Line(text="twice"), Line(text="twice")])
@@ -171,7 +173,7 @@ def test_savepoints_are_the_applications_own(store: Lines) -> None:
     assert store.get_client_high_water_mark(0) == 0
 
 
-def test_processes_share_a_database(store: Lines, database: str) -> None:
+def test_several_processes_share_a_database(store: Lines, database: str) -> None:
     """Each with its own engine; every transaction is applied by one of them."""
 
     def work() -> int:
@@ -191,7 +193,7 @@ def test_processes_share_a_database(store: Lines, database: str) -> None:
     assert len(store.lines()) == 25
 
 
-def test_an_error_that_passes_is_tried_again(store: Lines) -> None:
+def test_transient_error_is_retried(store: Lines) -> None:
     failures = iter(range(3))
 
     def fail(session: Session) -> None:
@@ -204,7 +206,7 @@ def test_an_error_that_passes_is_tried_again(store: Lines) -> None:
     assert store.lines() == ["0/0"]
 
 
-def test_a_locked_database_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_locked_database_is_retried(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("locked") / "state.db"
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 0})
     store = Lines(engine)
@@ -224,7 +226,7 @@ def test_a_locked_database_is_waited_for(tmp_path_factory: pytest.TempPathFactor
     assert store.lines() == ["0/0"]
 
 
-def test_patience_ends(engine: Engine) -> None:
+def test_retries_end_after_the_patience(engine: Engine) -> None:
     class Away(Lines):
         def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
             self.applied += 1
@@ -239,7 +241,7 @@ def test_patience_ends(engine: Engine) -> None:
     assert store.applied == 3
 
 
-def test_the_session_reads_what_it_has_written(store: Lines) -> None:
+def test_session_reads_its_own_writes(store: Lines) -> None:
     counts: list[int | None] = []
     store.then = lambda session: counts.append(session.scalar(select(func.count(Line.id))))
     for number in range(3):
@@ -247,7 +249,7 @@ def test_the_session_reads_what_it_has_written(store: Lines) -> None:
     assert counts == [1, 2, 3]
 
 
-def test_what_passes() -> None:
+def test_transient_errors_are_recognised() -> None:
     cause = Exception("cause")
     assert may_pass(OperationalError("", {}, cause))
     assert may_pass(InterfaceError("", {}, cause))
@@ -265,7 +267,7 @@ def test_database_backoff_grows_and_ends_with_the_patience() -> None:
     assert list(BACKOFF.delays(0)) == []
 
 
-def test_a_table_of_another_name(engine: Engine) -> None:
+def test_table_name_and_schema_are_used(engine: Engine) -> None:
     class Elsewhere(StateStore[bytes]):
         def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None: ...
 

@@ -33,7 +33,7 @@ def sent_appends(partition: FakePartition) -> list[AppendRequest]:
     return [m for m in partition.handled if isinstance(m, AppendRequest)]
 
 
-async def test_an_append_returns_its_transaction_id() -> None:
+async def test_append_returns_its_transaction_id() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(5)
@@ -45,7 +45,7 @@ async def test_an_append_returns_its_transaction_id() -> None:
         assert entry.req_id.client_id == client.client_id
 
 
-async def test_many_appends_overlap() -> None:
+async def test_overlapping_appends_get_all_ids() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0, 1)
         client = await cluster.client()
@@ -55,7 +55,7 @@ async def test_many_appends_overlap() -> None:
             assert cluster.logs[i % 2].entries[transaction_id].data == b"%d" % i
 
 
-async def test_a_mount_starts_at_the_logs_end() -> None:
+async def test_first_append_mounts_at_the_end_of_the_log() -> None:
     """Appending does not need what came before."""
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
@@ -67,7 +67,7 @@ async def test_a_mount_starts_at_the_logs_end() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-async def test_every_version_works(version: int) -> None:
+async def test_append_works_with_every_protocol_version(version: int) -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0, versions=tuple(range(version + 1)))
         client = await cluster.client()
@@ -87,7 +87,7 @@ async def test_every_version_works(version: int) -> None:
         assert await client.append(0, b"after") >= 0
 
 
-async def test_a_lock_failure_names_the_transaction() -> None:
+async def test_lock_failure_names_the_conflicting_transaction() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         one, other = await cluster.client(), await cluster.client()
@@ -101,7 +101,7 @@ async def test_a_lock_failure_names_the_transaction() -> None:
         assert [e.data for e in cluster.logs[0].entries] == [b"mine", b"in time"]
 
 
-async def test_append_locks_are_taken_but_not_checked() -> None:
+async def test_append_locks_are_taken_and_not_checked() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -133,7 +133,7 @@ async def test_submit_builds_again_after_a_conflict() -> None:
         assert [e.data for e in cluster.logs[0].entries][-1] == b"attempt 3"
 
 
-async def test_submit_may_have_nothing_to_do() -> None:
+async def test_submit_without_draft_returns_none() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -142,7 +142,7 @@ async def test_submit_may_have_nothing_to_do() -> None:
         assert len(cluster.logs[0].entries) == 1
 
 
-async def test_the_time_of_submit_covers_waiting_for_a_server() -> None:
+async def test_submit_timeout_includes_waiting_for_a_server() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client(append_timeout=0.05)
         for timeout in (None, 0.05):
@@ -150,7 +150,7 @@ async def test_the_time_of_submit_covers_waiting_for_a_server() -> None:
                 await client.submit(0, lambda attempt: Draft(b"a"), timeout=timeout)
 
 
-async def test_the_time_of_submit_covers_the_callers_building() -> None:
+async def test_submit_timeout_includes_build() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -160,7 +160,7 @@ async def test_the_time_of_submit_covers_the_callers_building() -> None:
         assert cluster.logs[0].entries == []
 
 
-async def test_the_time_of_submit_covers_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_submit_timeout_includes_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deciding by a state that never catches up is refused over and over, but not in a spin."""
     loop = asyncio.get_running_loop()
     real, ahead = loop.time, 0.0
@@ -187,7 +187,7 @@ async def test_the_time_of_submit_covers_all_attempts(monkeypatch: pytest.Monkey
         assert [e.data for e in cluster.logs[0].entries] == [b"a"]
 
 
-async def test_what_is_no_draft_is_refused() -> None:
+async def test_submit_refuses_a_build_result_that_is_no_draft() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -196,7 +196,7 @@ async def test_what_is_no_draft_is_refused() -> None:
             await client.submit(0, build)
 
 
-async def test_mounting_and_flushing_end_in_time() -> None:
+async def test_mount_and_flush_time_out() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client(answer_timeout=0.05)
         with pytest.raises(ClusterUnreachable, match="partition 0 was not mounted"):
@@ -210,7 +210,7 @@ async def test_mounting_and_flushing_end_in_time() -> None:
         assert await append == 0
 
 
-async def test_what_build_raises_comes_out() -> None:
+async def test_submit_raises_the_error_of_build() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -241,7 +241,7 @@ def cut_at_append(server: FakeServer, number: int, *, after: bool) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_connection_lost_in_the_middle_of_appends(after: bool) -> None:
+async def test_appends_survive_a_lost_connection(after: bool) -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client()
@@ -255,7 +255,7 @@ async def test_a_connection_lost_in_the_middle_of_appends(after: bool) -> None:
         assert len(set(req_ids)) == len(req_ids) == 50
 
 
-async def test_connections_lost_over_and_over() -> None:
+async def test_appends_survive_repeated_connection_losses() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client()
@@ -273,7 +273,7 @@ async def test_connections_lost_over_and_over() -> None:
         assert sorted(data) == sorted(b"%d" % i for i in range(200))
 
 
-async def test_a_restarted_server_is_found_again() -> None:
+async def test_append_continues_after_a_server_restart() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client()
@@ -287,7 +287,7 @@ async def test_a_restarted_server_is_found_again() -> None:
         assert mounts[-1].seq_num > mounts[0].seq_num
 
 
-async def test_a_partition_that_moves() -> None:
+async def test_append_follows_a_partition_to_another_server() -> None:
     async with fake_cluster(2) as cluster:
         first = await cluster.start_server(0, 1)
         client = await cluster.client()
@@ -304,7 +304,7 @@ async def test_a_partition_that_moves() -> None:
         assert cluster.logs[0].entries[-1].req_id.generation == 2
 
 
-async def test_a_generation_that_changes_on_the_same_server() -> None:
+async def test_append_continues_after_a_generation_change_on_the_same_server() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client()
@@ -316,7 +316,7 @@ async def test_a_generation_that_changes_on_the_same_server() -> None:
         assert server.accepted == accepted, "the connection is kept"
 
 
-async def test_an_append_dropped_for_its_generation_is_noticed() -> None:
+async def test_append_dropped_for_its_generation_is_found_by_flush() -> None:
     """The server has moved on, the client has not heard: nothing is ever answered."""
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
@@ -334,7 +334,7 @@ def handled(server: FakeServer) -> list[Any]:
     return [m for partition in server.partitions.values() for m in partition.handled]
 
 
-async def test_silently_dropped_appends_are_sent_again() -> None:
+async def test_append_dropped_without_answer_is_sent_again() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(long_wait_seconds=0.2)
@@ -349,7 +349,7 @@ async def test_silently_dropped_appends_are_sent_again() -> None:
         assert len(seqs) == len(set(seqs)) == 6
 
 
-async def test_a_server_that_is_not_ready_yet() -> None:
+async def test_append_waits_for_a_server_that_is_not_ready() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         partition = cluster.partition(0)
@@ -361,7 +361,7 @@ async def test_a_server_that_is_not_ready_yet() -> None:
         assert await append == 0
 
 
-async def test_waiting_for_the_first_server() -> None:
+async def test_append_waits_for_the_first_server() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client()
         append = asyncio.ensure_future(client.append(0, b"a"))
@@ -369,7 +369,7 @@ async def test_waiting_for_the_first_server() -> None:
         assert await append == 0
 
 
-async def test_no_server_in_time_means_nothing_was_sent() -> None:
+async def test_append_without_server_times_out_with_nothing_sent() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client()
         with pytest.raises(ClusterUnreachable, match="nothing was sent"):
@@ -379,7 +379,7 @@ async def test_no_server_in_time_means_nothing_was_sent() -> None:
         assert [e.data for e in cluster.logs[0].entries] == [b"b"]
 
 
-async def test_a_partition_without_a_server_does_not_hold_up_the_others() -> None:
+async def test_partition_without_server_does_not_delay_other_partitions() -> None:
     async with fake_cluster(2) as cluster:
         client = await cluster.client()
         waiting = asyncio.ensure_future(client.append(1, b"a"))
@@ -395,7 +395,7 @@ async def test_a_partition_without_a_server_does_not_hold_up_the_others() -> Non
         assert mount.client_high_water_mark == -1
 
 
-async def test_closing_while_a_partition_is_waited_for() -> None:
+async def test_close_ends_appends_that_wait_for_a_server() -> None:
     """Of those who wait in turn, none begins with the partition after the end."""
     async with fake_cluster() as cluster:
         client = await cluster.client()
@@ -408,7 +408,7 @@ async def test_closing_while_a_partition_is_waited_for() -> None:
                 await call
 
 
-async def test_an_append_without_outcome_in_time_is_uncertain() -> None:
+async def test_append_without_outcome_in_time_is_uncertain() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(append_timeout=0.05)
@@ -424,7 +424,7 @@ async def test_an_append_without_outcome_in_time_is_uncertain() -> None:
         assert await client.append(0, b"c") == 2
 
 
-async def test_a_cancelled_append_does_not_disturb_others() -> None:
+async def test_cancelled_append_does_not_affect_other_appends() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -443,7 +443,7 @@ async def test_a_cancelled_append_does_not_disturb_others() -> None:
         assert await later == 2
 
 
-async def test_closing_with_appends_under_way() -> None:
+async def test_close_makes_sent_appends_uncertain() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -463,7 +463,7 @@ async def test_closing_with_appends_under_way() -> None:
         await client.close()
 
 
-async def test_no_more_than_the_limit_is_in_flight() -> None:
+async def test_appends_in_flight_stay_within_the_limit() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(max_in_flight=10)
@@ -482,7 +482,7 @@ async def test_no_more_than_the_limit_is_in_flight() -> None:
         assert len(cluster.logs[0].entries) == 34
 
 
-async def test_flush_waits_for_what_was_called_before() -> None:
+async def test_flush_waits_for_appends_called_before() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -503,7 +503,7 @@ async def test_flush_waits_for_what_was_called_before() -> None:
         assert cluster.logs[0].entries[-1].data == b"b"
 
 
-async def test_a_mark_beyond_the_log_is_an_error() -> None:
+async def test_mark_beyond_the_log_raises_client_ahead() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(4)
@@ -518,7 +518,7 @@ async def test_a_mark_beyond_the_log_is_an_error() -> None:
         )
 
 
-async def test_mistakes_are_said() -> None:
+async def test_invalid_arguments_raise_named_errors() -> None:
     async with fake_cluster(3) as cluster:
         client = await cluster.client()
         with pytest.raises(PartitionUnknown, match="partitions 0 to 2"):

@@ -121,9 +121,7 @@ NEWS_SECONDS = pytest.mark.parametrize("seconds", [SECONDS - 0.5, SECONDS + 0.5]
 
 
 @NEWS_SECONDS
-async def test_what_is_committed_at_the_deadline_is_told_so(
-    lateness: Lateness, seconds: float
-) -> None:
+async def test_commit_at_the_deadline_returns_its_id(lateness: Lateness, seconds: float) -> None:
     wire = await mounted()
     wire.partition.auto = False
     append = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
@@ -136,7 +134,7 @@ async def test_what_is_committed_at_the_deadline_is_told_so(
 
 
 @NEWS_SECONDS
-async def test_what_is_refused_at_the_deadline_is_told_so(
+async def test_refusal_at_the_deadline_raises_lock_failed(
     lateness: Lateness, seconds: float
 ) -> None:
     wire = await mounted()
@@ -153,7 +151,9 @@ async def test_what_is_refused_at_the_deadline_is_told_so(
     assert caught.value.transaction_id == 0
 
 
-async def test_a_refusal_whose_conflict_is_not_fed_yet_is_one(lateness: Lateness) -> None:
+async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
+    lateness: Lateness,
+) -> None:
     """To wait for the feed is a service to the caller; at the deadline the truth is due."""
     wire = await mounted()
     wire.partition.auto = False
@@ -170,7 +170,9 @@ async def test_a_refusal_whose_conflict_is_not_fed_yet_is_one(lateness: Lateness
     assert caught.value.transaction_id == 2
 
 
-async def test_the_batch_of_which_everything_is_known_is_told(lateness: Lateness) -> None:
+async def test_batch_with_all_outcomes_known_at_the_deadline_returns_them(
+    lateness: Lateness,
+) -> None:
     """Known, though the feed has shown only one of them: the other's conflict is still to come."""
     wire = await mounted()
     wire.partition.auto = False
@@ -185,7 +187,7 @@ async def test_the_batch_of_which_everything_is_known_is_told(lateness: Lateness
     assert await task == [Appended(3), Refused(2), Appended(4)]
 
 
-async def test_what_is_known_of_a_batch_comes_with_what_is_not(lateness: Lateness) -> None:
+async def test_uncertain_batch_has_the_known_outcomes(lateness: Lateness) -> None:
     wire = await mounted()
     wire.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
     wire.partition.auto = False
@@ -203,7 +205,7 @@ async def test_what_is_known_of_a_batch_comes_with_what_is_not(lateness: Latenes
     assert wire.appender.mark(0) == 3
 
 
-async def test_what_was_sent_and_not_answered_is_uncertain(lateness: Lateness) -> None:
+async def test_sent_append_without_answer_is_uncertain(lateness: Lateness) -> None:
     wire = await mounted()
     wire.partition.auto = False
     task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
@@ -217,7 +219,7 @@ async def test_what_was_sent_and_not_answered_is_uncertain(lateness: Lateness) -
 
 
 @pytest.mark.parametrize("batch", [False, True])
-async def test_what_was_never_sent_never_will_be(lateness: Lateness, batch: bool) -> None:
+async def test_unsent_append_at_the_deadline_is_never_sent(lateness: Lateness, batch: bool) -> None:
     wire = await mounted()
     wire.appender.detached(0)
     appender = wire.appender
@@ -236,7 +238,9 @@ async def test_what_was_never_sent_never_will_be(lateness: Lateness, batch: bool
 
 
 @NEWS_SECONDS
-async def test_what_was_found_absent_is_not_uncertain(lateness: Lateness, seconds: float) -> None:
+async def test_absent_append_at_the_deadline_is_not_uncertain(
+    lateness: Lateness, seconds: float
+) -> None:
     """It would be sent again, but there is no connection any more, or no time."""
     wire = await mounted()
     wire.partition.auto = False
@@ -262,7 +266,7 @@ async def test_what_was_found_absent_is_not_uncertain(lateness: Lateness, second
 
 
 @pytest.mark.parametrize("decided_first", [False, True])
-async def test_a_cancelled_append_that_is_decided_ends_as_cancelled(decided_first: bool) -> None:
+async def test_cancelled_append_with_known_outcome_ends_as_cancelled(decided_first: bool) -> None:
     """Nothing of it stays behind, and what comes after it is not disturbed."""
     wire = await mounted()
     wire.partition.auto = False
@@ -281,7 +285,7 @@ async def test_a_cancelled_append_that_is_decided_ends_as_cancelled(decided_firs
     assert await wire.appender.append(0, data(b"y"), None) == 1
 
 
-async def test_a_batch_of_which_a_part_is_known_when_the_client_is_closed() -> None:
+async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch() -> None:
     wire = await mounted()
     wire.partition.auto = False
     batch = [data(b"%d" % i) for i in range(3)]
@@ -296,7 +300,7 @@ async def test_a_batch_of_which_a_part_is_known_when_the_client_is_closed() -> N
     assert caught.value.outcomes == (Appended(0), None, None)
 
 
-async def test_a_batch_that_was_answered_is_known_when_the_client_is_closed() -> None:
+async def test_closed_client_returns_outcomes_of_an_answered_batch() -> None:
     wire = await mounted()
     wire.partition.auto = False
     batch = [data(b"%d" % i) for i in range(3)]
@@ -308,7 +312,7 @@ async def test_a_batch_that_was_answered_is_known_when_the_client_is_closed() ->
     assert await task == [Appended(0), Absent(), Absent()]
 
 
-async def test_an_error_of_time_that_is_not_the_calls_own_comes_out(
+async def test_timeout_error_of_another_cause_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wire = await mounted()
@@ -321,7 +325,7 @@ async def test_an_error_of_time_that_is_not_the_calls_own_comes_out(
         await wire.appender.append(1, data(b"x"), SECONDS)
 
 
-async def test_a_batch_gets_its_turn_among_single_appends_that_never_end() -> None:
+async def test_batch_gets_room_among_continuous_single_appends() -> None:
     wire = await mounted()
     appender = wire.appender
     stop = asyncio.Event()

@@ -132,7 +132,7 @@ def mounted(*, auto: bool = True, version: int = 4) -> Wire:
     return wire
 
 
-def test_a_mount_asks_for_the_feed_and_an_append_is_seen_in_it() -> None:
+def test_mounted_partition_requests_the_feed_and_commits_by_it() -> None:
     wire = mounted()
     assert [type(m) for m in wire.server.handled] == [MountRequest, FeedRequest]
     wire.client.append("a", draft(b"hello", header=3))
@@ -143,7 +143,7 @@ def test_a_mount_asks_for_the_feed_and_an_append_is_seen_in_it() -> None:
     assert wire.client.mark == 0
 
 
-def test_appends_wait_for_the_mount() -> None:
+def test_append_before_the_mount_is_sent_after_it() -> None:
     wire = Wire()
     wire.client.append("early", draft())
     wire.take()
@@ -154,7 +154,7 @@ def test_appends_wait_for_the_mount() -> None:
     assert wire.outcomes() == {"early": Outcome.COMMITTED}
 
 
-def test_the_feed_goes_on_after_each_suspension() -> None:
+def test_feed_is_requested_again_after_each_suspension() -> None:
     wire = mounted()
     for i in range(37):
         wire.client.append(i, draft())
@@ -163,7 +163,7 @@ def test_the_feed_goes_on_after_each_suspension() -> None:
     assert [s.number for s in wire.settled] == list(range(37))
 
 
-def test_the_mark_of_an_append_is_what_has_been_fed_unless_given() -> None:
+def test_append_without_mark_has_the_mark_fed() -> None:
     wire = mounted()
     wire.log.fill(3)
     wire.server.pump()
@@ -175,7 +175,7 @@ def test_the_mark_of_an_append_is_what_has_been_fed_unless_given() -> None:
     assert [r.client_high_water_mark for r in requests] == [2, 1]
 
 
-def test_a_lock_failure_ends_when_its_transaction_has_been_fed() -> None:
+def test_lock_failure_ends_when_its_transaction_is_fed() -> None:
     wire = mounted(auto=False)
     wire.client.append("winner", draft(write_locks=(1,)))
     wire.client.append("loser", draft(write_locks=(1,)))
@@ -190,7 +190,7 @@ def test_a_lock_failure_ends_when_its_transaction_has_been_fed() -> None:
     assert wire.outcomes() == {"winner": Outcome.COMMITTED, "loser": Outcome.LOCK_FAILED}
 
 
-def test_a_later_success_fails_what_was_sent_before() -> None:
+def test_later_commit_makes_earlier_appends_absent() -> None:
     wire = mounted()
     wire.server.drop_appends = 2
     for token in "abc":
@@ -203,7 +203,7 @@ def test_a_later_success_fails_what_was_sent_before() -> None:
     }
 
 
-def test_an_answered_flush_fails_what_was_sent_before_it() -> None:
+def test_answered_flush_makes_earlier_appends_absent() -> None:
     wire = mounted()
     wire.server.drop_appends = 1
     wire.client.append("dropped", draft())
@@ -215,7 +215,7 @@ def test_an_answered_flush_fails_what_was_sent_before_it() -> None:
     assert wire.outcomes() == {"dropped": Outcome.ABSENT, "later": Outcome.COMMITTED}
 
 
-def test_a_flush_counts_only_once_its_mark_is_fed() -> None:
+def test_answered_flush_counts_when_its_mark_is_fed() -> None:
     wire = mounted(auto=False)
     wire.client.append("a", draft())
     wire.client.flush()
@@ -231,7 +231,7 @@ def test_a_flush_counts_only_once_its_mark_is_fed() -> None:
     assert request.req_id.client_id == CLIENT
 
 
-def test_a_lost_connection_settles_nothing_by_itself() -> None:
+def test_lost_connection_leaves_appends_in_doubt() -> None:
     wire = mounted(auto=False)
     wire.client.append("in", draft(b"in"))
     wire.client.append("out", draft(b"out"))
@@ -248,7 +248,7 @@ def test_a_lost_connection_settles_nothing_by_itself() -> None:
     assert [e.data for e in wire.log.entries] == [b"in"]
 
 
-def test_nothing_is_sent_twice() -> None:
+def test_in_doubt_append_is_not_sent_twice() -> None:
     wire = mounted(auto=False)
     wire.client.append("a", draft())
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_nothing_is_sent_twice() -> None:
     assert len(sent) == len(set(sent)) == 1
 
 
-def test_a_moved_partition_is_mounted_at_its_new_generation() -> None:
+def test_moved_partition_is_mounted_at_its_new_generation() -> None:
     wire = mounted()
     wire.client.append("a", draft())
     wire.exchange()
@@ -278,7 +278,7 @@ def test_a_moved_partition_is_mounted_at_its_new_generation() -> None:
     assert wire.log.entries[-1].req_id.generation == 2
 
 
-def test_a_silently_dropped_append_is_asked_after() -> None:
+def test_append_without_outcome_causes_a_flush() -> None:
     wire = mounted()
     wire.server.drop_appends = 1
     wire.client.append("a", draft())
@@ -292,7 +292,7 @@ def test_a_silently_dropped_append_is_asked_after() -> None:
     assert wire.outcomes() == {"a": Outcome.ABSENT}
 
 
-def test_progress_puts_the_question_off() -> None:
+def test_progress_delays_the_flush() -> None:
     """As long as the oldest append is another one each time, nothing is suspicious."""
     wire = mounted(auto=False)
     for i in range(10):
@@ -311,7 +311,7 @@ def test_progress_puts_the_question_off() -> None:
     assert not any(isinstance(m, FlushRequest) for m in wire.server.handled)
 
 
-def test_not_ready_is_asked_again_after_half_a_second() -> None:
+def test_not_ready_mount_is_sent_again_after_the_backoff() -> None:
     wire = Wire()
     wire.server.ready = False
     wire.connect()
@@ -327,7 +327,7 @@ def test_not_ready_is_asked_again_after_half_a_second() -> None:
     assert wire.outcomes() == {"a": Outcome.COMMITTED}
 
 
-def test_an_unanswered_mount_is_asked_again() -> None:
+def test_unanswered_mount_is_sent_again() -> None:
     wire = Wire()
     wire.connect()
     wire.take()
@@ -350,7 +350,7 @@ def tick_through(wire: Wire, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_a_client_ahead_of_the_log_is_told_with_both_marks(version: int) -> None:
+def test_client_ahead_of_the_log_is_reported_with_the_log_mark(version: int) -> None:
     wire = Wire(mark=9, version=version)
     wire.log.fill(5)
     wire.connect()
@@ -366,7 +366,7 @@ def test_a_client_ahead_of_the_log_is_told_with_both_marks(version: int) -> None
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_server_that_catches_up_in_time_is_believed(version: int) -> None:
+def test_server_that_catches_up_ends_the_ahead_check(version: int) -> None:
     """One that did not know yet that it has the partition again may know an older log."""
     wire = Wire(mark=4, version=version)
     wire.log.fill(3)
@@ -380,7 +380,7 @@ def test_a_server_that_catches_up_in_time_is_believed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_an_old_server_that_is_not_ready_is_not_taken_for_ahead(version: int) -> None:
+def test_old_server_that_is_not_ready_does_not_mean_ahead(version: int) -> None:
     wire = Wire(mark=4, version=version)
     wire.log.fill(5)
     wire.server.ready = False
@@ -399,7 +399,7 @@ def test_an_old_server_that_is_not_ready_is_not_taken_for_ahead(version: int) ->
 @pytest.mark.parametrize(
     ("version", "locks"), [(0, {"read_locks": (1,)}), (1, {"append_locks": (1,)})]
 )
-def test_locks_that_the_server_lacks_are_not_sent(version: int, locks: Any) -> None:
+def test_locks_unknown_to_the_server_are_not_sent(version: int, locks: Any) -> None:
     wire = mounted(version=version)
     wire.client.append("a", draft(**locks))
     wire.client.append("b", draft(write_locks=(1,)))
@@ -408,7 +408,7 @@ def test_locks_that_the_server_lacks_are_not_sent(version: int, locks: Any) -> N
     assert wire.outcomes()["b"] is Outcome.COMMITTED
 
 
-def test_repetitions_and_gaps_are_ignored() -> None:
+def test_repeated_and_out_of_order_transactions_are_ignored() -> None:
     wire = mounted()
     wire.log.fill(3)
     wire.server.pump()
@@ -432,7 +432,7 @@ def test_messages_of_other_sessions_are_ignored() -> None:
     assert [type(m) for m in parse(wire.upward, 4)] == [MountRequest]
 
 
-def test_withdrawing() -> None:
+def test_withdraw_returns_what_is_known() -> None:
     wire = Wire()
     wire.client.append("unsent", draft())
     assert wire.client.withdraw(["unsent"]) == [Settled("unsent", Outcome.UNSENT)]
@@ -448,7 +448,7 @@ def test_withdrawing() -> None:
     assert wire.log.ids() == [sent.req_id]
 
 
-def test_closing_settles_everything() -> None:
+def test_close_settles_every_append() -> None:
     wire = mounted(auto=False)
     wire.client.append("sent", draft())
     wire.cut(delivered=1)
@@ -458,7 +458,7 @@ def test_closing_settles_everything() -> None:
     assert wire.outcomes() == {"sent": Outcome.UNCERTAIN, "unsent": Outcome.UNSENT}
 
 
-def test_sequence_numbers_wrap_around() -> None:
+def test_sequence_numbers_wrap_at_32_bits() -> None:
     ids = RequestIds(CLIENT, 0, last=2**31 - 3)
     assert [ids.next(0).seq for _ in range(4)] == [2**31 - 2, 2**31 - 1, -(2**31), 1 - 2**31]
     wire = mounted()

@@ -46,7 +46,7 @@ def filled(first: int, last: int) -> list[tuple[int, bytes]]:
 # ---- ranges
 
 
-async def test_a_range_is_bounded_in_records_and_bytes_but_has_one() -> None:
+async def test_range_is_bounded_in_records_and_bytes_and_has_at_least_one() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(10)
@@ -60,7 +60,7 @@ async def test_a_range_is_bounded_in_records_and_bytes_but_has_one() -> None:
         assert [h.req_id for h in headers.headers] == cluster.logs[0].ids()[8:]
 
 
-async def test_a_range_that_is_not_there_yet_is_waited_for() -> None:
+async def test_range_waits_for_the_first_record() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -70,7 +70,7 @@ async def test_a_range_that_is_not_there_yet_is_waited_for() -> None:
         assert [r.data for r in (await waiting).records] == [b"first"]
 
 
-async def test_a_range_beyond_the_log_is_another_log() -> None:
+async def test_range_beyond_the_log_raises_client_ahead() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -81,7 +81,7 @@ async def test_a_range_beyond_the_log_is_another_log() -> None:
             await read(client, until=9, after=7)
 
 
-async def test_damaged_ranges_are_asked_for_again_and_then_named() -> None:
+async def test_corrupt_range_is_requested_again_and_then_raises() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -93,7 +93,7 @@ async def test_damaged_ranges_are_asked_for_again_and_then_named() -> None:
             await client.bulk.records(0, 1, max_records=1)
 
 
-async def test_old_servers_are_told_from_new_ones() -> None:
+async def test_old_server_raises_server_too_old() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0, versions=OLD)
         client = await cluster.client()
@@ -104,7 +104,7 @@ async def test_old_servers_are_told_from_new_ones() -> None:
         assert cluster.logs[0].mark == -1
 
 
-async def test_nonsense_is_refused_at_once() -> None:
+async def test_invalid_bulk_arguments_are_refused() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client()
         with pytest.raises(PartitionUnknown):
@@ -141,7 +141,7 @@ async def test_each_append_of_a_batch_has_its_outcome() -> None:
         assert len(asked(cluster, AppendBatchRequest)) == 2
 
 
-async def test_a_fault_leaves_a_prefix_of_a_batch_and_nothing_is_sent_again() -> None:
+async def test_fault_leaves_a_prefix_of_a_batch_and_resends_nothing() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -156,7 +156,7 @@ async def test_a_fault_leaves_a_prefix_of_a_batch_and_nothing_is_sent_again() ->
         assert [entry.data for entry in cluster.logs[0].entries] == [b"first", b"a"]
 
 
-async def test_a_batch_lost_with_its_connection_is_looked_up_not_sent_again() -> None:
+async def test_batch_lost_with_its_connection_is_looked_up_and_not_sent_again() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client()
@@ -173,7 +173,7 @@ async def test_a_batch_lost_with_its_connection_is_looked_up_not_sent_again() ->
         assert await batch == [Appended(1), Appended(2)]
 
 
-async def test_a_batch_without_an_outcome_in_time_is_uncertain() -> None:
+async def test_batch_without_outcome_in_time_is_uncertain() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -184,7 +184,7 @@ async def test_a_batch_without_an_outcome_in_time_is_uncertain() -> None:
         assert caught.value.req_id == asked(cluster, AppendBatchRequest)[0].req_id
 
 
-async def test_batches_and_singles_share_what_may_be_in_flight() -> None:
+async def test_batches_and_single_appends_share_the_in_flight_limit() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(max_in_flight=3)
@@ -200,7 +200,7 @@ async def test_batches_and_singles_share_what_may_be_in_flight() -> None:
 
 
 @pytest.mark.parametrize("versions", [OLD, CLIENT_SERVER.versions])
-async def test_streams_give_data_whatever_the_server_speaks(versions: tuple[int, ...]) -> None:
+async def test_stream_has_data_with_every_protocol_version(versions: tuple[int, ...]) -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0, versions=versions)
         cluster.logs[0].fill(2500)
@@ -211,7 +211,7 @@ async def test_streams_give_data_whatever_the_server_speaks(versions: tuple[int,
         assert bool(singles) is (versions is OLD)
 
 
-async def test_a_stream_goes_on_where_a_partition_moves_to_an_older_server() -> None:
+async def test_stream_continues_when_a_partition_moves_to_an_older_server() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         old = await cluster.start_server(versions=OLD)
@@ -227,7 +227,7 @@ async def test_a_stream_goes_on_where_a_partition_moves_to_an_older_server() -> 
         assert got == filled(0, 999)
 
 
-async def test_a_stream_with_data_survives_lost_connections_and_errors() -> None:
+async def test_stream_with_data_survives_lost_connections_and_errors() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         cluster.logs[0].fill(5000)
@@ -245,7 +245,7 @@ async def test_a_stream_with_data_survives_lost_connections_and_errors() -> None
         assert await read(client, until=4999) == filled(0, 4999)
 
 
-async def test_a_stream_that_nobody_takes_from_holds_two_ranges() -> None:
+async def test_stream_without_reader_holds_two_ranges() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(20_000)

@@ -52,7 +52,7 @@ def other(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
         yield client
 
 
-def test_a_context_is_told_all_in_order(open_client: Open) -> None:
+def test_context_callbacks_are_called_in_order(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     client.submit(Say(app.record, "one"))
@@ -66,7 +66,7 @@ def test_a_context_is_told_all_in_order(open_client: Open) -> None:
     assert client.mark(0) == 0
 
 
-def test_nothing_to_do_is_completed_with_false(open_client: Open) -> None:
+def test_execute_returning_false_completes_with_false(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     client.submit(Say(app.record, "none", willing=False))
@@ -74,7 +74,9 @@ def test_nothing_to_do_is_completed_with_false(open_client: Open) -> None:
     assert not client.has_pending
 
 
-def test_what_others_append_is_applied_too(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_transactions_of_other_clients_are_applied(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
     app = Recording()
     client = open_client(app)
     for number in range(30):
@@ -87,7 +89,9 @@ def test_what_others_append_is_applied_too(open_client: Open, other: SyncClient[
         assert ids == list(range(30))
 
 
-def test_the_application_says_where_to_begin(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_applying_begins_after_the_applications_mark(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
     for number in range(5):
         other.append(0, b"%d" % number)
     app = Recording(marks={0: 2})
@@ -96,7 +100,7 @@ def test_the_application_says_where_to_begin(open_client: Open, other: SyncClien
     assert [each.data for each in app.applied] == [b"3", b"4"]
 
 
-def test_execute_that_raises_is_told_and_raised(open_client: Open) -> None:
+def test_error_in_execute_is_reported_and_raised(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
 
@@ -109,7 +113,7 @@ def test_execute_that_raises_is_told_and_raised(open_client: Open) -> None:
     assert not client.has_pending
 
 
-def test_data_must_be_given(open_client: Open) -> None:
+def test_execute_without_data_raises_data_missing(open_client: Open) -> None:
     class Empty(TransactionContext[bytes]):
         def execute(self, builder: TransactionBuilder[bytes]) -> bool:
             return True
@@ -118,7 +122,7 @@ def test_data_must_be_given(open_client: Open) -> None:
         open_client(Recording()).submit(Empty())
 
 
-def test_after_a_lock_failure_it_decides_again_by_the_newer_state(
+def test_lock_failure_executes_again_with_the_newer_state(
     open_client: Open, other: SyncClient[bytes]
 ) -> None:
     app = Recording()
@@ -143,7 +147,9 @@ def test_after_a_lock_failure_it_decides_again_by_the_newer_state(
     ]
 
 
-def test_a_retry_that_has_nothing_left_to_do(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_retry_returning_false_completes_with_false(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
     app = Recording()
     client = open_client(app)
     context = Say(app.record, "once", lock="row")
@@ -159,7 +165,7 @@ def test_a_retry_that_has_nothing_left_to_do(open_client: Open, other: SyncClien
     assert app.record.of("once") == [("lock failure",), ("completion", False)]
 
 
-def test_a_retry_that_raises_is_told_once(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_error_in_retry_is_reported_once(open_client: Open, other: SyncClient[bytes]) -> None:
     app = Recording()
     client = open_client(app)
     context = Say(app.record, "broken", lock="row")
@@ -176,7 +182,7 @@ def test_a_retry_that_raises_is_told_once(open_client: Open, other: SyncClient[b
     assert not client.has_pending
 
 
-def test_apply_that_raises_is_repeated_and_completion_is_not(open_client: Open) -> None:
+def test_failed_apply_is_repeated_without_repeating_completion(open_client: Open) -> None:
     failures = iter(range(3))
 
     def before(transaction: waltz.Transaction[bytes]) -> None:
@@ -195,7 +201,7 @@ def test_apply_that_raises_is_repeated_and_completion_is_not(open_client: Open) 
         assert app.record.of(name) == [("completion", True), ("applied", number), ("application",)]
 
 
-def test_a_partition_that_fails_holds_up_no_other(open_client: Open) -> None:
+def test_failing_partition_does_not_delay_others(open_client: Open) -> None:
     def before(transaction: waltz.Transaction[bytes]) -> None:
         if transaction.partition == 0:
             raise SystemExit
@@ -211,7 +217,7 @@ def test_a_partition_that_fails_holds_up_no_other(open_client: Open) -> None:
         client.flush(0.01)
 
 
-def test_a_context_that_raises_changes_nothing(open_client: Open) -> None:
+def test_error_in_a_callback_has_no_effect_on_the_log(open_client: Open) -> None:
     class Rude(Say):
         def on_completion(self, result: bool) -> None:
             raise ValueError("completion")
@@ -228,7 +234,7 @@ def test_a_context_that_raises_changes_nothing(open_client: Open) -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_append_whose_fate_is_unknown_is_told_and_the_log_goes_on(
+def test_uncertain_append_is_reported_and_applying_continues(
     cluster: mock.MockCluster, open_client: Open, committed: bool
 ) -> None:
     app = Recording()
@@ -244,7 +250,7 @@ def test_an_append_whose_fate_is_unknown_is_told_and_the_log_goes_on(
     assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
 
 
-def test_what_is_appended_directly_is_applied_too(open_client: Open) -> None:
+def test_direct_append_is_applied(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     for number in range(20):
@@ -255,13 +261,15 @@ def test_what_is_appended_directly_is_applied_too(open_client: Open) -> None:
     assert len([each for each in app.applied if each.data == b"direct"]) == 20
 
 
-def test_too_many_in_flight_wait_for_room(cluster: mock.MockCluster, open_client: Open) -> None:
+def test_submit_waits_for_room_among_open_contexts(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=2, submit_timeout=0.05)
     cluster.suspend_feed(0)
     client.submit(Say(app.record, "a"))
     client.submit(Say(app.record, "b"))
-    with pytest.raises(TimedOut, match="2 transactions are under way"):
+    with pytest.raises(TimedOut, match="2 transactions are open"):
         client.submit(Say(app.record, "c"))
     client.submit(Say(app.record, "elsewhere", partition=1))
     cluster.resume_feed(0)
@@ -271,7 +279,7 @@ def test_too_many_in_flight_wait_for_room(cluster: mock.MockCluster, open_client
     assert {each.data for each in app.applied} == {b"a", b"b", b"c", b"elsewhere"}
 
 
-def test_a_callback_may_submit_but_not_wait(open_client: Open) -> None:
+def test_callback_may_submit_and_may_not_wait(open_client: Open) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=1)
     refused: list[str] = []
@@ -291,7 +299,9 @@ def test_a_callback_may_submit_but_not_wait(open_client: Open) -> None:
     assert refused == ["InCallback", "InCallback", "ValueError"]
 
 
-def test_partitions_are_chosen(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_set_partitions_changes_the_active_partitions(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
     app = Recording()
     client = open_client(app, auto_mount=False)
     with pytest.raises(PartitionInactive, match="set_partitions"):
@@ -317,7 +327,7 @@ def test_partitions_are_chosen(open_client: Open, other: SyncClient[bytes]) -> N
         open_client(Recording()).set_partitions([0])
 
 
-def test_what_is_under_way_when_a_partition_goes_is_told(
+def test_open_context_of_a_deactivated_partition_is_reported(
     cluster: mock.MockCluster, open_client: Open
 ) -> None:
     app = Recording()
@@ -333,7 +343,7 @@ def test_what_is_under_way_when_a_partition_goes_is_told(
     assert app.applied == []
 
 
-def test_a_retry_in_a_partition_that_goes_ends(
+def test_retry_in_a_deactivated_partition_ends(
     cluster: mock.MockCluster, open_client: Open, other: SyncClient[bytes]
 ) -> None:
     stuck = threading.Event()
@@ -354,7 +364,7 @@ def test_a_retry_in_a_partition_that_goes_ends(
     assert app.record.of("refused")[1:] == [("exception", "PartitionInactive")]
 
 
-def test_closing_tells_everybody(cluster: mock.MockCluster, open_client: Open) -> None:
+def test_close_ends_every_open_context(cluster: mock.MockCluster, open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     cluster.suspend_feed(0)
@@ -367,7 +377,9 @@ def test_closing_tells_everybody(cluster: mock.MockCluster, open_client: Open) -
         client.submit(Say(app.record, "late"))
 
 
-def test_closing_wakes_whoever_waits_for_room(cluster: mock.MockCluster, open_client: Open) -> None:
+def test_close_wakes_submits_that_wait_for_room(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
     app = Recording()
     client = open_client(app, max_in_flight=1, submit_timeout=60)
     cluster.suspend_feed(0)
@@ -387,7 +399,9 @@ def test_closing_wakes_whoever_waits_for_room(cluster: mock.MockCluster, open_cl
     assert len(ended) == 1
 
 
-def test_marks_of_another_log_are_said(open_client: Open, other: SyncClient[bytes]) -> None:
+def test_mark_of_another_log_raises_client_ahead(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
     app = Recording(marks={0: 5})
     client = open_client(app)
     until(lambda: app.errors)
@@ -405,7 +419,7 @@ class Lost(mock.MockClient[bytes]):
         raise waltz.ClientFailed("no access")
 
 
-def test_a_client_that_fails_is_said_once(cluster: mock.MockCluster) -> None:
+def test_failed_client_is_reported_once(cluster: mock.MockCluster) -> None:
     async def open_it() -> Lost:
         return Lost(cluster, 1, waltz.ClientOptions())
 
@@ -417,7 +431,7 @@ def test_a_client_that_fails_is_said_once(cluster: mock.MockCluster) -> None:
     assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
 
 
-def test_a_context_that_wants_to_end_the_program_leaves_no_place_taken(
+def test_system_exit_in_execute_frees_the_room(
     cluster: mock.MockCluster, open_client: Open
 ) -> None:
     class Ending(Say):
@@ -432,7 +446,7 @@ def test_a_context_that_wants_to_end_the_program_leaves_no_place_taken(
     assert not client.has_pending
 
 
-def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockCluster) -> None:
+def test_error_in_get_mark_closes_the_client(cluster: mock.MockCluster) -> None:
     class Broken(Recording):
         def get_client_high_water_mark(self, partition: int) -> int:
             raise OSError("no database")
@@ -443,7 +457,7 @@ def test_an_application_without_a_mark_leaves_nothing_open(cluster: mock.MockClu
     assert threading.active_count() == before
 
 
-def test_one_can_wait_until_something_is_applied(
+def test_wait_applied_returns_after_the_transaction_is_applied(
     open_client: Open, other: SyncClient[bytes]
 ) -> None:
     app = Recording()
@@ -455,7 +469,7 @@ def test_one_can_wait_until_something_is_applied(
         client.wait_applied(0, 5, 0.01)
 
 
-def test_what_it_measures(open_client: Open) -> None:
+def test_callback_metrics_show_latencies_and_activity(open_client: Open) -> None:
     app = Recording()
     client = open_client(app)
     client.submit(Say(app.record, "x"))
@@ -467,7 +481,7 @@ def test_what_it_measures(open_client: Open) -> None:
     assert form["gauges"][f"{group}.is-partition-active"]["value"] is True
 
 
-def test_chaos_from_a_seed_loses_and_repeats_nothing() -> None:
+def test_random_faults_lose_and_repeat_no_callback() -> None:
     faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, conflict=0.1)
     cluster = mock.MockCluster(2, seed=5, faults=faults)
     flaky = iter(range(10_000))

@@ -26,7 +26,7 @@ _VERSIONS = st.sampled_from((0, 1, 2, 3, 4))
 @given(
     _REQ_IDS, _LONGS, st.tuples(_LOCKS, _LOCKS, _LOCKS), _INTS, st.binary(max_size=50), _VERSIONS
 )
-def test_appends_are_encoded_alike(
+def test_fast_append_encoding_equals_the_plain_encoding(
     req_id: ReqId,
     mark: int,
     locks: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
@@ -46,14 +46,16 @@ def test_appends_are_encoded_alike(
 
 @settings(deadline=None)
 @given(_REQ_IDS, _LONGS, _VERSIONS)
-def test_data_requests_are_encoded_alike(req_id: ReqId, wanted: int, version: int) -> None:
+def test_fast_data_request_encoding_equals_the_plain_encoding(
+    req_id: ReqId, wanted: int, version: int
+) -> None:
     request = TransactionDataRequest(req_id, wanted)
     assert encode_message(request, version) == client_server.encode(request, version)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), _LONGS, _INTS), max_size=20), _VERSIONS)
-def test_feeds_are_gathered_without_changing_the_order(
+def test_feed_runs_keep_the_order_of_messages(
     steps: list[tuple[int, bool, int, int]], version: int
 ) -> None:
     messages: list[FeedData | FeedSuspended] = []
@@ -79,7 +81,7 @@ def test_feeds_are_gathered_without_changing_the_order(
     assert len(runs) <= len(messages)
 
 
-def test_neighbours_of_one_partition_are_one_run() -> None:
+def test_adjacent_feed_messages_of_a_partition_are_one_run() -> None:
     body = client_server.encode(FeedData(ReqId(1, 2, 3, 4), 5, 6), 4)[7:]
     [run] = parse([body] * 10, 4)
     assert isinstance(run, FeedRun)
@@ -87,6 +89,6 @@ def test_neighbours_of_one_partition_are_one_run() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 28, 30])
-def test_a_malformed_feed_is_refused(length: int) -> None:
+def test_malformed_feed_message_is_refused(length: int) -> None:
     with pytest.raises(MalformedMessage):
         parse([b"\x04" + bytes(length - 1)], 4)

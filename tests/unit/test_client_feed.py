@@ -66,14 +66,14 @@ def filled(count: int) -> FakeLog:
     return log
 
 
-def test_everything_after_the_mark_comes_once() -> None:
+def test_feed_has_every_transaction_after_the_mark_once() -> None:
     wire = Wire(filled(40), mark=17)
     wire.connect()
     wire.exchange()
     assert wire.got == list(range(18, 40))
 
 
-def test_what_comes_later_is_fed_on() -> None:
+def test_feed_continues_with_later_transactions() -> None:
     wire = Wire(filled(2))
     wire.connect()
     wire.exchange()
@@ -84,7 +84,7 @@ def test_what_comes_later_is_fed_on() -> None:
     assert wire.got == list(range(2 + 3 * FETCH))
 
 
-def test_without_room_no_further_fetch_is_asked_for() -> None:
+def test_feed_without_room_requests_no_fetch() -> None:
     wire = Wire(filled(3))
     wire.feed.want(False)
     wire.connect()
@@ -106,7 +106,7 @@ def test_without_room_no_further_fetch_is_asked_for() -> None:
     assert wire.fetches() == 2
 
 
-def test_a_paused_mount_is_not_asked_for_again() -> None:
+def test_paused_feed_is_not_mounted_again() -> None:
     """While the stream does not read, silence says nothing."""
     wire = Wire(filled(3))
     wire.connect()
@@ -121,7 +121,7 @@ def test_a_paused_mount_is_not_asked_for_again() -> None:
     assert [type(m) for m in wire.feed.effects.messages] == [MountRequest]
 
 
-def test_a_debt_dies_with_its_connection() -> None:
+def test_due_fetch_is_dropped_with_its_connection() -> None:
     wire = Wire(filled(1))
     wire.feed.want(False)
     wire.connect()
@@ -131,7 +131,7 @@ def test_a_debt_dies_with_its_connection() -> None:
     assert wire.feed.effects.messages == []
 
 
-def test_a_position_beyond_the_log_is_found_out() -> None:
+def test_position_beyond_the_log_is_detected() -> None:
     wire = Wire(filled(3), mark=10)
     wire.connect()
     for tick in range(30):
@@ -151,7 +151,9 @@ def test_a_position_beyond_the_log_is_found_out() -> None:
     ),
     st.integers(-1, 3),
 )
-def test_order_and_uniqueness_survive_anything(steps: list[tuple[str, int]], mark: int) -> None:
+def test_feed_is_ordered_and_unique_after_any_fault(
+    steps: list[tuple[str, int]], mark: int
+) -> None:
     wire = Wire(filled(4), mark)
     wire.connect()
     for step, number in steps:
@@ -177,7 +179,9 @@ def test_order_and_uniqueness_survive_anything(steps: list[tuple[str, int]], mar
     st.integers(1, 20),
     st.lists(st.integers(0, 5_000), min_size=1, max_size=100),
 )
-def test_read_ahead_always_moves_and_stays_bounded(limit: int, most: int, sizes: list[int]) -> None:
+def test_read_ahead_makes_progress_and_stays_bounded(
+    limit: int, most: int, sizes: list[int]
+) -> None:
     ahead = ReadAhead(limit, most)
     todo = list(sizes)
     open_reads: list[int] = []
@@ -197,7 +201,7 @@ def test_read_ahead_always_moves_and_stays_bounded(limit: int, most: int, sizes:
             taken += 1
 
 
-def test_read_ahead_learns_the_size() -> None:
+def test_read_ahead_adapts_to_the_data_size() -> None:
     ahead = ReadAhead(1 << 20, 10_000)
 
     def reads_open() -> int:

@@ -19,7 +19,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_needs_much_room_is_not_overtaken() -> None:
+async def test_large_entry_is_not_overtaken_by_small_ones() -> None:
     """Otherwise small ones that come all the time would keep it out for ever."""
     room = InFlight(10, 1000)
     await room.enter(1, 0)
@@ -39,7 +39,7 @@ async def test_what_needs_much_room_is_not_overtaken() -> None:
 
 
 @pytest.mark.parametrize(("count", "size"), [(99, 0), (1, 10**9)])
-async def test_with_nothing_in_flight_everything_fits(count: int, size: int) -> None:
+async def test_any_entry_fits_when_nothing_is_in_flight(count: int, size: int) -> None:
     room = InFlight(10, 1000)
     await room.enter(count, size)
     waits = entering(room, 1)
@@ -50,7 +50,7 @@ async def test_with_nothing_in_flight_everything_fits(count: int, size: int) -> 
     assert room.count == 1
 
 
-async def test_whoever_is_cancelled_gives_the_turn_on() -> None:
+async def test_cancelled_waiter_lets_the_next_one_enter() -> None:
     room = InFlight(2, 1000)
     await room.enter(1, 0)
     much, small = entering(room, 2), entering(room, 1)
@@ -61,7 +61,7 @@ async def test_whoever_is_cancelled_gives_the_turn_on() -> None:
     assert room.count == 2
 
 
-async def test_whoever_is_cancelled_when_let_in_gives_the_room_back() -> None:
+async def test_waiter_cancelled_on_entry_returns_its_room() -> None:
     room = InFlight(1, 1000)
     await room.enter(1, 0)
     first, second = entering(room, 1), entering(room, 1)
@@ -73,7 +73,7 @@ async def test_whoever_is_cancelled_when_let_in_gives_the_room_back() -> None:
     assert room.count == 1
 
 
-async def test_at_the_end_everybody_is_let_in() -> None:
+async def test_unbound_lets_all_waiters_enter() -> None:
     room = InFlight(1, 1000)
     await room.enter(1, 0)
     waiting = [entering(room, 1) for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_at_the_end_everybody_is_let_in() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_everybody_gets_in_and_never_too_many(seed: int) -> None:
+async def test_all_waiters_enter_within_the_limits(seed: int) -> None:
     random = Random(seed)
     room = InFlight(10, 100)
     order: list[int] = []

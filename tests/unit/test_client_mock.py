@@ -14,7 +14,7 @@ ROW = [Lock("row", 1)]
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_the_next_append_fails_as_ordered(committed: bool) -> None:
+async def test_fail_next_append_makes_the_next_append_uncertain(committed: bool) -> None:
     cluster = mock.MockCluster()
     cluster.fail_next_append(0, committed=committed)
     async with cluster.connect() as client:
@@ -25,7 +25,7 @@ async def test_the_next_append_fails_as_ordered(committed: bool) -> None:
         assert await client.append(0, b"y") == committed
 
 
-async def test_the_next_lock_fails_as_ordered() -> None:
+async def test_fail_next_lock_makes_the_next_lock_fail() -> None:
     cluster = mock.MockCluster()
     cluster.fail_next_lock(0)
     async with cluster.connect() as client:
@@ -35,7 +35,7 @@ async def test_the_next_lock_fails_as_ordered() -> None:
         assert await client.append(0, b"x", write_locks=ROW) == 1
 
 
-async def test_a_suspended_feed_shows_nothing_and_holds_up_outcomes() -> None:
+async def test_suspended_feed_delays_streams_and_outcomes() -> None:
     cluster = mock.MockCluster(2)
     async with cluster.connect() as client:
         await client.append(0, b"seen")
@@ -58,7 +58,7 @@ async def test_a_suspended_feed_shows_nothing_and_holds_up_outcomes() -> None:
         assert [(await anext(stream)).id for _ in range(2)] == [1, 2]
 
 
-async def test_closing_leaves_unknown_what_was_not_seen() -> None:
+async def test_close_makes_unseen_appends_uncertain() -> None:
     cluster = mock.MockCluster()
     cluster.suspend_feed(0)
     client = await cluster.connect()
@@ -89,7 +89,7 @@ async def life(seed: int) -> list[str]:
     return story
 
 
-async def test_a_seed_tells_all() -> None:
+async def test_same_seed_gives_the_same_faults() -> None:
     story = await life(3)
     assert story == await life(3)
     assert story != await life(4)
@@ -98,7 +98,7 @@ async def test_a_seed_tells_all() -> None:
         assert word in text
 
 
-async def test_clients_of_other_event_loops_share_the_logs() -> None:
+async def test_clients_on_other_event_loops_share_the_logs() -> None:
     cluster = mock.MockCluster()
 
     async def follow() -> bytes:
@@ -122,12 +122,12 @@ async def test_clients_of_other_event_loops_share_the_logs() -> None:
         {"delay_seconds": (2.0, 1.0)},
     ],
 )
-def test_impossible_faults_are_refused(faults: dict[str, float]) -> None:
+def test_invalid_fault_rates_are_refused(faults: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"must be|give shortest"):
         mock.Faults(**faults)  # type: ignore[arg-type]
 
 
-def test_what_is_not_there_cannot_be_disturbed() -> None:
+def test_fault_in_unknown_partition_is_refused() -> None:
     cluster = mock.MockCluster(2)
     with pytest.raises(waltz.PartitionUnknown):
         cluster.suspend_feed(2)
@@ -136,7 +136,7 @@ def test_what_is_not_there_cannot_be_disturbed() -> None:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_batch_fails_as_ordered(committed: bool) -> None:
+async def test_fail_next_append_makes_the_next_batch_uncertain(committed: bool) -> None:
     cluster = mock.MockCluster()
     cluster.fail_next_append(0, committed=committed)
     async with cluster.connect() as client:
@@ -149,7 +149,7 @@ async def test_a_batch_fails_as_ordered(committed: bool) -> None:
         assert client.pending == 0
 
 
-async def test_one_append_of_a_batch_is_refused_as_ordered() -> None:
+async def test_fail_next_lock_refuses_one_append_of_a_batch() -> None:
     cluster = mock.MockCluster()
     cluster.fail_next_lock(0)
     async with cluster.connect() as client:
@@ -158,7 +158,7 @@ async def test_one_append_of_a_batch_is_refused_as_ordered() -> None:
         assert await client.bulk.append(0, drafts) == [waltz.Appended(1), waltz.Refused(0)]
 
 
-async def test_a_batch_that_gets_lost_is_sent_again() -> None:
+async def test_lost_batch_is_sent_again() -> None:
     cluster = mock.MockCluster(seed=3, faults=mock.Faults(lost=0.5))
     async with cluster.connect() as client:
         for _ in range(20):

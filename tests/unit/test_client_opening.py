@@ -22,20 +22,20 @@ from waltz.net import TlsConfig, TlsConfigError
 from waltz.runtime.configuration import ConfigError
 
 
-async def test_a_client_knows_its_cluster() -> None:
+async def test_opened_client_has_the_cluster_parameters() -> None:
     async with fake_cluster(3) as cluster:
         one, other = await cluster.client(), await cluster.client()
         assert (one.num_partitions, one.cluster_name) == (3, "fake")
         assert 0 < one.client_id < other.client_id
 
 
-async def test_a_missing_root_is_said() -> None:
+async def test_missing_root_raises_cluster_not_found() -> None:
     cluster = Cluster(MemoryZooKeeper().connect(), "/nowhere/to/be-found")
     with pytest.raises(waltz.ClusterNotFound, match="/nowhere/to/be-found"):
         await waltz.Client.over(cluster, waltz.ClientOptions())
 
 
-async def test_an_unreachable_zookeeper_is_said() -> None:
+async def test_unreachable_zookeeper_raises_cluster_unreachable() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -46,13 +46,13 @@ async def test_an_unreachable_zookeeper_is_said() -> None:
             pass
 
 
-async def test_unusable_tls_files_are_said_before_anything_is_dialed(tmp_path: Path) -> None:
+async def test_unusable_tls_files_raise_before_connecting(tmp_path: Path) -> None:
     tls = TlsConfig(ca=tmp_path / "missing.pem")
     with pytest.raises(TlsConfigError, match=r"missing\.pem"):
         await waltz.connect("127.0.0.1:1", root="/r", tls=tls)
 
 
-async def test_a_client_over_tls(tmp_path: Path) -> None:
+async def test_client_appends_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     async with fake_cluster() as cluster:
         await cluster.start_server(0, tls=authority.issue("server"))
@@ -61,7 +61,7 @@ async def test_a_client_over_tls(tmp_path: Path) -> None:
         assert await client.read(0, 0) == b"secret"
 
 
-async def test_a_server_of_the_wrong_kind_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_of_the_wrong_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(tls=TlsConfig())
@@ -70,7 +70,7 @@ async def test_a_server_of_the_wrong_kind_is_said(caplog: pytest.LogCaptureFixtu
         await eventually(lambda: "seems to speak plaintext: turn TLS off here" in caplog.text)
 
 
-async def test_a_server_without_a_common_version_is_said(
+async def test_server_without_common_version_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fake_cluster() as cluster:
@@ -81,7 +81,7 @@ async def test_a_server_without_a_common_version_is_said(
         assert "no common version" in caplog.text
 
 
-async def test_attempts_to_connect_are_spaced_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
@@ -112,7 +112,7 @@ client:
 """
 
 
-def test_a_configuration_file_of_the_reference(
+def test_configuration_file_of_0_13_2_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "client.yml"
@@ -134,7 +134,7 @@ def test_a_configuration_file_of_the_reference(
         ("client.longWaitThreshold: never", r"longWaitThreshold is 'never'"),
     ],
 )
-def test_mistakes_in_a_configuration_file_are_said(tmp_path: Path, change: str, said: str) -> None:
+def test_invalid_configuration_file_is_refused(tmp_path: Path, change: str, said: str) -> None:
     path = tmp_path / "client.yml"
     path.write_text(
         f"zookeeper.connectString: z\nzookeeper.sessionTimeout: 1\ncluster.root: /r\n{change}\n"
@@ -143,14 +143,14 @@ def test_mistakes_in_a_configuration_file_are_said(tmp_path: Path, change: str, 
         waltz.connect_as_configured(path)
 
 
-def test_a_configuration_file_that_lacks_the_cluster(tmp_path: Path) -> None:
+def test_configuration_file_without_cluster_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "client.yml"
     path.write_text("zookeeper.sessionTimeout: 1\n")
     with pytest.raises(ConfigError, match=r"zookeeper\.connectString, cluster\.root must be set"):
         waltz.connect_as_configured(str(path))
 
 
-async def test_a_session_that_ends_does_not_end_the_client() -> None:
+async def test_client_survives_an_expired_zookeeper_session() -> None:
     """ZooKeeper is needed to learn of moves, not to append."""
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
@@ -180,7 +180,7 @@ class LosableCluster(Cluster):
         return await super().membership(on_change)
 
 
-async def test_a_client_that_loses_track_of_the_servers_fails() -> None:
+async def test_client_that_cannot_follow_the_servers_fails() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0)
         metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
@@ -239,7 +239,7 @@ class HoldingCluster(Cluster):
         return await super().next_client_id()
 
 
-async def test_a_stream_that_gets_no_id_ends_as_its_client_does() -> None:
+async def test_stream_without_client_id_ends_with_its_client() -> None:
     async with fake_cluster() as cluster:
         metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
         client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
@@ -253,7 +253,7 @@ async def test_a_stream_that_gets_no_id_ends_as_its_client_does() -> None:
         await metadata.store.close()
 
 
-async def test_a_stream_that_gets_no_id_says_so() -> None:
+async def test_stream_without_client_id_raises_cluster_unreachable() -> None:
     async with fake_cluster() as cluster:
         metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
         client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
@@ -265,7 +265,7 @@ async def test_a_stream_that_gets_no_id_says_so() -> None:
         await metadata.store.close()
 
 
-async def test_a_client_whose_metadata_are_closed_under_it_fails() -> None:
+async def test_client_fails_when_its_metadata_store_is_closed() -> None:
     async with fake_cluster() as cluster:
         store = cluster.zookeeper.connect()
         client = await waltz.Client.over(

@@ -55,7 +55,7 @@ class Wire:
         return answers
 
 
-def test_questions_before_a_connection_are_asked_on_it() -> None:
+def test_request_before_a_connection_is_sent_on_it() -> None:
     wire = Wire()
     wire.requests.add("data", ReadData(1))
     wire.requests.add("mark", ReadMark())
@@ -68,7 +68,7 @@ def test_questions_before_a_connection_are_asked_on_it() -> None:
     assert len(wire.requests) == 0
 
 
-def test_open_questions_move_to_the_next_connection() -> None:
+def test_open_request_is_sent_again_on_the_next_connection() -> None:
     wire = Wire()
     wire.requests.attach(1, 4)
     wire.lost = True
@@ -80,7 +80,7 @@ def test_open_questions_move_to_the_next_connection() -> None:
     assert [answer.data for answer in wire.exchange()] == [b"00000001"]
 
 
-def test_errors_are_retried_with_growing_pauses() -> None:
+def test_failed_request_is_retried_with_backoff() -> None:
     wire = Wire()
     wire.server.data_errors = 5
     wire.requests.attach(1, 4)
@@ -91,7 +91,7 @@ def test_errors_are_retried_with_growing_pauses() -> None:
     assert all(second > 1.3 * first for first, second in pairwise(pauses[1:]))
 
 
-def test_pauses_end_at_the_longest() -> None:
+def test_backoff_ends_at_its_longest_delay() -> None:
     wire = Wire()
     wire.server.data_errors = 10**6
     wire.requests.attach(1, 4)
@@ -102,7 +102,7 @@ def test_pauses_end_at_the_longest() -> None:
     assert 9 <= len(wire.server.handled) - asked <= 11
 
 
-def test_a_wrong_checksum_is_retried_a_few_times() -> None:
+def test_checksum_failure_is_retried_a_bounded_number_of_times() -> None:
     wire = Wire()
     wire.requests.attach(1, 4)
     wire.server.spoil_data = CHECKSUM_ATTEMPTS - 1
@@ -115,7 +115,7 @@ def test_a_wrong_checksum_is_retried_a_few_times() -> None:
 
 
 @pytest.mark.parametrize("hindrance", ["silent", "opening"])
-def test_a_mark_that_is_not_told_is_asked_for_again(hindrance: str) -> None:
+def test_unanswered_mark_request_is_sent_again(hindrance: str) -> None:
     wire = Wire()
     wire.requests.attach(1, 4)
     if hindrance == "silent":
@@ -128,7 +128,7 @@ def test_a_mark_that_is_not_told_is_asked_for_again(hindrance: str) -> None:
     assert [answer.mark for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
 
 
-def test_unanswered_data_is_asked_for_again() -> None:
+def test_unanswered_data_request_is_sent_again() -> None:
     wire = Wire()
     wire.requests.attach(1, 4)
     wire.lost = True
@@ -138,7 +138,7 @@ def test_unanswered_data_is_asked_for_again() -> None:
     assert len(wire.wait(DATA_TIMEOUT_SECONDS + 0.1)) == 1
 
 
-def test_withdrawn_questions_are_forgotten() -> None:
+def test_cancelled_request_gets_no_answer() -> None:
     wire = Wire()
     wire.requests.add("gone", ReadData(0))
     wire.requests.add("stays", ReadData(1))
@@ -148,7 +148,7 @@ def test_withdrawn_questions_are_forgotten() -> None:
     assert [answer.token for answer in wire.exchange()] == ["stays"]
 
 
-def test_closing_returns_what_is_open() -> None:
+def test_close_returns_the_open_tokens() -> None:
     wire = Wire()
     wire.requests.add("a", ReadData(0))
     wire.requests.add("b", ReadMark())

@@ -33,36 +33,36 @@ class Deposit:
 
 
 @given(json_values)
-def test_json_comes_back(value: Any) -> None:
+def test_json_round_trip(value: Any) -> None:
     json = JsonSerializer()
     assert json.deserialize(json.serialize(value)) == value
 
 
-def test_equal_json_has_equal_bytes() -> None:
+def test_equal_json_values_have_equal_bytes() -> None:
     json = JsonSerializer()
     assert json.serialize({"b": 1, "a": "ü"}) == json.serialize({"a": "ü", "b": 1})
     assert json.serialize({"b": 1, "a": "ü"}) == '{"a":"ü","b":1}'.encode()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_json_refuses_what_it_lacks(value: float) -> None:
+def test_json_refuses_values_it_cannot_represent(value: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
         JsonSerializer().serialize(value)
 
 
 @given(st.text(st.characters(codec="utf-8")), st.binary())
-def test_text_and_bytes_come_back(text: str, data: bytes) -> None:
+def test_text_and_bytes_round_trip(text: str, data: bytes) -> None:
     assert TextSerializer().deserialize(TextSerializer().serialize(text)) == text
     assert BytesSerializer().deserialize(BytesSerializer().serialize(data)) == data
 
 
-def test_a_dataclass_comes_back() -> None:
+def test_dataclass_round_trip() -> None:
     deposits = DataclassSerializer(Deposit)
     deposit = Deposit(1, 50, ["cash"])
     assert deposits.deserialize(deposits.serialize(deposit)) == deposit
 
 
-def test_a_field_that_was_added_later_has_its_default() -> None:
+def test_dataclass_field_added_later_has_its_default() -> None:
     assert DataclassSerializer(Deposit).deserialize(b'{"account":1,"amount":2}') == Deposit(1, 2)
 
 
@@ -75,12 +75,12 @@ def test_a_field_that_was_added_later_has_its_default() -> None:
         (b"{", "Expecting"),
     ],
 )
-def test_other_objects_are_refused(data: bytes, said: str) -> None:
+def test_dataclass_refuses_other_json_objects(data: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         DataclassSerializer(Deposit).deserialize(data)
 
 
-def test_only_the_dataclass_itself_is_taken() -> None:
+def test_dataclass_refuses_other_classes() -> None:
     @dataclass(frozen=True)
     class Bonus(Deposit):
         percent: int = 0
@@ -91,7 +91,7 @@ def test_only_the_dataclass_itself_is_taken() -> None:
         DataclassSerializer(int)
 
 
-def test_what_is_no_bytes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_without_serializer_refuses_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="data is str, not bytes: encode it"):
         encoded(None, "text")
     monkeypatch.setattr(serializers, "MAX_DATA_BYTES", 3)

@@ -30,7 +30,7 @@ async def ids(stream: LogStream) -> list[int]:
     return [transaction.id async for transaction in stream]
 
 
-async def test_a_stream_up_to_a_mark() -> None:
+async def test_stream_ends_at_until() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(50)
@@ -41,7 +41,7 @@ async def test_a_stream_up_to_a_mark() -> None:
         assert await ids(client.stream({})) == []
 
 
-async def test_a_transaction_has_its_identity() -> None:
+async def test_transaction_has_id_request_id_and_header() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -54,7 +54,7 @@ async def test_a_transaction_has_its_identity() -> None:
             break
 
 
-async def test_a_stream_waits_for_what_comes() -> None:
+async def test_stream_waits_for_later_transactions() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -71,7 +71,7 @@ async def test_a_stream_waits_for_what_comes() -> None:
         await following
 
 
-async def test_partitions_are_merged_each_in_order() -> None:
+async def test_merged_partitions_are_each_in_order() -> None:
     async with fake_cluster(4) as cluster:
         await cluster.start_server(0, 1)
         await cluster.start_server(2, 3)
@@ -86,7 +86,7 @@ async def test_partitions_are_merged_each_in_order() -> None:
         assert got == {p: list(range(after[p] + 1, until[p] + 1)) for p in after}
 
 
-async def test_data_comes_with_its_transaction_in_order() -> None:
+async def test_stream_has_data_in_order() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0, 1)
         for log in cluster.logs:
@@ -99,7 +99,7 @@ async def test_data_comes_with_its_transaction_in_order() -> None:
         assert count == 3000
 
 
-async def test_batches() -> None:
+async def test_batches_have_all_transactions() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(2500)
@@ -110,7 +110,7 @@ async def test_batches() -> None:
 
 
 @pytest.mark.parametrize("data", [False, True])
-async def test_lost_connections_lose_and_repeat_nothing(data: bool) -> None:
+async def test_lost_connections_lose_and_repeat_no_transaction(data: bool) -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         cluster.logs[0].fill(10)
@@ -127,7 +127,7 @@ async def test_lost_connections_lose_and_repeat_nothing(data: bool) -> None:
         assert server.accepted > 4
 
 
-async def test_a_stream_follows_a_partition_that_moves() -> None:
+async def test_stream_follows_a_partition_to_another_server() -> None:
     async with fake_cluster(2) as cluster:
         first = await cluster.start_server(0, 1)
         second = await cluster.start_server()
@@ -148,7 +148,7 @@ async def test_a_stream_follows_a_partition_that_moves() -> None:
         assert got == list(range(30))
 
 
-async def test_a_restarted_server_goes_on_feeding() -> None:
+async def test_stream_continues_after_a_server_restart() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -163,7 +163,7 @@ async def test_a_restarted_server_goes_on_feeding() -> None:
         assert got == list(range(6))
 
 
-async def test_a_stream_has_a_client_id_of_its_own() -> None:
+async def test_stream_has_its_own_client_id() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -175,7 +175,7 @@ async def test_a_stream_has_a_client_id_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4])
-async def test_a_position_beyond_the_log_is_an_error(version: int) -> None:
+async def test_stream_position_beyond_the_log_raises_client_ahead(version: int) -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0, versions=(version,))
         cluster.logs[0].fill(3)
@@ -185,7 +185,7 @@ async def test_a_position_beyond_the_log_is_an_error(version: int) -> None:
         assert (caught.value.client_mark, caught.value.log_mark) == (7, 2)
 
 
-async def test_what_the_application_does_not_take_is_not_piled_up() -> None:
+async def test_stream_without_reader_stays_within_its_buffer() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         count = 60_000
@@ -229,7 +229,7 @@ async def test_leaving_the_loop_ends_the_stream() -> None:
         assert await ids(client.stream(0, until=2)) == [0, 1, 2]
 
 
-async def test_a_stream_is_iterated_once() -> None:
+async def test_stream_cannot_be_iterated_twice() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -240,7 +240,7 @@ async def test_a_stream_is_iterated_once() -> None:
             await ids(stream)
 
 
-async def test_closing_the_client_ends_its_streams() -> None:
+async def test_close_ends_the_streams_of_a_client() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client()
@@ -255,14 +255,14 @@ async def test_closing_the_client_ends_its_streams() -> None:
             client.stream(0)
 
 
-async def test_unknown_partitions_are_refused_at_once() -> None:
+async def test_unknown_partition_is_refused_by_stream() -> None:
     async with fake_cluster(2) as cluster:
         client = await cluster.client()
         with pytest.raises(PartitionUnknown):
             client.stream({0: -1, 2: -1})
 
 
-async def test_reading_verifies_the_checksum() -> None:
+async def test_read_verifies_the_checksum() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -277,7 +277,7 @@ async def test_reading_verifies_the_checksum() -> None:
             await ids(client.stream(0, until=2, data=True))
 
 
-async def test_reading_what_is_not_there_is_not_even_asked() -> None:
+async def test_read_beyond_the_log_sends_no_request() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(3)
@@ -288,7 +288,7 @@ async def test_reading_what_is_not_there_is_not_even_asked() -> None:
         assert not any(isinstance(m, TransactionDataRequest) for m in cluster.partition(0).handled)
 
 
-async def test_reading_goes_on_through_lost_connections_and_errors() -> None:
+async def test_read_survives_lost_connections_and_errors() -> None:
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         cluster.logs[0].fill(20)
@@ -308,7 +308,7 @@ async def test_reading_goes_on_through_lost_connections_and_errors() -> None:
         ]
 
 
-async def test_high_water_marks() -> None:
+async def test_high_water_mark_of_each_partition() -> None:
     async with fake_cluster(2) as cluster:
         await cluster.start_server(0, 1)
         client = await cluster.client()
@@ -328,7 +328,7 @@ class Text:
         return data.decode()
 
 
-async def test_a_serializer_works_both_ways() -> None:
+async def test_serializer_is_used_for_appends_and_reads() -> None:
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         client = await cluster.client(serializer=Text())
@@ -339,7 +339,7 @@ async def test_a_serializer_works_both_ways() -> None:
             break
 
 
-async def test_reads_and_marks_end_in_time() -> None:
+async def test_read_and_high_water_mark_time_out() -> None:
     async with fake_cluster() as cluster:
         client = await cluster.client(answer_timeout=10)
         with pytest.raises(AnswerLate, match="no server answered with the high-water mark"):

@@ -43,7 +43,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, results
 
 
-def test_calls_of_the_same_names(client: SyncClient[bytes]) -> None:
+def test_sync_client_has_the_methods_of_the_asyncio_client(client: SyncClient[bytes]) -> None:
     assert client.num_partitions == 2
     assert client.append(0, b"a", header=3) == 0
     assert client.append(0, b"b") == 1
@@ -61,7 +61,7 @@ def test_calls_of_the_same_names(client: SyncClient[bytes]) -> None:
     assert client.metrics()["gauges"]["waltz-client.client-id"]["value"] == client.client_id
 
 
-def test_errors_are_the_same(client: SyncClient[bytes]) -> None:
+def test_sync_client_raises_the_same_errors(client: SyncClient[bytes]) -> None:
     with pytest.raises(waltz.PartitionUnknown):
         client.append(7, b"x")
     with pytest.raises(waltz.TransactionNotFound):
@@ -72,7 +72,7 @@ def test_errors_are_the_same(client: SyncClient[bytes]) -> None:
         client.append(0, b"y", write_locks=row, mark=-1)
 
 
-def test_build_runs_on_the_callers_thread_and_may_use_the_client(
+def test_build_runs_on_the_calling_thread_and_may_use_the_client(
     client: SyncClient[bytes],
 ) -> None:
     threads = []
@@ -91,7 +91,7 @@ def test_build_runs_on_the_callers_thread_and_may_use_the_client(
     assert client.submit(0, lambda _: None) is None
 
 
-def test_what_build_raises_is_raised(client: SyncClient[bytes]) -> None:
+def test_submit_raises_the_error_of_build(client: SyncClient[bytes]) -> None:
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
         raise ZeroDivisionError
 
@@ -102,7 +102,7 @@ def test_what_build_raises_is_raised(client: SyncClient[bytes]) -> None:
     assert client.append(0, b"goes on") == 0
 
 
-def test_time_that_runs_out_while_building_is_said(client: SyncClient[bytes]) -> None:
+def test_submit_timeout_during_build_is_raised(client: SyncClient[bytes]) -> None:
     entered = threading.Event()
 
     def build(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
@@ -127,7 +127,7 @@ def test_threads_share_a_client_and_a_stream(client: SyncClient[bytes]) -> None:
     assert sorted(i for _, results in takers for i in results[0]) == list(range(4 * count))
 
 
-def test_closing_wakes_whoever_waits(cluster: mock.MockCluster) -> None:
+def test_close_wakes_waiting_threads(cluster: mock.MockCluster) -> None:
     client = opened(cluster.connect())
     stream = client.stream(0, data=True)
     client.append(0, b"x")
@@ -146,14 +146,14 @@ def test_closing_wakes_whoever_waits(cluster: mock.MockCluster) -> None:
     stream.close()
 
 
-def test_a_closed_stream_ends(client: SyncClient[bytes]) -> None:
+def test_closed_stream_raises_client_closed(client: SyncClient[bytes]) -> None:
     with client.stream(0) as stream:
         waiting, results = in_thread(lambda: next(stream))
     waiting.join(10)
     assert isinstance(results[0], waltz.ClientClosed)
 
 
-def test_a_call_on_the_clients_own_thread_is_refused(client: SyncClient[bytes]) -> None:
+def test_call_on_the_clients_own_thread_is_refused(client: SyncClient[bytes]) -> None:
     async def call() -> None:
         client.append(0, b"x")
 
@@ -161,7 +161,7 @@ def test_a_call_on_the_clients_own_thread_is_refused(client: SyncClient[bytes]) 
         client._thread.call(call())
 
 
-def test_what_cannot_be_opened_leaves_no_thread() -> None:
+def test_failed_opening_leaves_no_thread() -> None:
     before = threading.active_count()
 
     async def fails() -> waltz.LogClient[bytes]:
@@ -198,12 +198,12 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_fork_has_no_client_and_disturbs_none() -> None:
+def test_fork_cannot_use_the_client_and_does_not_affect_it() -> None:
     ended = run(FORKED)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the parent goes on\n", "")
 
 
-def test_a_program_may_end_without_closing() -> None:
+def test_process_ends_without_closing_its_client() -> None:
     ended = run(
         "from waltz import mock\n"
         "from waltz.sync import opened\n"
@@ -215,11 +215,11 @@ def test_a_program_may_end_without_closing() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_wrong_process_names_the_other() -> None:
+def test_wrong_process_names_the_opening_process() -> None:
     assert str(os.getpid()) in str(WrongProcess(os.getpid()))
 
 
-async def test_it_may_be_used_from_a_thread_of_an_asyncio_program(
+async def test_sync_client_works_in_a_thread_of_an_asyncio_program(
     cluster: mock.MockCluster,
 ) -> None:
     def work() -> int:
