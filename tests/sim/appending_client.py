@@ -7,7 +7,8 @@ from random import Random
 from tests.sim.connected import Mounted, Surroundings
 from tests.sim.operation import Batch, Op
 from tests.sim.promises import Promise, Violation
-from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.mount import RequestIds
 from waltz.protocol import checksum

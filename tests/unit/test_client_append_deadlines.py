@@ -21,7 +21,7 @@ from waltz.client import (
     Refused,
 )
 from waltz.client.appender import Appender
-from waltz.client.core.appends import Append
+from waltz.client.core.append_values import Append
 from waltz.client.core.directory import Directory
 from waltz.client.link import ServerLink
 from waltz.client.request_client import RequestClient

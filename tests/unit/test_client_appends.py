@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.fake_partition import FakeLog, FakePartition
-from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
 from waltz.protocol import checksum

@@ -465,7 +465,7 @@ def test_wait_applied_returns_after_the_transaction_is_applied(
     tx = other.append(0, b"theirs")
     client.wait_applied(0, tx, 10)
     assert [each.id for each in app.applied] == [tx]
-    with pytest.raises(TimedOut, match="was applied up to 0, not to 5"):
+    with pytest.raises(TimedOut, match="was applied up to transaction 0, not to 5"):
         client.wait_applied(0, 5, 0.01)
 
 

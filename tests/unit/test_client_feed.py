@@ -189,7 +189,7 @@ def test_read_ahead_makes_progress_and_stays_bounded(
     taken = 0
     while taken < len(sizes):
         while todo and ahead.room():
-            ahead.asked()
+            ahead.requested()
             open_reads.append(todo.pop(0))
         assert open_reads or held, "stuck"
         assert len(open_reads) + len(held) <= most
@@ -207,7 +207,7 @@ def test_read_ahead_adapts_to_the_data_size() -> None:
     def reads_open() -> int:
         count = 0
         while ahead.room():
-            ahead.asked()
+            ahead.requested()
             count += 1
         return count
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from waltz.client.in_flight import InFlight
+from waltz.client.in_flight import InFlightLimit
 
 
-def entering(room: InFlight, count: int, size: int = 0) -> asyncio.Task[None]:
+def entering(room: InFlightLimit, count: int, size: int = 0) -> asyncio.Task[None]:
     return asyncio.ensure_future(room.enter(count, size))
 
 
@@ -21,7 +21,7 @@ async def settled() -> None:
 
 async def test_large_entry_is_not_overtaken_by_small_ones() -> None:
     """Otherwise small ones that come all the time would keep it out for ever."""
-    room = InFlight(10, 1000)
+    room = InFlightLimit(10, 1000)
     await room.enter(1, 0)
     await room.enter(1, 0)
     much = entering(room, 9)
@@ -40,7 +40,7 @@ async def test_large_entry_is_not_overtaken_by_small_ones() -> None:
 
 @pytest.mark.parametrize(("count", "size"), [(99, 0), (1, 10**9)])
 async def test_any_entry_fits_when_nothing_is_in_flight(count: int, size: int) -> None:
-    room = InFlight(10, 1000)
+    room = InFlightLimit(10, 1000)
     await room.enter(count, size)
     waits = entering(room, 1)
     await settled()
@@ -51,7 +51,7 @@ async def test_any_entry_fits_when_nothing_is_in_flight(count: int, size: int) -
 
 
 async def test_cancelled_waiter_lets_the_next_one_enter() -> None:
-    room = InFlight(2, 1000)
+    room = InFlightLimit(2, 1000)
     await room.enter(1, 0)
     much, small = entering(room, 2), entering(room, 1)
     await settled()
@@ -62,7 +62,7 @@ async def test_cancelled_waiter_lets_the_next_one_enter() -> None:
 
 
 async def test_waiter_cancelled_on_entry_returns_its_room() -> None:
-    room = InFlight(1, 1000)
+    room = InFlightLimit(1, 1000)
     await room.enter(1, 0)
     first, second = entering(room, 1), entering(room, 1)
     await settled()
@@ -74,11 +74,11 @@ async def test_waiter_cancelled_on_entry_returns_its_room() -> None:
 
 
 async def test_unbound_lets_all_waiters_enter() -> None:
-    room = InFlight(1, 1000)
+    room = InFlightLimit(1, 1000)
     await room.enter(1, 0)
     waiting = [entering(room, 1) for _ in range(3)]
     await settled()
-    room.open()
+    room.unbound()
     await asyncio.gather(*waiting)
     await room.enter(5, 5)
 
@@ -86,7 +86,7 @@ async def test_unbound_lets_all_waiters_enter() -> None:
 @pytest.mark.parametrize("seed", range(10))
 async def test_all_waiters_enter_within_the_limits(seed: int) -> None:
     random = Random(seed)
-    room = InFlight(10, 100)
+    room = InFlightLimit(10, 100)
     order: list[int] = []
     most = 0
 

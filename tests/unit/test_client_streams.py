@@ -270,7 +270,7 @@ async def test_read_verifies_the_checksum() -> None:
         cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS - 1
         assert await client.read(0, 1) == b"00000001"
         cluster.partition(0).spoil_data = CHECKSUM_ATTEMPTS
-        with pytest.raises(DataCorrupt, match="check the storage nodes"):
+        with pytest.raises(DataCorrupt, match="check the disks of the storages"):
             await client.read(0, 1)
         cluster.partition(0).spoil_data = 3 * CHECKSUM_ATTEMPTS
         with pytest.raises(DataCorrupt):

@@ -1,6 +1,6 @@
-"""Drives the appends of all partitions over the network: calls, limits, connections.
+"""Performs the appends of all partitions: calls, limits, connections. Network.
 
-What is sent and what an answer means is decided in `waltz.client.core.appends`.
+`waltz.client.core.appends` decides what is sent and what an answer means.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from waltz.client.append_call import AppendCall, Ticket, batch_outcome
-from waltz.client.core.appends import Append, Outcome, PartitionAppends, Settled
+from waltz.client.append_call import AppendCall, AppendToken, batch_outcome
+from waltz.client.core.append_values import Append, Outcome, Settled
+from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.codec import FeedRun, parse
 from waltz.client.core.directory import Directory
@@ -26,7 +27,7 @@ from waltz.client.core.errors import (
     ServerTooOld,
 )
 from waltz.client.core.mount import Phase, RequestIds
-from waltz.client.in_flight import InFlight
+from waltz.client.in_flight import InFlightLimit
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
@@ -36,13 +37,13 @@ from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
-"""Data of unresolved appends per partition; beyond it appends wait, but one always goes."""
+"""The bound on the data of appends without outcome, per partition; one append always fits."""
 
 
 @dataclass(slots=True)
 class _Partition:
     appends: PartitionAppends
-    in_flight: InFlight
+    in_flight: InFlightLimit
     link: ServerLink | None = None
 
 
@@ -67,7 +68,7 @@ class Appender:
         self._links = Links(directory, tls, self, spec)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _Partition] = {}
-        # One for each, because a partition without a server must not hold up the others.
+        # One lock for each, so that a partition without a server does not delay the others.
         self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls = 0
         self._open_calls: dict[int, None] = {}
@@ -76,7 +77,7 @@ class Appender:
 
     @property
     def pending(self) -> int:
-        """How many appends have no outcome yet."""
+        """The number of append calls without an outcome."""
         return len(self._open_calls)
 
     def is_mounted(self, partition: int) -> bool:
@@ -95,21 +96,21 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Begin the partition's feed after ``mark`` (None: its high-water mark), at first use.
+        """Mount the partition after ``mark`` (None: its high-water mark) unless it is mounted.
 
         Returns the last transaction fed.
         """
         return (await self._partition(partition, mark)).appends.mark
 
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
-        """Append, again if need be, and return the transaction id.
+        """Append, again while the append is absent from the log, and return the transaction id.
 
         Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
-        ClusterUnreachable if time has run out and it is certain that it is not in the log.
+        ClusterUnreachable if the time runs out and the append is certainly not in the log.
         """
         call = AppendCall(partition, timeout_seconds)
-        await self._called(call, self._append(call, append))
-        end = next(iter(call.ends), None)
+        await self._track(call, self._append(call, append))
+        end = next(iter(call.outcomes), None)
         if end is None or end.outcome is not Outcome.COMMITTED:
             raise self._error(call, end)
         return end.number
@@ -117,13 +118,13 @@ class Appender:
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append in one message, once; return what became of each.
+        """Append in one message that is sent once; return the outcome of each.
 
-        Raises what `append` raises, but LockFailed.
+        Raises what `append` raises except LockFailed.
         """
         call = AppendCall(partition, timeout_seconds)
-        await self._called(call, self._append_batch(call, appends))
-        ends = call.ends
+        await self._track(call, self._append_batch(call, appends))
+        ends = call.outcomes
         outcomes = tuple(batch_outcome(end) for end in ends)
         known = [outcome for outcome in outcomes if outcome is not None]
         if len(known) < len(appends):
@@ -143,9 +144,9 @@ class Appender:
         await future
 
     def end(self, why: Ending) -> None:
-        """Do no more: what was sent ends as AppendUncertain, all else, now and later, as ``why``.
+        """End all appends: those that were sent with AppendUncertain, all others with ``why``.
 
-        Only the first call counts.
+        Calls that come later end with ``why``, too. Only the first call has an effect.
         """
         if self._ended is not None:
             return
@@ -156,10 +157,10 @@ class Appender:
             partition.link = None
             partition.appends.close()
             self._perform(partition)
-            partition.in_flight.open()
+            partition.in_flight.unbound()
 
     async def close(self) -> None:
-        """End, as ClientClosed if it has not ended yet, and close the connections."""
+        """End with ClientClosed unless it has ended before, and close the connections."""
         self.end(ClientClosed)
         await self._links.close()
 
@@ -193,8 +194,8 @@ class Appender:
             self._request_client.note_mark(number, state.appends.mark)
             self._perform(state)
 
-    async def _called(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Do ``work``; if its time runs out, ``call`` is late, and says what is known by then."""
+    async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
+        """Await ``work`` within the timeout of ``call``; mark the call as late if that passes."""
         self._calls += 1
         number = self._calls
         self._open_calls[number] = None
@@ -209,7 +210,7 @@ class Appender:
         finally:
             del self._open_calls[number]
             if self._flushers:
-                self._tell_flushers()
+                self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
         state = await self._partition(call.partition)
@@ -218,12 +219,12 @@ class Appender:
             await state.in_flight.enter(1, size)
             try:
                 self._check()
-                [ticket] = call.begin(1)
-                state.appends.append(ticket, append)
-                await self._until_ended(state, call)
+                [token] = call.begin(1)
+                state.appends.append(token, append)
+                await self._await_outcomes(state, call)
             finally:
                 state.in_flight.leave(1, size)
-            if call.ends[0].outcome is not Outcome.ABSENT:
+            if call.outcomes[0].outcome is not Outcome.ABSENT:
                 return
 
     async def _append_batch(self, call: AppendCall, appends: Sequence[Append]) -> None:
@@ -233,22 +234,22 @@ class Appender:
         try:
             self._check()
             state.appends.append_batch(call.begin(count), appends)
-            await self._until_ended(state, call)
+            await self._await_outcomes(state, call)
         finally:
             state.in_flight.leave(count, size)
 
-    async def _until_ended(self, state: _Partition, call: AppendCall) -> None:
-        """Return when the appends have ended; if that is not waited for, they end as they stand."""
+    async def _await_outcomes(self, state: _Partition, call: AppendCall) -> None:
+        """Return when the appends have outcomes; if cancelled, settle them with what is known."""
         self._perform(state)
         try:
             await call.ended()
         except asyncio.CancelledError:
-            if unended := call.unended:
-                _settle(state.appends.withdraw(unended))
+            if tokens := call.without_outcome:
+                _settle(state.appends.withdraw(tokens))
             raise
 
     async def _partition(self, number: int, mark: int | None = None) -> _Partition:
-        """Return the partition, mounted from its high-water mark if this is its first use."""
+        """Return the partition. The first use mounts it, after ``mark`` or its high-water mark."""
         self._check()
         state = self._partitions.get(number)
         if state is not None:
@@ -260,7 +261,7 @@ class Appender:
                 self._check()
                 ids = RequestIds(self._client_id, number)
                 appends = PartitionAppends(ids, mark, self._long_wait_seconds)
-                in_flight = InFlight(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
+                in_flight = InFlightLimit(self._max_in_flight, MAX_IN_FLIGHT_BYTES)
                 self._partitions[number] = _Partition(appends, in_flight)
                 self._links.want(number)
             return self._partitions[number]
@@ -271,7 +272,7 @@ class Appender:
         end: Settled | None,
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
-        """Return the named error of a call that came to this end, which is no success."""
+        """Return the named error of a call that ended without success."""
         partition = call.partition
         if end is not None:
             match end.outcome:
@@ -280,7 +281,7 @@ class Appender:
                 case Outcome.AHEAD:
                     return ClientAhead(partition, self.mark(partition), end.number)
                 case Outcome.UNSUPPORTED:
-                    feature = "locks of that kind, or no batches"
+                    feature = "such locks, or no batches"
                     return ServerTooOld(partition, end.number, feature)
                 case Outcome.UNCERTAIN:
                     assert end.req_id is not None
@@ -290,15 +291,15 @@ class Appender:
         absent = call.attempts > 1 or (end is not None and end.outcome is Outcome.ABSENT)
         sent = "what was sent is not in the log" if absent else "nothing was sent"
         return ClusterUnreachable(
-            f"no server took an append to partition {partition} within {call.seconds:g} s, and "
+            f"partition {partition}: no server accepted the append within {call.seconds:g} s; "
             f"{sent}: check that servers are running and reachable"
         )
 
     def _why(self, call: AppendCall) -> str:
-        """Return why what was sent is uncertain."""
+        """Return why what was sent is in doubt."""
         if call.late:
             return f"no outcome within {call.seconds:g} s"
-        return "the log was lost" if self._ended is None else str(self._ended())
+        return "the log is shorter than before" if self._ended is None else str(self._ended())
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -323,7 +324,7 @@ class Appender:
                 self._perform(state)
         return busy
 
-    def _tell_flushers(self) -> None:
+    def _wake_flushers(self) -> None:
         oldest = next(iter(self._open_calls), self._calls + 1)
         for last, future in self._flushers:
             if oldest > last:
@@ -331,9 +332,9 @@ class Appender:
         self._flushers = [(last, future) for last, future in self._flushers if not future.done()]
 
 
-def _settle(ends: Iterable[Settled]) -> None:
-    for end in ends:
-        cast(Ticket, end.token).settle(end)
+def _settle(results: Iterable[Settled]) -> None:
+    for settled in results:
+        cast(AppendToken, settled.token).settle(settled)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from waltz.client.appender import Appender
-from waltz.client.core.appends import Append
+from waltz.client.core.append_values import Append
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.client.core.values import Draft

@@ -1,4 +1,4 @@
-"""Bounds how long something is waited for, and says by name what did not come. Reads the clock."""
+"""Bounds a wait, and raises an error that names what did not come. Reads the clock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
-    """Return what ``work`` returns. Raises AnswerLate if it takes over ``seconds``.
+    """Return what ``work`` returns. Raises AnswerLate if it takes longer than ``seconds``.
 
-    ``missing`` is the clause that the error begins with, such as "partition 0 told no mark". None:
-    there is no bound.
+    ``missing`` begins the error, such as "partition 0 was not mounted". Without ``seconds`` there
+    is no bound.
     """
     bound = asyncio.timeout(seconds)
     try:

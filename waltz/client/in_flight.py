@@ -1,4 +1,4 @@
-"""Bounds what is in flight in one partition: first come, first served. Waits on the event loop."""
+"""Bounds the appends in flight in one partition. Waits on the event loop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
-    """One who waits, and for how much room."""
+class _Waiter:
+    """An entry that waits, and the room that it needs."""
 
     count: int
     size: int
-    given: asyncio.Future[None]
+    entered: asyncio.Future[None]
 
 
-class InFlight:
-    """Room for ``max_count`` appends of ``max_bytes`` together; with nothing there everything fits.
+class InFlightLimit:
+    """Room for ``max_count`` appends with ``max_bytes`` in total; a single entry always fits.
 
-    Nobody overtakes: a batch that needs much room gets it, as those behind it wait, too.
+    Entries enter in the order of their calls. So a batch that needs much room gets it, because
+    small entries behind it wait as well.
     """
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
@@ -27,47 +28,47 @@ class InFlight:
         self._size = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._queue: deque[_Turn] = deque()
+        self._queue: deque[_Waiter] = deque()
         self._unbounded = False
 
     async def enter(self, count: int, size: int) -> None:
-        """Be in flight, as soon as it is one's turn and there is room; `leave` must follow.
+        """Wait for room and enter; `leave` must follow.
 
         A caller that is cancelled has not entered.
         """
         if not self._queue and self._fits(count, size):
             self._take(count, size)
             return
-        turn = _Turn(count, size, asyncio.get_running_loop().create_future())
-        self._queue.append(turn)
+        waiter = _Waiter(count, size, asyncio.get_running_loop().create_future())
+        self._queue.append(waiter)
         try:
-            await turn.given
+            await waiter.entered
         except asyncio.CancelledError:
-            if turn.given.cancelled():
-                self._give()
+            if waiter.entered.cancelled():
+                self._admit()
             else:
                 self.leave(count, size)
             raise
 
     def leave(self, count: int, size: int) -> None:
-        """Make room for the next."""
+        """Return the room of an entry."""
         self.count -= count
         self._size -= size
-        self._give()
+        self._admit()
 
-    def open(self) -> None:
-        """Let in everybody, now and later."""
+    def unbound(self) -> None:
+        """Let every entry in, now and later."""
         self._unbounded = True
-        self._give()
+        self._admit()
 
-    def _give(self) -> None:
+    def _admit(self) -> None:
         while self._queue:
-            turn = self._queue[0]
-            if not turn.given.done():
-                if not self._fits(turn.count, turn.size):
+            waiter = self._queue[0]
+            if not waiter.entered.done():
+                if not self._fits(waiter.count, waiter.size):
                     return
-                self._take(turn.count, turn.size)
-                turn.given.set_result(None)
+                self._take(waiter.count, waiter.size)
+                waiter.entered.set_result(None)
             self._queue.popleft()
 
     def _fits(self, count: int, size: int) -> bool:

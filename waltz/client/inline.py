@@ -1,8 +1,8 @@
-"""A stream's data from servers that send it together with the headers: range after range.
+"""A stream with data, read in ranges that have headers and data together. Network.
 
-The next range of a partition is asked for before the last one is handed on, but not while two
-wait to be taken, so what is in memory is bounded (spec/wire.md section 9). Touches the
-network through the client's `RequestClient`, which asks again until it is answered.
+The next range of a partition is requested before the last one is handed out, but not while two wait
+to be taken. So the memory of a stream is bounded (spec/wire.md section 9). The client's
+`RequestClient` sends each request again until it is answered.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol.records import WIRE_HEAD
 
 _WAIT_MS = 10_000
-"""How long a server may wait for the next transaction before it says that there is none yet."""
+"""How long a server may wait for the next transaction before it answers without one."""
 
 _CHECKSUM_BYTES = 4
 
@@ -29,7 +29,7 @@ _RANGE_RECORDS = 1000
 _MOST_RANGE_BYTES = 1 << 20
 _LEAST_RANGE_BYTES = 16 << 10
 _HELD_BYTES = 32 << 20
-"""Shared by a stream's partitions; each has up to twice its share in memory."""
+"""Shared by the partitions of a stream; each holds up to twice its share."""
 _HELD_RANGES = 2
 
 
@@ -42,16 +42,16 @@ class _Range(NamedTuple):
 class _Partition:
     position: int
     held: int = 0
-    """Ranges that have arrived and were not taken."""
-    asked: OnAnswer | None = None
+    """The number of ranges that have arrived and were not taken."""
+    open_request: OnAnswer | None = None
 
 
 class InlineFeeds:
-    """Several partitions' ranges, merged as they arrive.
+    """The ranges of several partitions, merged as they arrive.
 
-    ``wake`` is called when something has happened; ``unsupported`` is then true once a server
-    has turned out not to offer ranges: nothing more is asked for, and what is left must be read
-    in another way, after the `positions`.
+    ``wake`` is called after each change. ``unsupported`` is true once a server has answered that it
+    does not offer ranges: then nothing more is requested, and the rest must be read from feeds,
+    after the `positions`.
     """
 
     def __init__(
@@ -79,39 +79,39 @@ class InlineFeeds:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was wanted has arrived."""
+        """Whether every transaction up to the ends has arrived."""
         return all(
             number in self._until and state.position >= self._until[number]
             for number, state in self._partitions.items()
         )
 
-    def ask(self) -> None:
-        """Ask for the next range wherever there is room for it."""
+    def request(self) -> None:
+        """Request the next range of every partition that has room for it."""
         for number, state in self._partitions.items():
-            self._ask(number, state)
+            self._request(number, state)
 
     def take(self) -> _Range | None:
-        """Return what arrived first and was not taken yet."""
+        """Return the range that arrived first and was not taken yet."""
         if not self._arrived:
             return None
         arrived = self._arrived.popleft()
         state = self._partitions[arrived.partition]
         state.held -= 1
-        self._ask(arrived.partition, state)
+        self._request(arrived.partition, state)
         return arrived
 
     def end(self) -> None:
-        """Withdraw what is asked for."""
+        """Cancel the open requests."""
         self._ended = True
         for number, state in self._partitions.items():
-            if state.asked is not None:
-                self._request_client.cancel(number, state.asked)
-                state.asked = None
+            if state.open_request is not None:
+                self._request_client.cancel(number, state.open_request)
+                state.open_request = None
 
-    def _ask(self, number: int, state: _Partition) -> None:
+    def _request(self, number: int, state: _Partition) -> None:
         count = min(_RANGE_RECORDS, self._until.get(number, 1 << 62) - state.position)
         if (
-            state.asked is not None
+            state.open_request is not None
             or state.held >= _HELD_RANGES
             or count <= 0
             or self._ended
@@ -120,17 +120,17 @@ class InlineFeeds:
         ):
             return
 
-        def answered(answer: Answer | None) -> None:
-            state.asked = None
+        def on_answer(answer: Answer | None) -> None:
+            state.open_request = None
             if answer is not None:
-                self._answered(number, state, answer)
+                self._take_answer(number, state, answer)
             self._wake()
 
-        state.asked = answered
-        what = ReadRecords(state.position + 1, count, self._range_bytes, _WAIT_MS)
-        self._request_client.send(number, what, answered)
+        state.open_request = on_answer
+        request = ReadRecords(state.position + 1, count, self._range_bytes, _WAIT_MS)
+        self._request_client.send(number, request, on_answer)
 
-    def _answered(self, number: int, state: _Partition, answer: Answer) -> None:
+    def _take_answer(self, number: int, state: _Partition, answer: Answer) -> None:
         match answer.kind:
             case AnswerKind.RECORDS:
                 assert answer.records is not None
@@ -139,7 +139,7 @@ class InlineFeeds:
                     state.position += answer.records.count
                     state.held += 1
                     self._arrived.append(_Range(number, answer.records))
-                self._ask(number, state)
+                self._request(number, state)
             case AnswerKind.UNSUPPORTED:
                 self.unsupported = True
             case AnswerKind.AHEAD:
@@ -147,7 +147,7 @@ class InlineFeeds:
             case AnswerKind.CORRUPT:
                 self.failure = DataCorrupt(number, answer.mark, CHECKSUM_ATTEMPTS)
             case AnswerKind.DATA | AnswerKind.MARK | AnswerKind.HEADERS:
-                raise AssertionError(f"an answer to another question: {answer.kind}")
+                raise AssertionError(f"an answer to another request: {answer.kind}")
             case _:
                 assert_never(answer.kind)
 
@@ -155,9 +155,9 @@ class InlineFeeds:
 def transactions(
     partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
 ) -> tuple[list[Transaction[Any]], Exception | None]:
-    """Return a range's records as an application sees them.
+    """Return the transactions of a range, and the error of ``deserialize``, if it raised one.
 
-    With what ``deserialize`` raised, if it did; then the records are those before.
+    After an error the transactions are those before it, so that the application gets them first.
     """
     wire, position = records.wire, 0
     unpack = WIRE_HEAD.unpack_from
@@ -176,11 +176,11 @@ def transactions(
     return made, None
 
 
-async def taken(
-    feeds: InlineFeeds, something: Callable[[], Any], deserialize: Callable[[bytes], Any]
+async def read_batches(
+    feeds: InlineFeeds, wait_for_change: Callable[[], Any], deserialize: Callable[[bytes], Any]
 ) -> AsyncIterator[list[Transaction[Any]]]:
-    """Yield what arrives, until it is complete or unsupported; waits with ``something``."""
-    feeds.ask()
+    """Yield what arrives until it is complete or unsupported; wait with ``wait_for_change``."""
+    feeds.request()
     while True:
         arrived = feeds.take()
         if arrived is not None:
@@ -194,4 +194,4 @@ async def taken(
         elif feeds.unsupported or feeds.complete:
             return
         else:
-            await something()
+            await wait_for_change()

@@ -1,7 +1,6 @@
-"""One connection per server that has a wanted partition. Touches the network, through `ServerLink`.
+"""One connection to each server that owns a partition in use. Network.
 
-Whoever uses it is told when a partition has a connection and when it has lost it; what follows
-from that is decided elsewhere.
+The user of the links is called when a partition gets a connection and when it loses it.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 
 
 class LinkUser(Protocol):
-    """Whom `Links` tells; every call comes from the event loop."""
+    """The callbacks of `Links`; every call comes from the event loop."""
 
     def attached(self, partition: int, link: ServerLink, generation: int) -> None:
-        """The partition's server is connected; again when only the generation has changed."""
+        """Use the link to the partition's server. Also called when only the generation changes."""
 
     def detached(self, partition: int) -> None:
-        """The partition's connection is gone, or the partition has left that server."""
+        """Stop using the link: the connection is lost, or another server owns the partition."""
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
-        """Message bodies have come. May raise MalformedMessage to close the connection."""
+        """Take message bodies. May raise MalformedMessage to close the connection."""
 
 
 class Links:
@@ -53,28 +52,28 @@ class Links:
         self._unfollow = directory.follow(self._routes_changed)
 
     def want(self, partition: int) -> None:
-        """Connect to the partition's server, now and wherever it goes."""
+        """Connect to the partition's server, and to each server that owns it later."""
         if partition not in self._wanted:
             self._wanted.add(partition)
             self._place(partition)
 
     def all(self) -> Iterable[ServerLink]:
-        """Return the links there are."""
+        """Return all links."""
         return self._links.values()
 
     def is_at(self, partition: int, link: ServerLink) -> bool:
-        """Whether ``partition`` is at ``link``, so that what comes from there about it counts."""
+        """Return whether ``link`` leads to the partition's server; others are obsolete."""
         placed = self._placed.get(partition)
         return placed is not None and placed[0] is link
 
     def end(self) -> None:
-        """Want nothing any more. Nobody is told, and nothing that comes is handed on."""
+        """Use no partition any more; the user is not called again."""
         self._wanted.clear()
         self._placed.clear()
         self._stop_unused()
 
     async def close(self) -> None:
-        """Close all connections. Nobody is told. To be called once."""
+        """Close all connections without calling the user. To be called once."""
         self._unfollow()
         self.end()
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -102,7 +101,7 @@ class Links:
         self._stop_unused()
 
     def _place(self, partition: int) -> None:
-        """Bring one partition to where the directory says it is."""
+        """Attach one partition to the server that the directory has for it."""
         route = self._directory.route(partition)
         old = self._placed.get(partition)
         if route is None:

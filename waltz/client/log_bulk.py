@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from waltz.client.core.appends import Append
+from waltz.client.core.append_values import Append
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.errors import DataTooLarge
 from waltz.client.core.requests import ReadHeaders, ReadRecords

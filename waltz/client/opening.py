@@ -1,4 +1,4 @@
-"""Something being opened, to be awaited or entered. Touches what the opening touches."""
+"""The result of `waltz.connect`: awaited or entered. Waits on the event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """Something that is closed at the end of a block."""
+    """An object that is closed at the end of a block."""
 
     async def close(self) -> None:
         """Close it."""
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Closable)
 
 
 class Opening(Generic[T]):
-    """``await`` it to get what it opens, or enter it with ``async with`` to have that closed."""
+    """Opens a client: ``await`` it, or enter it with ``async with``, which closes the client."""
 
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._open_it = open_it

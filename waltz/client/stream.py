@@ -1,7 +1,7 @@
-"""A stream of transactions: its feeds, its buffer, and how the application takes from it.
+"""A stream of the real client: its feeds, its buffer, and its batches. Network.
 
-Touches the network, on connections and under a client id of its own, so that it is independent of
-the client's appends and of other streams. `waltz.client.core.feed` decides order and repetition.
+A stream has its own connections and its own client id. So it is independent of the client's appends
+and of other streams. `waltz.client.core.feed` decides order and repetition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz.client.core.mount import Phase, RequestIds
 from waltz.client.core.read_ahead import ReadAhead
 from waltz.client.core.requests import CHECKSUM_ATTEMPTS, Answer, AnswerKind, ReadData
 from waltz.client.core.values import DataT_co, Transaction
-from waltz.client.inline import InlineFeeds, taken
+from waltz.client.inline import InlineFeeds, read_batches
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
@@ -101,7 +101,7 @@ class ServerStream(LogStream[DataT_co]):
             await self.aclose()
 
     def fail(self, error: Exception) -> None:
-        """Hand out what has come, then raise ``error``."""
+        """Hand out what has arrived, then raise ``error``."""
         if self._failure is None:
             self._failure = error
         if self._links is not None:
@@ -156,7 +156,9 @@ class ServerStream(LogStream[DataT_co]):
                 self._sources.request_client, self._after, self._until, self._wake.set
             )
             try:
-                async for batch in taken(feeds, self._anything, self._sources.deserialize):
+                async for batch in read_batches(
+                    feeds, self._wait_for_change, self._sources.deserialize
+                ):
                     yield batch
             finally:
                 feeds.end()
@@ -197,18 +199,18 @@ class ServerStream(LogStream[DataT_co]):
 
     @property
     def _complete(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether every transaction up to the ends has been fed."""
         return all(
             feed.position >= self._until[partition] if partition in self._until else False
             for partition, feed in self._feeds.items()
         )
 
     async def _next_records(self) -> list[FeedRecord] | None:
-        """Return up to BATCH records, None at the end; waits for the first."""
+        """Wait for records and return up to BATCH of them, or None at the end."""
         while not self._buffer:
             if self._complete and self._failure is None:
                 return None
-            await self._anything()
+            await self._wait_for_change()
         records: list[FeedRecord] = []
         while self._buffer and len(records) < BATCH:
             run = self._buffer.popleft()
@@ -222,25 +224,25 @@ class ServerStream(LogStream[DataT_co]):
             self._resume()
         return records
 
-    async def _something(self) -> None:
-        """Wait until anything has happened."""
+    async def _wait(self) -> None:
+        """Wait for the next change."""
         if self._closed:
             raise ClientClosed
         self._wake.clear()
         await self._wake.wait()
 
-    async def _anything(self) -> None:
-        """Wait likewise, but for nothing once the stream has failed."""
+    async def _wait_for_change(self) -> None:
+        """Wait for the next change; raise the error of a stream that has failed."""
         if self._failure is not None:
             raise self._failure
-        await self._something()
+        await self._wait()
 
     async def _without_data(self) -> AsyncIterator[list[Transaction[Any]]]:
         while (records := await self._next_records()) is not None:
             yield [_transaction(record, None) for record in records]
 
     async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
-        """Read ahead as far as memory allows, and hand on what has arrived, in order."""
+        """Read data ahead within the bound on memory, and yield what has arrived, in order."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
         reads: deque[_Read] = deque()
         while (records := await self._next_records()) is not None:
@@ -251,23 +253,23 @@ class ServerStream(LogStream[DataT_co]):
                 if batch := self._arrived(reads, ahead):
                     yield batch
                 else:
-                    await self._something()
+                    await self._wait()
 
     def _read(self, record: FeedRecord, ahead: ReadAhead) -> _Read:
         read = _Read(record)
 
-        def answered(answer: Answer | None) -> None:
+        def on_answer(answer: Answer | None) -> None:
             read.answer = answer
             read.done = True
             ahead.arrived(len(answer.data) if answer else 0)
             self._wake.set()
 
-        ahead.asked()
-        self._sources.request_client.send(record[2], ReadData(record[4]), answered)
+        ahead.requested()
+        self._sources.request_client.send(record[2], ReadData(record[4]), on_answer)
         return read
 
     def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
-        """Take the reads that are done. Raises only if it is the first that cannot be shown."""
+        """Take the reads that are done. Raises only if the first one has failed."""
         batch: list[Transaction[Any]] = []
         while reads and reads[0].done:
             try:
@@ -296,7 +298,9 @@ class ServerStream(LogStream[DataT_co]):
             self._wake.set()
 
     def _pause(self) -> None:
-        """The application is behind: ask for no more, and stop reading what is under way."""
+        """Request no more and stop reading, because the application is behind.
+
+        TCP then makes the servers wait, so that the buffer stays bounded."""
         self._paused = True
         for feed in self._feeds.values():
             feed.want(False)

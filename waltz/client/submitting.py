@@ -1,6 +1,6 @@
-"""Builds and appends a transaction until no lock stands in the way. Reads the clock; calls others.
+"""Builds and appends a transaction until no lock was taken in between. Reads the clock.
 
-What mounts and appends is given, so that the network is not touched here.
+The functions that mount and append are parameters; so the real client and the mock share this.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from waltz.client.core.values import Attempt, DataT, Draft
 Build = (
     Callable[[Attempt], Draft[DataT] | None] | Callable[[Attempt], Awaitable[Draft[DataT] | None]]
 )
-"""Decides what to append, given the attempt; None if there is nothing to do."""
+"""Returns the draft to append in this attempt, or None if there is nothing to append."""
 
-_PAUSE_SECONDS = 0.05
-"""Before an attempt at which the client knows no more than at the one before."""
+_DELAY_SECONDS = 0.05
+"""Before an attempt at which the client has been fed nothing since the one before."""
 
 
 Mount = Callable[[], Awaitable[int]]
-"""Makes the partition ready and returns the last transaction fed."""
+"""Mounts the partition and returns the last transaction fed."""
 
 Append = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
-"""Appends a draft at a mark within so many seconds (None: no bound); returns the id."""
+"""Appends a draft at a mark within a number of seconds (None: no bound); returns the id."""
 
 
 async def submit(
@@ -35,7 +35,7 @@ async def submit(
     append: Append[DataT],
     seconds: float | None,
 ) -> int | None:
-    """See `waltz.Client.submit`; everything together takes ``seconds`` at most."""
+    """See `waltz.LogClient.submit`; the whole takes ``seconds`` at most."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     attempt: Attempt | None = None
@@ -70,8 +70,8 @@ async def _next(
     if before is None:
         return Attempt(partition, 1, fed)
     if fed == before.mark:
-        # The caller's state is behind: asking at once would be refused as quickly again.
-        await asyncio.sleep(_PAUSE_SECONDS)
+        # The caller's state has not advanced: an attempt at once would be refused again.
+        await asyncio.sleep(_DELAY_SECONDS)
         fed = await mount()
     return Attempt(partition, before.number + 1, fed, conflict)
 
@@ -89,10 +89,10 @@ async def _built(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
 
 
 def _late(partition: int, conflict: int | None, missing: str) -> WaltzError:
-    """Return the error of time that ran out while nothing was sent."""
+    """Return the error of a timeout that passed while nothing was sent."""
     if conflict is not None:
         return LockFailed(partition, conflict)
     return ClusterUnreachable(
-        f"{missing} in the time given to submit, and nothing was sent: check that servers are "
-        "running and reachable, or give it more time"
+        f"{missing} within the timeout of submit; nothing was sent: check that servers are running "
+        "and reachable, or raise the timeout"
     )

@@ -1,4 +1,4 @@
-"""The clock of the pure parts: calls them while they wait for something. Touches the event loop."""
+"""Calls the pure parts regularly while they wait for time to pass. Touches the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TICK_SECONDS = 0.1
 
 
 class Ticker:
-    """Calls ``tick(now)`` every tenth of a second for as long as that returns true."""
+    """Calls ``tick(now)`` every tenth of a second while it returns true."""
 
     def __init__(self, tick: Callable[[float], bool]) -> None:
         self._tick = tick
@@ -18,12 +18,12 @@ class Ticker:
         self._stopped = False
 
     def start(self) -> None:
-        """Begin, unless it runs already or was stopped."""
+        """Start, unless it runs or was stopped."""
         if self._timer is None and not self._stopped:
             self._timer = self._loop.call_later(TICK_SECONDS, self._run)
 
     def stop(self) -> None:
-        """End for good."""
+        """Stop; `start` has no effect afterwards."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -20,7 +20,7 @@ from waltz.client import (
     LogBulk,
     RecordRange,
 )
-from waltz.client.core.appends import Append
+from waltz.client.core.append_values import Append
 from waltz.client.core.batches import BatchOutcome
 from waltz.client.core.requests import ReadHeaders, ReadRecords
 from waltz.mock.faults import Delivery

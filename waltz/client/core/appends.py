@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from enum import Enum
 from typing import NamedTuple
 
+from waltz.client.core.append_values import Append, Outcome, Settled
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.effects import Effects
 from waltz.client.core.mount import Mount, Phase, RequestIds
@@ -41,49 +41,6 @@ from waltz.protocol.client_server import (
     MountResponse,
 )
 from waltz.protocol.records import ReqId, wrapped
-
-
-class Append(NamedTuple):
-    """What to append. Without a ``mark`` the locks are checked against the mark when it is sent."""
-
-    data: bytes
-    checksum: int
-    header: int = 0
-    write_locks: tuple[int, ...] = ()
-    read_locks: tuple[int, ...] = ()
-    append_locks: tuple[int, ...] = ()
-    mark: int | None = None
-
-    @property
-    def num_locks(self) -> int:
-        """The number of its locks, of all kinds."""
-        return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
-
-
-class Outcome(Enum):
-    """How an append ended."""
-
-    COMMITTED = "in the log"
-    ABSENT = "not in the log, and never will be"
-    LOCK_FAILED = "refused because of a lock"
-    AHEAD = "refused: the log is shorter than what this client has been fed"
-    UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
-    UNSENT = "not sent"
-    UNCERTAIN = "sent, and in doubt"
-
-
-class Settled(NamedTuple):
-    """The outcome of an append.
-
-    ``number`` is the transaction id in COMMITTED, the id of the transaction that took the lock in
-    LOCK_FAILED, the log's mark in AHEAD and the server's version in UNSUPPORTED. ``req_id`` is set
-    in UNCERTAIN.
-    """
-
-    token: object
-    outcome: Outcome
-    number: int = -1
-    req_id: ReqId | None = None
 
 
 class _Waiting(NamedTuple):

@@ -1,4 +1,4 @@
-"""What becomes of each append of a batch, as the API tells it. Pure."""
+"""The outcome of each append of a batch. Pure."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """This append of a batch is in the log."""
+    """The append is in the log."""
 
     transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not in the log: the transaction ``conflict`` took one of its locks after the mark."""
+    """The append is not in the log: the transaction ``conflict`` took one of its locks."""
 
     conflict: int
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Not in the log, and it never will be: a fault came between. It may be appended anew."""
+    """The append is not in the log and never will be, because of a fault. Append it again."""
 
 
 BatchOutcome = Appended | Refused | Absent

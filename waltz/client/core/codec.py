@@ -1,4 +1,4 @@
-"""The client's hot messages, many at a time: feeds in, appends out. Pure.
+"""Encodes and decodes the frequent messages: feeds in, appends out. Pure.
 
 Does what `waltz.protocol.client_server` does, for the few messages that come by the thousand: a
 chunk of FeedData becomes one list of tuples, an append one struct per part. Source: spec/wire.md
@@ -33,7 +33,7 @@ FeedRecord = tuple[int, int, int, int, int, int]
 
 
 class FeedRun(NamedTuple):
-    """Transactions of one partition that arrived one after the other."""
+    """Transactions of one partition whose messages were adjacent."""
 
     partition: int
     records: list[FeedRecord]
@@ -46,7 +46,7 @@ _DATA_REQUEST = struct.Struct(">bhibiiiiq")
 
 
 def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
-    """Return what ``bodies`` say, in order, with neighbouring FeedData of a partition gathered.
+    """Return the messages of ``bodies`` in order, with adjacent FeedData of a partition in runs.
 
     Raises MalformedMessage.
     """
@@ -94,7 +94,7 @@ def _encode_append(message: AppendRequest, version: int) -> bytes:
     if version >= APPEND_LOCKS_SINCE:
         locks += (_ints(message.read_locks), _ints(message.append_locks))
     elif message.append_locks or (version < READ_LOCKS_SINCE and message.read_locks):
-        return encode(message, version)  # which refuses
+        return encode(message, version)  # raises UnsupportedByPeer
     elif version >= READ_LOCKS_SINCE:
         locks.append(_ints(message.read_locks))
     tail = b"".join((*locks, _INT.pack(message.header), _INT.pack(len(message.data))))

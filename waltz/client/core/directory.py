@@ -1,4 +1,4 @@
-"""Where each partition is: which server has it, at which generation. Pure; tells its followers."""
+"""Which server owns each partition, and in which generation. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from waltz.metadata.core.membership_steps import Endpoint
 
 
 class Route(NamedTuple):
-    """A partition's server, and the generation at which it has the partition."""
+    """The server that owns a partition, and the generation of the partition."""
 
     endpoint: Endpoint
     generation: int
 
 
 class Directory:
-    """The routes, as the membership last said; followers are called after each change."""
+    """The routes of all partitions; followers are called after each change."""
 
     def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
         self._followers: list[Callable[[], None]] = []
 
     def route(self, partition: int) -> Route | None:
-        """Return where ``partition`` is, None while no server has it."""
+        """Return the route of ``partition``, None while no server owns it."""
         return self._routes.get(partition)
 
     def replace(self, endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]) -> None:
-        """Take a new state of the membership."""
+        """Replace all routes by those of a new membership."""
         self._routes = {
             partition: Route(endpoint, generation)
             for endpoint, owned in endpoints.items()
@@ -38,6 +38,6 @@ class Directory:
             follower()
 
     def follow(self, follower: Callable[[], None]) -> Callable[[], None]:
-        """Call ``follower`` after each change; the function returned ends that."""
+        """Call ``follower`` after each change until the returned function is called."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)

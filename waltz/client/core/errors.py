@@ -1,4 +1,4 @@
-"""What can go wrong for an application, by name: each says what happened and what to do. Pure."""
+"""The errors that the client library raises: what happened, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from waltz.protocol.records import ReqId
 
 
 class WaltzError(Exception):
-    """Base of the errors that the client library raises on purpose."""
+    """Base class of the errors of the client library."""
 
 
 class ClusterUnreachable(WaltzError):
     """ZooKeeper, or the server of a partition, did not answer in time.
 
-    Raised by an append, it means that nothing of it is in the log, or ever will be.
+    If an append raises it, the transaction is not in the log and never will be.
     """
 
 
 class AnswerLate(ClusterUnreachable):
-    """A question was not answered in the time given to it, or not all that `flush` waits for.
+    """A call that reads, mounts or flushes was not answered within its timeout.
 
-    Nothing was changed by asking; appends that `flush` waited for go on.
+    Nothing was changed. Appends that `LogClient.flush` waited for continue.
     """
 
 
 class ClusterNotFound(WaltzError):
-    """ZooKeeper has no finished cluster at the given root."""
+    """ZooKeeper has no cluster, or an unfinished one, at the given root."""
 
 
 class ClientFailed(WaltzError):
-    """The client cannot find the servers any more, and will not by itself: open another one.
+    """The client can no longer find the servers. Close it and open another one.
 
-    An append that raises this is not in the log; one whose fate is open raises AppendUncertain.
-    ``reason`` says why, as far as it is known.
+    An append that raises this is not in the log; an append in doubt raises AppendUncertain.
+    ``reason`` is the cause, as far as it is known.
     """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            "this client no longer follows which server has which partition: "
+            "this client can no longer follow which server owns which partition: "
             f"{reason}; close it and open another with waltz.connect"
         )
         self.reason = reason
 
 
 class ClientClosed(WaltzError):
-    """The client was closed; an append that raises this is not in the log."""
+    """The client is closed. An append that raises this is not in the log."""
 
     def __init__(self) -> None:
         super().__init__("this client is closed: open another with waltz.connect")
 
 
 Ending = Callable[[], ClientClosed | ClientFailed]
-"""Makes the error of calls on what has ended: a new one for each, as each has its own traceback."""
+"""Makes the error of a call on an ended client: a new one for each call and its traceback."""
 
 
 class PartitionUnknown(WaltzError, LookupError):
@@ -68,12 +68,12 @@ class PartitionUnknown(WaltzError, LookupError):
 
 
 class TransactionNotFound(WaltzError, LookupError):
-    """The partition's log does not reach the transaction asked for."""
+    """The partition's log does not reach the transaction."""
 
     def __init__(self, partition: int, transaction_id: int, log_mark: int) -> None:
         super().__init__(
             f"partition {partition} has no transaction {transaction_id}: its log ends at "
-            f"{log_mark}; ask again once the transaction has been seen in a stream"
+            f"{log_mark}; read it again after it has come in a stream"
         )
         self.partition = partition
         self.transaction_id = transaction_id
@@ -81,35 +81,35 @@ class TransactionNotFound(WaltzError, LookupError):
 
 
 class DataCorrupt(WaltzError):
-    """A transaction's data did not match its checksum, several times over."""
+    """A transaction's data failed its checksum in every attempt."""
 
     def __init__(self, partition: int, transaction_id: int, attempts: int) -> None:
         super().__init__(
             f"the data of transaction {transaction_id} of partition {partition} did not match "
-            f"its checksum in {attempts} attempts: check the storage nodes and the network"
+            f"its checksum in {attempts} attempts: check the disks of the storages and the network"
         )
         self.partition = partition
         self.transaction_id = transaction_id
 
 
 class DataTooLarge(WaltzError, ValueError):
-    """The data exceeds what one transaction may hold; nothing was sent."""
+    """The data exceeds the limit of one transaction. Nothing was sent."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
-            f"{size} bytes of data exceed the {limit} that a transaction may hold: store them "
+            f"{size} bytes of data exceed the limit of {limit} of a transaction: store them "
             "elsewhere and append a reference, or split them"
         )
 
 
 class ClientAhead(WaltzError):
-    """The caller has seen more than the log holds: its mark or the cluster is the wrong one."""
+    """The log ends before the caller's mark: the mark or the cluster is the wrong one."""
 
     def __init__(self, partition: int, client_mark: int, log_mark: int) -> None:
         super().__init__(
             f"partition {partition} ends at transaction {log_mark}, but this client has seen "
-            f"{client_mark}: its mark belongs to another cluster, or the log was lost and "
-            "restored; find out which before going on"
+            f"transaction {client_mark}: the mark belongs to another cluster, or the log was lost "
+            "and restored; stop, and find out which before you continue"
         )
         self.partition = partition
         self.client_mark = client_mark
@@ -117,26 +117,28 @@ class ClientAhead(WaltzError):
 
 
 class LockFailed(WaltzError):
-    """A lock was taken by a transaction that the append's mark does not cover.
+    """A lock was taken after the mark of the append. The append is not in the log.
 
-    ``transaction_id`` is what the caller must have seen before trying again.
+    The caller must take the transaction ``transaction_id`` into account before it tries again.
     """
 
     def __init__(self, partition: int, transaction_id: int) -> None:
         super().__init__(
             f"a lock in partition {partition} was taken at or before transaction "
-            f"{transaction_id}: apply the log up to there, decide again, append again"
+            f"{transaction_id}: apply the log up to that transaction, decide again, append again"
         )
         self.partition = partition
         self.transaction_id = transaction_id
 
 
 class AppendUncertain(WaltzError):
-    """An append was sent, and it is not known whether it is in the log or will be.
+    """An append was sent and is in doubt: it may be in the log, or may still get there.
 
-    ``req_id`` is the request id it was last sent under: a transaction with that id is this append.
-    ``outcomes`` is for a batch: what is known of each of its appends, None where nothing is;
-    ``req_id`` is then that of the first unknown one, and the others count on from it.
+    ``req_id`` is its request id: a transaction with that id is this append. Look for it with
+    `LogBulk.headers` before you append again.
+
+    ``outcomes`` is for a batch: the outcome of each of its appends, None for those in doubt.
+    ``req_id`` is then that of the first append in doubt, and the following ones count up from it.
     """
 
     def __init__(
@@ -148,14 +150,14 @@ class AppendUncertain(WaltzError):
     ) -> None:
         if outcomes:
             what = (
-                f"of {outcomes.count(None)} of the {len(outcomes)} appends of a batch to "
-                f"partition {partition} the fate is unknown; the first was sent as {req_id} "
-                f"({reason}): look for the request ids in the log before appending those again"
+                f"partition {partition}: {outcomes.count(None)} of the {len(outcomes)} appends of "
+                f"a batch are in doubt; the first was sent as {req_id} ({reason}): look for the "
+                "request ids in the log before you append these again"
             )
         else:
             what = (
-                f"an append to partition {partition} was sent as {req_id}, and its fate is "
-                f"unknown ({reason}): look for that request id in the log before appending again"
+                f"partition {partition}: an append was sent as {req_id} and is in doubt "
+                f"({reason}): look for that request id in the log before you append it again"
             )
         super().__init__(what)
         self.partition = partition
@@ -164,7 +166,7 @@ class AppendUncertain(WaltzError):
 
 
 class ServerTooOld(WaltzError):
-    """The partition's server speaks a protocol version without this feature; nothing was sent."""
+    """The protocol version of the partition's server lacks a feature. Nothing was sent."""
 
     def __init__(self, partition: int, version: int, feature: str) -> None:
         super().__init__(

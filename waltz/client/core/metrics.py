@@ -38,7 +38,7 @@ class PartitionMetrics:
 
 
 class Appending(Protocol):
-    """Whoever knows how the appends of each partition stand."""
+    """The component that has the appends of each partition."""
 
     def is_mounted(self, partition: int) -> bool:
         """Whether the partition is fed, so that appends can be sent."""
@@ -73,7 +73,7 @@ class ClientMetrics:
             self.json.add(CLIENT_GROUP, name, JsonKind.GAUGE, read)
 
     def of(self, partition: int) -> PartitionMetrics:
-        """Return the counts of a partition, which from now on is active."""
+        """Return the counters of a partition, which is active from now on."""
         metrics = self._partitions.get(partition)
         if metrics is None:
             metrics = self._partitions[partition] = PartitionMetrics()

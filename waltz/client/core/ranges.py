@@ -1,4 +1,4 @@
-"""What people type for several partitions, transactions or locks, and what it means. Pure."""
+"""Parses ranges of partitions and transactions, and locks, as typed on a command line. Pure."""
 
 from __future__ import annotations
 

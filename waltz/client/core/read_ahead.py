@@ -1,14 +1,14 @@
-"""How many reads of data a stream may have open, so that memory stays bounded. Pure."""
+"""The number of reads of data that a stream may have open, within a bound on memory. Pure."""
 
 from __future__ import annotations
 
-_FIRST_GUESS_BYTES = 64 << 10
+_FIRST_ESTIMATE_BYTES = 64 << 10
 
 
 class ReadAhead:
-    """Counts what is asked for and what has arrived but was not taken yet.
+    """Counts the open reads, and the data that has arrived and was not taken.
 
-    The size of what is asked for is not known; it is guessed from what came before.
+    The size of data is not known before it arrives. It is estimated from earlier data.
     """
 
     def __init__(self, limit_bytes: int, limit_reads: int) -> None:
@@ -17,27 +17,27 @@ class ReadAhead:
         self._open = 0
         self._held = 0
         self._held_bytes = 0
-        self._guess = float(_FIRST_GUESS_BYTES)
+        self._estimate = float(_FIRST_ESTIMATE_BYTES)
 
     def room(self) -> bool:
-        """Whether one more read may be asked for. With nothing under way it always may."""
+        """Return whether one more read may be opened. The first one always may."""
         if self._open + self._held >= self._limit_reads:
             return False
-        expected = self._held_bytes + (self._open + 1) * self._guess
+        expected = self._held_bytes + (self._open + 1) * self._estimate
         return self._open + self._held == 0 or expected <= self._limit_bytes
 
-    def asked(self) -> None:
-        """One more read is open."""
+    def requested(self) -> None:
+        """Count one more open read."""
         self._open += 1
 
     def arrived(self, size: int) -> None:
-        """An open read has brought ``size`` bytes."""
+        """Count an open read that has brought ``size`` bytes."""
         self._open -= 1
         self._held += 1
         self._held_bytes += size
-        self._guess += (size - self._guess) / 8
+        self._estimate += (size - self._estimate) / 8
 
     def taken(self, size: int) -> None:
-        """What had arrived was handed on."""
+        """Count ``size`` bytes that were handed out."""
         self._held -= 1
         self._held_bytes -= size

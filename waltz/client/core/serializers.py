@@ -1,8 +1,8 @@
-"""Ready-made serializers: bytes, text, JSON, dataclasses as JSON. Pure.
+"""Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
 
-Give one to `waltz.connect`; the client's type then says what it appends and reads. Anything with
-the two methods of `Serializer` will do as well. There is none for pickle: a log is read by programs
-of other versions and other languages, and unpickling runs whatever the bytes say.
+Give one to `waltz.connect`; the client then appends and reads values of its type. Any object with
+the two methods of `Serializer` works as well. There is none for pickle: a log is read by programs
+of other versions and other languages, and unpickling runs code that the bytes name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import json
 from typing import Any, Generic, TypeVar
 
-from waltz.client.core.appends import Append
+from waltz.client.core.append_values import Append
 from waltz.client.core.errors import DataTooLarge
 from waltz.client.core.values import MAX_DATA_BYTES, Draft
 from waltz.protocol.batches import MAX_LOCKS
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class BytesSerializer:
-    """Bytes as they are; what a client does without a serializer."""
+    """Bytes as they are, as a client has them without a serializer."""
 
     def serialize(self, value: bytes) -> bytes:
         """Return ``value``."""
@@ -63,10 +63,9 @@ class JsonSerializer:
 class DataclassSerializer(Generic[T]):
     """Instances of one dataclass as JSON objects.
 
-    Its fields must hold what JSON has: text, numbers, booleans, None, lists and dictionaries. A
-    field with a default may be added later: what was written before it has the default. A field
-    that this program does not know is an error, not ignored: the log says something that would be
-    lost.
+    Its fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
+    with a default may be added later; older transactions then have the default. An unknown field is
+    an error and is not ignored, because its value would be lost.
     """
 
     def __init__(self, kind: type[T]) -> None:

@@ -1,4 +1,4 @@
-"""What the public API gives and takes: transactions, drafts of them, attempts to append. Pure."""
+"""The values of the public API: transactions, drafts and attempts. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from waltz.protocol.locks import Lock
 from waltz.protocol.records import ReqId
 
 MAX_DATA_BYTES = 64 << 20
-"""The most data that one transaction may hold."""
+"""The limit of the data of one transaction."""
 
 
 DataT = TypeVar("DataT", default=Any)
-"""What an application appends and reads: bytes, or what its serializer makes of them."""
+"""The type of data that an application appends and reads: bytes, or that of its serializer."""
 
 DataT_co = TypeVar("DataT_co", covariant=True, default=Any)
 
@@ -33,10 +33,10 @@ class Serializer(Protocol[DataT]):
 
 @dataclass(frozen=True, slots=True)
 class Transaction(Generic[DataT_co]):
-    """A committed transaction as a stream shows it.
+    """A committed transaction in a stream.
 
-    ``data`` is None unless the stream was asked for it; with a serializer it is what that makes
-    of the bytes.
+    ``header`` is the number that was given to append. ``data`` is None unless the stream was opened
+    with ``data=True``; with a serializer it is a value of the serializer.
     """
 
     partition: int
@@ -48,11 +48,11 @@ class Transaction(Generic[DataT_co]):
 
 @dataclass(frozen=True, slots=True)
 class Draft(Generic[DataT_co]):
-    """A transaction to be appended.
+    """A transaction to append.
 
-    It is refused if a write or read lock was taken, by another's write or append lock, after the
-    transaction ``mark``: the last one that the caller's state reflects. Without a ``mark`` it is
-    the attempt's.
+    ``mark`` is the last transaction that the caller's decision takes into account. The server
+    refuses the draft if another client took one of its write or read locks after it, by a write or
+    append lock. In `LogClient.submit` the default is the mark of the attempt.
     """
 
     data: DataT_co
@@ -64,7 +64,7 @@ class Draft(Generic[DataT_co]):
 
 
 class StreamBounds(TypedDict, total=False):
-    """From where to where a stream goes, as keyword arguments of ``stream``."""
+    """The ends of a stream: keyword arguments of `LogClient.stream`."""
 
     after: int
     until: int | Mapping[int, int] | None
@@ -73,9 +73,9 @@ class StreamBounds(TypedDict, total=False):
 def stream_bounds(
     partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return after which id each partition's stream begins, and with which id those end that do.
+    """Return the transaction after which each partition begins, and the last one of those that end.
 
-    The arguments are those of `waltz.Client.stream`.
+    The arguments are those of `LogClient.stream`.
     """
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
     ends = dict.fromkeys(marks, until) if isinstance(until, int) else until or {}
@@ -84,11 +84,11 @@ def stream_bounds(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to build and append a transaction; ``number`` counts from 1.
+    """One attempt of `LogClient.submit`; ``number`` counts from 1.
 
-    ``mark`` is the last transaction that this client has been fed, and what locks are checked
-    against unless the draft says otherwise. After a lock failure ``conflict`` is the transaction
-    that the caller's own state must reflect before it decides again.
+    ``mark`` is the last transaction that this client has been fed. Locks are checked against it
+    unless the draft has a mark. After a lock failure ``conflict`` is the transaction that the
+    caller's state must reflect before it decides again.
     """
 
     partition: int
