@@ -1,10 +1,10 @@
-"""What pages show: blocks of code, commands typed at a prompt, and what those print. Pure.
+"""Parse pages: blocks of code, commands typed at a prompt, and their output.
 
-A block of ``console`` is meant to be typed: each ``$`` begins a command, what follows is what it
-prints. ``…`` stands for anything, alone on a line for any lines. A command that ends with
-``# status 1`` is one that ends so; what ends with ``# on storage-0`` is typed on that machine. A
-block of another language with a ``title`` is a file of that name. What is neither is only shown;
-a comment above it says why: ``<!-- not typed: … -->``.
+A block of ``console`` is typed: each ``$`` begins a command, and its output follows. ``…`` stands
+for anything, alone on a line for any lines. A command that ends with ``# status 1`` has that exit
+status; one that ends with ``# on storage-0`` is typed on that machine. A block of another language
+with a ``title`` is a file of that name. Any other block is only shown; a comment above it has the
+reason: ``<!-- not typed: … -->``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _VARIES = (
     (re.compile(r"\bclient \d{2,}"), "client N"),
     (re.compile(r"─+"), ""),
 )
-"""What is another thing in every run, or only drawn."""
+"""Parts of the output that differ in every run, or are only drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Block:
     """The file that it is, None if it is none."""
     text: str
     not_typed: str | None
-    """Why nobody types it or runs it, None if somebody does."""
+    """Why no test types or runs it, None if one does."""
     section: str
     """The heading above it, of whatever level."""
 

@@ -29,7 +29,7 @@ def test_every_block_is_typed_or_a_file_or_has_a_reason(name: str) -> None:
         tried = block.title is not None or (block.language == CONSOLE and name in TYPED)
         assert tried != (block.not_typed is not None), (
             f"{name}, {block.section}: make it a console block that a test types, or a file by "
-            f'title="...", or say why nobody tries it: <!-- not typed: ... -->\n{block.text}'
+            f'title="...", or say why no test tries it: <!-- not typed: ... -->\n{block.text}'
         )
 
 

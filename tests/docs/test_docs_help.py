@@ -164,14 +164,14 @@ waltz storage remove storage-3:55280
 waltz cluster delete orders -z zk-1:2181 -r /waltz/orders
 """
 
-STORIES = (LOCAL, MADE, SHOWN, USED, FILES, CHANGED)
+SCENARIOS = (LOCAL, MADE, SHOWN, USED, FILES, CHANGED)
 
 NOT_TYPED = {
     "waltz local up": "goes on until Ctrl-C",
     "waltz top": "goes on until Ctrl-C",
     "waltz top --interval 5": "goes on until Ctrl-C",
     "waltz log tail 0-3 -n 0 --follow -o json | jq .data": "goes on until Ctrl-C",
-    "waltz client consume -n 1000 --partitions 0-3": "waits for what somebody produces later",
+    "waltz client consume -n 1000 --partitions 0-3": "waits for transactions of a later command",
 }
 
 FILES_OF_SETTINGS = {
@@ -193,8 +193,8 @@ FEWER = {
 """What takes less time is as good an example."""
 
 
-def lines(story: str) -> list[str]:
-    return story.strip().splitlines()
+def lines(scenario: str) -> list[str]:
+    return scenario.strip().splitlines()
 
 
 def examples(command: Any) -> Iterator[str]:
@@ -203,8 +203,8 @@ def examples(command: Any) -> Iterator[str]:
     yield from (command.epilog or "").split("\n\n")[1:]
 
 
-def read(reader: Reader, *stories: str) -> None:
-    for line in (line for story in stories for line in lines(story)):
+def read(reader: Reader, *scenarios: str) -> None:
+    for line in (line for scenario in scenarios for line in lines(scenario)):
         if line == "+ WAIT":
             reader.until("waltz cluster verify")
         else:
@@ -212,7 +212,7 @@ def read(reader: Reader, *stories: str) -> None:
 
 
 def test_every_example_is_typed_or_has_a_reason() -> None:
-    typed = {line for story in STORIES for line in lines(story)}
+    typed = {line for scenario in SCENARIOS for line in lines(scenario)}
     shown = set(examples(typer.main.get_command(app)))
     assert len(shown) > 90
     assert shown - typed == NOT_TYPED.keys()

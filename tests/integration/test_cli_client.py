@@ -42,7 +42,7 @@ def test_consume_fails_when_log_is_silent(cluster: LocalCluster) -> None:
     result = invoke(cluster, "client", "consume", "-p", "1", "--timeout", "0.2")
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert "nothing came for 0.2 s" in line
+    assert "no transaction arrived for 0.2 s" in line
 
 
 def test_consume_counts_other_records_separately(cluster: LocalCluster) -> None:

@@ -226,7 +226,9 @@ def test_stopped_storage_is_verified(changed: LocalCluster, tmp_path: Path) -> N
 def test_log_commands_time_out_without_servers(changed: LocalCluster) -> None:
     changed.kill("server/0")
     for verb in (["tail", "0"], ["read", "0", "0-"]):
-        assert "no server told the ends" in refused(changed, "log", *verb, "--timeout", "0.5")
+        assert "no server reported the high-water marks" in refused(
+            changed, "log", *verb, "--timeout", "0.5"
+        )
     late = refused(changed, "log", "append", "0", "x", "--timeout", "0.5")
     assert "within 0.5 s" in late
     asyncio.run(changed.start_one("server/0"))

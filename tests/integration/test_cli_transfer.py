@@ -1,4 +1,4 @@
-"""A log as files and back: on a running cluster, broken off in between."""
+"""A log as files and back: on a running cluster, interrupted in between."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ async def test_killed_import_continues(
         process.kill()
         await process.wait()
         following.cancel()
-    await client.append(1, b"somebody else's")
+    await client.append(1, b"another else's")
     done = await asyncio.to_thread(invoke, cluster, *load[1:-2])
     assert done.exit_code == 0, done.output
     assert done.stdout.split()[-2] != "0"
     found = [data for _, data in await contents(client, 1, before)]
-    found.remove(b"somebody else's")
+    found.remove(b"another else's")
     assert found == [b"row %d" % n for n in range(ROWS)]
 
 
@@ -118,8 +118,8 @@ def test_impossible_transfer_fails_with_one_sentence(cluster: LocalCluster, tmp_
     for arguments, why in (
         (["import", str(tmp_path / "nothing")], "there is no file or directory"),
         (["import", str(tmp_path)], "has no transactions"),
-        (["import", str(mixed)], "rows that are of no partition"),
-        (["export", str(ahead), "0"], "they are of another cluster"),
+        (["import", str(mixed)], "rows without a partition"),
+        (["export", str(ahead), "0"], "the files are of another cluster"),
         (["export", str(mixed), "0"], "mixed.jsonl/partition-0: Not a directory"),
     ):
         result = invoke(cluster, *arguments)

@@ -167,7 +167,7 @@ def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
     os.kill(status["supervisor"], signal.SIGKILL)
     orders = waltz(tmp_path, "local", "kill", "storage/0")
     assert orders.returncode == 1
-    assert "takes no orders" in orders.stderr
+    assert "does not answer" in orders.stderr
     down = waltz(tmp_path, "local", "down")
     assert down.returncode == 0, down.stderr
     assert all(name in down.stderr for name in pids)

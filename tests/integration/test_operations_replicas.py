@@ -81,7 +81,7 @@ async def operating(cluster: LocalCluster) -> AsyncIterator[OrderExecutor]:
         yield OrderExecutor(metadata, cluster.tls, answer_seconds=2.0)
 
 
-class Nuisance:
+class ProcessKiller:
     """Kills the next of its victims at each new step, and starts it again a little later."""
 
     def __init__(self, cluster: LocalCluster, victims: list[str]) -> None:
@@ -118,7 +118,7 @@ async def replicas_of(cluster: LocalCluster, partition: int) -> set[str]:
 
 @asynccontextmanager
 async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
-    """Append all the while; at the end nothing is lost, all is well, and replicas are the same."""
+    """Append continuously; at the end nothing is lost, all is healthy, and replicas are equal."""
     async with Load(cluster) as load:
         await load.progress(GOES_ON_WITHIN_S)
         yield load
@@ -134,15 +134,15 @@ async def under_load(cluster: LocalCluster) -> AsyncIterator[Load]:
             assert not compared.ends
 
 
-async def carried_out(
+async def performed(
     cluster: LocalCluster, order: Order, victims: tuple[str, ...] = ()
 ) -> list[Step]:
-    """Carry an order out while victims are killed; return the steps."""
-    nuisance = Nuisance(cluster, list(victims))
+    """Perform an order while victims are killed; return the steps."""
+    killer = ProcessKiller(cluster, list(victims))
     async with operating(cluster) as operator, asyncio.timeout(DONE_WITHIN_S):
-        await carry_out(order, operator, on_step=nuisance)
-    await nuisance.over()
-    return nuisance.steps
+        await carry_out(order, operator, on_step=killer)
+    await killer.over()
+    return killer.steps
 
 
 async def moving(cluster: LocalCluster) -> Move:
@@ -166,7 +166,7 @@ async def test_partition_moves_while_processes_are_killed(
 ) -> None:
     order = await moving(running)
     async with under_load(running):
-        steps = await carried_out(running, order, victims)
+        steps = await performed(running, order, victims)
         assert {type(step) for step in steps} >= {
             CreateReplicas,
             SwitchOff,
@@ -193,7 +193,7 @@ async def test_interrupted_move_continues(running: LocalCluster) -> None:
 async def test_group_is_retired_while_processes_are_killed(running: LocalCluster) -> None:
     retired = running.plan.storages[1]
     async with under_load(running) as load:
-        steps = await carried_out(running, Retirement(1), ("storage/2", "server/0"))
+        steps = await performed(running, Retirement(1), ("storage/2", "server/0"))
         assert {type(step) for step in steps} >= {ChangeAssignment, DropReplicas}
         for partition in range(running.plan.shape.partitions):
             assert retired.address not in await replicas_of(running, partition)
@@ -215,7 +215,7 @@ async def test_emptied_replica_is_recovered_while_processes_are_killed(
         await load.progress(GOES_ON_WITHIN_S)
         await running.start_one("storage/1")
         order = ReplicaRecovery(0, address(running, 1))
-        steps = await carried_out(running, order, ("storage/1", "server/1"))
+        steps = await performed(running, order, ("storage/1", "server/1"))
         # What comes after it, servers may have done before the order was resumed.
         assert CreateReplicas in {type(step) for step in steps}
         await running.sync("storage/1")
@@ -266,9 +266,9 @@ async def test_impossible_order_is_refused_and_stalled_order_has_reason(
     running: LocalCluster,
 ) -> None:
     order = await moving(running)
-    across = Move(0, order.source, "nobody:1")
+    across = Move(0, order.source, "unknown:1")
     async with operating(running) as operator:
-        with pytest.raises(NotPossible, match="nobody:1 is in no group"):
+        with pytest.raises(NotPossible, match="unknown:1 is in no group"):
             await carry_out(across, operator)
         await running.stop_one("storage/2")
         with pytest.raises(Stalled, match=f"storage {address(running, 2)} does not answer"):

@@ -98,9 +98,9 @@ def test_every_example_parses(words: tuple[str, ...]) -> None:
 
 
 def test_version_option_prints_version() -> None:
-    told = CliRunner().invoke(app, ["--version"], prog_name="waltz")
-    assert (told.exit_code, told.stdout) == (0, f"waltz {version('waltz-log')}\n")
-    assert "Run, look after and use a Waltz transaction log." in CliRunner().invoke(app).output
+    printed = CliRunner().invoke(app, ["--version"], prog_name="waltz")
+    assert (printed.exit_code, printed.stdout) == (0, f"waltz {version('waltz-log')}\n")
+    assert "Run, operate and use a Waltz transaction log." in CliRunner().invoke(app).output
 
 
 def test_shell_completes_nouns_and_verbs() -> None:

@@ -1,4 +1,4 @@
-"""What an import finds in files, and that nobody's ids change without being told."""
+"""Sources of an import: transactions of files, and changes of ids that are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_directory_without_first_piece_displaces_ids(tmp_path: Path) -> None:
     write_piece(tmp_path, Form.JSONL, [Transaction(4, n, WHO, 0, b"") for n in (2, 3)])
     sources = find_sources(tmp_path, None, 7)
     assert [(s.target, s.displaced) for s in sources] == [(7, (2, 0))]
-    with pytest.raises(BadArchive, match="of partition 7: the files lack something"):
+    with pytest.raises(BadArchive, match="of partition 7: the files lack transactions"):
         check_ids(sources, known(sources, -1))
 
 

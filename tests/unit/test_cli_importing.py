@@ -89,10 +89,10 @@ class ScriptedStream:
 
 async def imported(log: ScriptedLog, count: int = 5) -> int:
     rows = (Row(0, None, 0, b"%d" % n) for n in range(count))
-    told: list[int] = []
-    await Importer(cast(Client, log), 0, [ME], -1).append(rows, told.append)
+    advanced: list[int] = []
+    await Importer(cast(Client, log), 0, [ME], -1).append(rows, advanced.append)
     assert [data for client, data in log.log if client == ME] == [b"%d" % n for n in range(count)]
-    return sum(told)
+    return sum(advanced)
 
 
 async def test_rows_are_appended_in_one_batch() -> None:

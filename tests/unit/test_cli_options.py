@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
-from waltz.cli.cluster_options import CannotTell, Target, named
+from waltz.cli.cluster_options import ClusterNotNamed, Target, named
 from waltz.net import PLAINTEXT, TlsConfig
 
 
@@ -48,14 +48,16 @@ def test_tls_option_reads_file(described: Path) -> None:
     tls = named("y:2", None, None, str(settings)).tls
     assert tls == TlsConfig(ca=Path("/etc/ca.pem"), server_name="waltz")
     settings.write_text("certificat: x\n")
-    with pytest.raises(CannotTell, match="unknown setting certificat; did you mean certificate"):
+    with pytest.raises(
+        ClusterNotNamed, match="unknown setting certificat; did you mean certificate"
+    ):
         named("y:2", None, None, str(settings))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "zookeeper: x"])
 def test_file_of_another_kind_is_refused(described: Path, content: str) -> None:
     described.write_text(content)
-    with pytest.raises(CannotTell, match=r"is not the cluster\.json of a local cluster"):
+    with pytest.raises(ClusterNotNamed, match=r"is not the cluster\.json of a local cluster"):
         named(None, None, described, None)
 
 
@@ -63,7 +65,7 @@ def test_file_of_another_kind_is_refused(described: Path, content: str) -> None:
 def test_missing_cluster_is_a_usage_error() -> None:
     result = CliRunner().invoke(app, ["cluster", "show"])
     assert result.exit_code == 2
-    assert "which cluster?" in result.output
+    assert "no cluster is named" in result.output
 
 
 @pytest.mark.usefixtures("described")

@@ -1,8 +1,8 @@
-"""Witnesses of order and locks: the validation finds what the log must never do."""
+"""Validation of order and locks reports every violation."""
 
 from __future__ import annotations
 
-from waltz.cli.client.validation import LOCK, Validation, witness
+from waltz.cli.client.validation import LOCK, Validation, checked_draft
 from waltz.cli.perf import rows as load_rows
 from waltz.client import Attempt, Transaction
 from waltz.protocol import ReqId
@@ -17,40 +17,42 @@ def seen(*transactions: tuple[int, bytes | int]) -> Validation:
 
 
 def test_checked_transaction_has_mark_of_its_producer() -> None:
-    draft = witness(Attempt(0, 1, 41))
+    draft = checked_draft(Attempt(0, 1, 41))
     assert (draft.data, list(draft.write_locks)) == ((42).to_bytes(8, "big"), [LOCK])
 
 
 def test_serialized_producers_pass_validation() -> None:
     validation = seen((5, 5), (6, 6), (7, 7))
-    assert (validation.witnesses, validation.others, validation.problems) == (3, 0, [])
+    assert (validation.checked, validation.others, validation.problems) == (3, 0, [])
 
 
 def test_transactions_of_other_producers_are_counted_separately() -> None:
     validation = seen((5, 5), (6, b"other"), (7, 6), (8, 8))
-    assert (validation.witnesses, validation.others, validation.problems) == (3, 1, [])
+    assert (validation.checked, validation.others, validation.problems) == (3, 1, [])
 
 
 def test_lock_granted_twice_is_reported() -> None:
     (problem,) = seen((5, 5), (6, 5)).problems
-    assert problem == ("0/6 was appended by who had seen 4, though 5 took the same lock since")
+    assert problem == (
+        "0/6 was appended by a producer that had seen 4, although 5 took the same lock since"
+    )
 
 
 def test_producer_ahead_of_log_is_reported() -> None:
     (problem,) = seen((5, 7)).problems
-    assert problem == "0/5 was appended by who had seen 6"
+    assert problem == "0/5 was appended by a producer that had seen 6"
 
 
 def test_gap_of_ids_is_reported() -> None:
     (problem,) = seen((5, 5), (7, 7)).problems
-    assert problem == "0/7 came where 6 was due"
+    assert problem == "0/7 follows where 6 is expected"
 
 
 def test_validation_shows_first_problems() -> None:
     shown = load_rows.validated({0: seen((0, 0), (1, 1)), 1: seen((0, 3))}, 2.0)
     assert not shown.value["passed"]
     assert (shown.value["transactions"], len(shown.value["problems"])) == (3, 1)
-    assert shown.tables[1].cells == [["0/0", "was appended by who had seen 2"]]
+    assert shown.tables[1].cells == [["0/0", "was appended by a producer that had seen 2"]]
 
 
 def test_throughput_and_durations_are_summarized() -> None:

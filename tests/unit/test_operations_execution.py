@@ -1,4 +1,4 @@
-"""Plans carried out on a cluster of values: they end, even when steps have no effect."""
+"""Orders performed on a cluster of values end, even when steps have no effect."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from waltz.net import PLAINTEXT
 A, B, C = "a:1", "b:1", "c:1"
 
 
-class Operator(OrderExecutor):
-    """Sees and changes a model. ``damaged``: a replica that stays off, whatever it is told."""
+class ModelExecutor(OrderExecutor):
+    """Observes and changes a model. ``damaged``: a replica that stays off after every step."""
 
     def __init__(self, model: Model, damaged: str | None = None) -> None:
         self.model = model
@@ -55,23 +55,23 @@ def cluster() -> Model:
 
 
 async def test_switched_off_replica_is_recovered(cluster: Model) -> None:
-    operator = Operator(cluster)
-    assert await carry_out(ReplicaRecovery(0, A), operator) == 1
-    assert operator.performed == [SwitchOn(A, (0,))]
+    executor = ModelExecutor(cluster)
+    assert await carry_out(ReplicaRecovery(0, A), executor) == 1
+    assert executor.performed == [SwitchOn(A, (0,))]
 
 
 async def test_step_without_effect_stalls_order(cluster: Model) -> None:
-    operator = Operator(cluster, damaged=A)
-    told: list[Step | Wait] = []
+    executor = ModelExecutor(cluster, damaged=A)
+    reported: list[Step | Wait] = []
     async with asyncio.timeout(30):
         with pytest.raises(
             Stalled, match=r"the step succeeded and had no effect: .* /health of storage a:1"
         ):
             await carry_out(
-                ReplicaRecovery(0, A), operator, patience_seconds=0.1, on_step=told.append
+                ReplicaRecovery(0, A), executor, patience_seconds=0.1, on_step=reported.append
             )
-    assert set(operator.performed) == {SwitchOn(A, (0,))}
-    assert [type(each) for each in told] == [SwitchOn, Wait]
+    assert set(executor.performed) == {SwitchOn(A, (0,))}
+    assert [type(each) for each in reported] == [SwitchOn, Wait]
 
 
 async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
@@ -88,27 +88,27 @@ async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
 
 
 async def test_refused_order_takes_no_step(cluster: Model) -> None:
-    operator = Operator(cluster)
+    executor = ModelExecutor(cluster)
     with pytest.raises(OrderRefused, match="already has partition 0"):
-        await carry_out(Assignment(A, (0,)), operator)
-    assert operator.performed == []
+        await carry_out(Assignment(A, (0,)), executor)
+    assert executor.performed == []
 
 
 async def test_order_without_patience_fails_at_first_wait(cluster: Model) -> None:
     cluster.down = {B}
-    operator = Operator(cluster)
+    executor = ModelExecutor(cluster)
     unknown = Assignment("d:1", (0,), AssignmentSide.STORAGE)
     with pytest.raises(OrderRefused, match="Storage d:1 is not in the cluster"):
-        await carry_out(unknown, operator, patience_seconds=0)
+        await carry_out(unknown, executor, patience_seconds=0)
     order = Unassignment(B, (0,), only=AssignmentSide.STORAGE)
     with pytest.raises(Stalled, match=r"^storage b:1 does not answer: it is down$"):
-        await carry_out(order, operator, patience_seconds=0)
-    assert operator.performed == []
+        await carry_out(order, executor, patience_seconds=0)
+    assert executor.performed == []
 
 
 async def test_final_step_ends_order_although_nothing_shows_its_effect(cluster: Model) -> None:
     cluster.assigned[0] = frozenset({B, C})
-    operator = Operator(cluster)
+    executor = ModelExecutor(cluster)
     order = Unassignment(A, (0,), only=AssignmentSide.STORAGE, force=True)
-    assert await carry_out(order, operator) == 1
-    assert operator.performed == [DropReplicas(A, (0,), delete_files=False, final=True)]
+    assert await carry_out(order, executor) == 1
+    assert executor.performed == [DropReplicas(A, (0,), delete_files=False, final=True)]

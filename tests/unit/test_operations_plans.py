@@ -1,4 +1,4 @@
-"""Plans for moving, retiring and recovering replicas: they arrive, and never without a quorum."""
+"""Moves, retirements and recoveries complete, and never leave a partition without a quorum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waltz.admin.core.steps import (
 )
 
 MANY_STEPS = 20
-"""More than any plan needs: each has at most six steps, of which a change may repeat some."""
+"""More than any plan needs: at most six steps, of which a disturbance may repeat some."""
 
 S, D = "s:1", "d:1"
 MOVE = Move(0, S, D)
@@ -42,13 +42,13 @@ def model(others: int, partitions: int = 1) -> Model:
     return cluster
 
 
-def arrive(
+def follow_to_end(
     cluster: Model,
     plan: Order,
     disturb: Callable[[int], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> list[Next]:
-    """Follow the plan to its end; returns the steps."""
+    """Follow the plan to its end; return the steps."""
     taken: list[Next] = []
     for round_number in range(MANY_STEPS):
         disturb(round_number)
@@ -68,7 +68,7 @@ def arrive(
                     taken.pop()
         cluster.append(1)
         check()
-    raise AssertionError(f"it does not arrive: {taken}, {found}")
+    raise AssertionError(f"the plan does not complete: {taken}, {found}")
 
 
 def stays_open(cluster: Model) -> None:
@@ -78,7 +78,7 @@ def stays_open(cluster: Model) -> None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """What an earlier life or an attempt that was broken off left at the destination."""
+    """What an earlier assignment or an interrupted attempt left at the destination."""
 
     end: int
     mark: int
@@ -105,7 +105,7 @@ def test_move_completes_and_partition_stays_open(
     cluster = model(others)
     cluster.append(more)
     leave(cluster, left)
-    arrive(cluster, MOVE, check=partial(stays_open, cluster))
+    follow_to_end(cluster, MOVE, check=partial(stays_open, cluster))
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
     assert 0 not in cluster.disks[S]
 
@@ -124,8 +124,8 @@ def test_move_completes_despite_one_failure_at_any_time(
         if not late:
             cluster.serve()
 
-    # One round after the failure the plan has taken back whoever was needed.
-    arrive(cluster, MOVE, disturb)
+    # One round after the failure the plan has assigned needed replicas again.
+    follow_to_end(cluster, MOVE, disturb)
     assert cluster.assigned[0] == frozenset(cluster.groups) - {S}
 
 
@@ -159,7 +159,7 @@ def test_move_of_distant_replica_takes_all_steps() -> None:
     cluster.append(2 * LAG_ALLOWED)
     cluster.wipe("other1:1")
     cluster.serve()
-    taken = arrive(cluster, MOVE)
+    taken = follow_to_end(cluster, MOVE)
     kinds = [type(step).__name__ for step in taken]
     assert kinds == [
         "CreateReplicas",
@@ -189,7 +189,7 @@ def test_source_is_assigned_again_when_rest_cannot_open() -> None:
     cluster.serve()
     assert isinstance(plan.next_step(cluster.observed()), Wait)
     cluster.down = set()
-    arrive(cluster, plan, check=partial(stays_open, cluster))
+    follow_to_end(cluster, plan, check=partial(stays_open, cluster))
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_source_is_assigned_again_when_rest_cannot_open() -> None:
         (Move(9, S, D), "partition 9 does not exist"),
         (Move(0, S, S), "cannot be moved to the storage that it is on"),
         (Move(0, S, "other1:1"), "is in group 0, other1:1 in group 1|neither"),
-        (Move(0, S, "nobody:1"), "storage nobody:1 is in no group"),
-        (Move(0, D, "nobody:1"), "neither on d:1 nor on nobody:1; it is on other1:1, s:1"),
+        (Move(0, S, "unknown:1"), "storage unknown:1 is in no group"),
+        (Move(0, D, "unknown:1"), "neither on d:1 nor on unknown:1; it is on other1:1, s:1"),
     ],
 )
 def test_impossible_move_is_refused(order: Move, why: str) -> None:
@@ -236,7 +236,7 @@ def test_retirement_completes_despite_one_failure(
 
     group = data.draw(st.integers(0, copies - 1))
     check = (lambda: None) if rounds else partial(stays_open, cluster)
-    arrive(cluster, Retirement(group), disturb, check)
+    follow_to_end(cluster, Retirement(group), disturb, check)
     retired = {storage for storage, g in cluster.groups.items() if g == group}
     assert not any(replicas & retired for replicas in cluster.assigned.values())
     assert not any(cluster.disks[storage] for storage in retired)
@@ -244,7 +244,7 @@ def test_retirement_completes_despite_one_failure(
 
 def test_retirement_changes_all_partitions_at_once() -> None:
     cluster = model(2, 3)
-    taken = arrive(cluster, Retirement(1))
+    taken = follow_to_end(cluster, Retirement(1))
     assert [type(step).__name__ for step in taken] == ["ChangeAssignment", "DropReplicas"]
     assert isinstance(taken[0], ChangeAssignment)
     assert [change.partition for change in taken[0].changes] == [0, 1, 2]
@@ -269,7 +269,7 @@ def test_wiped_replica_is_recovered(
     if served:
         cluster.append(1)
     plan = ReplicaRecovery(0, S)
-    arrive(cluster, plan, check=partial(stays_open, cluster))
+    follow_to_end(cluster, plan, check=partial(stays_open, cluster))
     assert cluster.disks[S][0].max_transaction_id == cluster.committed[0]
 
 
@@ -280,7 +280,7 @@ def test_intact_replica_is_never_cut(others: int, behind: bool) -> None:
     cluster.update(S, 0, readable=False, writable=False)
     if behind:
         cluster.append(3 * LAG_ALLOWED)
-    taken = arrive(cluster, ReplicaRecovery(0, S))
+    taken = follow_to_end(cluster, ReplicaRecovery(0, S))
     assert not any(isinstance(step, CopyReplica) for step in taken)
 
 
@@ -289,7 +289,7 @@ def test_unassigned_replica_is_filled() -> None:
     cluster.append(3 * LAG_ALLOWED)
     cluster.metadata[0] = replace(cluster.metadata[0])
     cluster.update("other1:1", 0, local_low_water_mark=3 * LAG_ALLOWED)
-    taken = arrive(cluster, ReplicaRecovery(0, D, "other1:1"))
+    taken = follow_to_end(cluster, ReplicaRecovery(0, D, "other1:1"))
     assert [type(step).__name__ for step in taken] == [
         "CreateReplicas",
         "SwitchOff",

@@ -1,4 +1,4 @@
-"""Taking replicas away from one storage: never without a healthy quorum elsewhere."""
+"""Unassignment of replicas never leaves a partition without a healthy quorum."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def next_of(cluster: Model, only: AssignmentSide | None = None, storage: str = A
 
 
 def test_zookeeper_changes_before_storage_drops(cluster: Model) -> None:
-    told = next_of(cluster)
-    assert isinstance(told, ChangeAssignment)
-    assert [(c.partition, c.wanted) for c in told.changes] == [(0, frozenset({B, C}))]
-    cluster.perform(told)
+    change = next_of(cluster)
+    assert isinstance(change, ChangeAssignment)
+    assert [(c.partition, c.wanted) for c in change.changes] == [(0, frozenset({B, C}))]
+    cluster.perform(change)
     assert isinstance(next_of(cluster), Wait), "no session without it has recovered"
     cluster.append(1)
     dropped = next_of(cluster)
@@ -42,9 +42,9 @@ def test_zookeeper_changes_before_storage_drops(cluster: Model) -> None:
 
 def test_assignment_of_lost_storage_changes_in_zookeeper_only(cluster: Model) -> None:
     cluster.down = {A}
-    told = next_of(cluster, AssignmentSide.ZOOKEEPER)
-    assert isinstance(told, ChangeAssignment)
-    cluster.perform(told)
+    change = next_of(cluster, AssignmentSide.ZOOKEEPER)
+    assert isinstance(change, ChangeAssignment)
+    cluster.perform(change)
     assert next_of(cluster, AssignmentSide.ZOOKEEPER) == Done()
 
 
@@ -104,7 +104,7 @@ def test_replica_of_unserved_partition_is_kept(cluster: Model) -> None:
 
 
 def test_replica_that_no_vote_counts_is_dropped(cluster: Model) -> None:
-    """The files of an earlier life, of a storage that has the partition no longer."""
+    """The files of a storage that lost the partition earlier."""
     cluster.assigned[0] = frozenset({B, C})
     session = cluster.metadata[0]
     states = {s: state for s, state in session.replicas.items() if s != A}

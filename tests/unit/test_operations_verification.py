@@ -136,7 +136,7 @@ def test_replica_being_filled_is_reported() -> None:
     ],
 )
 def test_replica_replaced_within_session_is_reported(answers: StorageReport, said: str) -> None:
-    """As after an unassignment that only the storage was told, and an assignment."""
+    """As after an unassignment that only the storage was reported, and an assignment."""
     problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
     assert problem == f"the replica on b:1 {said}"
 

@@ -1,15 +1,14 @@
-"""The command ``waltz``: verbs grouped by noun.
+"""The command ``waltz``: verbs grouped by noun. The noun folders hold presentation only.
 
-`app` puts it together. The verbs of a noun are in the module of its name: `local`, `cluster`,
-`server`, `storage` (with `storage_partitions`, `storage_replicas`), `log` (with `log_export`,
-`log_import`), `client`, `perf`, `disk`, `config`, `top`.
+Each folder has the verbs of one noun in `commands`, and their results, as they are shown, in
+`rows`: `cluster`, `server`, `storage`, `log`, `client`, `perf`, `disk`, `config`, `local`, `top`.
 
-* What is shown is pure: `rows`, and `cluster_rows` and so on; `transactions`. `output` shows it
-* All verbs share `options`, `cluster_options` (which cluster), `running`, `progress`
-* They reach a cluster by `admin_access`, `client_access`, `load` (with `load_options`)
-* Files of stopped storages: `disk`, which shows what `waltz_storage.inspect` reads
-* Exported logs: `archive` (pure), `archive_files`, `import_record`, `importing`
-* What `client` checks: `validation` (pure)
+* `app` assembles the command; `running` runs a verb and turns its errors into exit statuses
+* `options`, `cluster_options` (which cluster): the options of several verbs; `settings`: the file
+  of 0.13.2's tools
+* `rows` renders results as values and tables; `output` prints them; `progress` shows progress;
+  `transactions` formats transactions; `deserializer` loads a serializer for them
+* `admin_access`, `client_access`: connections to a cluster
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ async def open_admin(
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
-    Raises ChangeRefused if ZooKeeper does not know it, DialFailed, RemoteFailure, TimeoutError.
+    Raises ChangeRefused if it is not in the cluster, DialFailed, RemoteFailure, TimeoutError.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:

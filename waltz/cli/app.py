@@ -1,4 +1,4 @@
-"""Puts the command ``waltz`` together. Touches nothing itself."""
+"""Assemble the command ``waltz``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz.runtime.service import Version
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run, look after and use a Waltz transaction log.",
+    help="Run, operate and use a Waltz transaction log.",
     epilog=examples(
         "waltz local up --detach",
         "waltz log append 0 hello",
@@ -42,7 +42,7 @@ app.add_typer(top.app)
 
 @app.callback()
 def program(_version: Version = False) -> None:
-    """Take what is said before a noun."""
+    """Take the options before a noun."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Clients of the log for verbs, and bounds for what they wait for. Network and ZooKeeper."""
+"""Open clients of the log for verbs, with bounds for each wait. Network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANSWER_SECONDS = 30.0
 
 
 def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
-    """Open a client whose appends give up after `ANSWER_SECONDS`."""
+    """Open a client whose appends fail after `ANSWER_SECONDS`."""
     return connect(
         where.zookeeper,
         root=where.root,
@@ -28,15 +28,15 @@ def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
 async def high_water_marks(
     client: Client, partitions: Iterable[int] | None, seconds: float = ANSWER_SECONDS
 ) -> dict[int, int]:
-    """Return the marks of ``partitions``, None for all. Raises Failed if one is not told."""
+    """Return the high-water marks of ``partitions``, None for all. Raises Failed if one is late."""
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:
         async with asyncio.timeout(seconds):
             marks = await asyncio.gather(*(client.high_water_mark(p) for p in wanted))
     except TimeoutError:
         raise Failed(
-            f"no server told the ends of partitions {format_partitions(wanted)} within "
-            f"{seconds:g} s; find out why with: waltz cluster verify"
+            f"no server reported the high-water marks of partitions {format_partitions(wanted)} "
+            f"within {seconds:g} s; find the cause with: waltz cluster verify"
         ) from None
     return dict(zip(wanted, marks, strict=True))
 
@@ -44,9 +44,9 @@ async def high_water_marks(
 async def without_silence(
     stream: LogStream, seconds: float | None
 ) -> AsyncGenerator[list[Transaction], None]:
-    """Yield the batches of ``stream``; None: however long they take.
+    """Yield the batches of ``stream``; ``seconds`` None waits without a bound.
 
-    Raises Failed when nothing comes for ``seconds`` although the stream has not ended.
+    Raises Failed when no batch arrives for ``seconds`` although the stream has not ended.
     """
     batches = stream.batches()
     while True:
@@ -55,8 +55,8 @@ async def without_silence(
                 batch = await anext(batches, None)
         except TimeoutError:
             raise Failed(
-                f"nothing came for {seconds:g} s, and there must be more; find out why with: "
-                "waltz cluster verify, or wait longer with --timeout"
+                f"no transaction arrived for {seconds:g} s, although the log has more; find the "
+                "cause with: waltz cluster verify, or wait longer with --timeout"
             ) from None
         if batch is None:
             return

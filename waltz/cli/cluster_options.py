@@ -1,6 +1,6 @@
-"""Which cluster a verb is about: four options, declared once for all verbs. Reads settings files.
+"""The four options that name a cluster, declared once for all verbs. Reads settings files.
 
-A verb of the class `ClusterCommand` has them beside its own, and finds what they name by `target`::
+A verb of the class `ClusterCommand` has them beside its own, and gets the cluster by `target`::
 
     @app.command("show", cls=ClusterCommand)
     def show_command(context: typer.Context) -> None:
@@ -34,7 +34,7 @@ ZooKeeper = Annotated[
         "-z",
         envvar="WALTZ_ZOOKEEPER",
         metavar="HOST:PORT[,…]",
-        help="Where ZooKeeper is.",
+        help="The addresses of ZooKeeper.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -45,7 +45,7 @@ Root = Annotated[
         "-r",
         envvar="WALTZ_ROOT",
         metavar="PATH",
-        help=f"The cluster's znode. Without it: {DEFAULT_ROOT}.",
+        help=f"The cluster's znode. Default: {DEFAULT_ROOT}.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -56,8 +56,8 @@ ClusterFile = Annotated[
         "-c",
         envvar="WALTZ_CLUSTER",
         metavar="FILE",
-        help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, in place of "
-        f"the other options. Without any: {_DEFAULT_CLUSTER_FILE}, if it is there.",
+        help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, instead of "
+        f"the other options. Default: {_DEFAULT_CLUSTER_FILE}, if it exists.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -67,15 +67,15 @@ Tls = Annotated[
         "--tls",
         envvar="WALTZ_TLS",
         metavar="on|off|FILE",
-        help="Whether connections are secured; FILE is YAML with certificate, key and ca, "
-        "which are PEM files, and serverName. Without it: on, or what the cluster file says.",
+        help="Whether connections use TLS; FILE is YAML with certificate, key and ca, "
+        "which are PEM files, and serverName. Default: as in the cluster file, else on.",
         rich_help_panel=_PANEL,
     ),
 ]
 
 
-class CannotTell(typer.BadParameter):
-    """The command line does not say which cluster is meant, or not in a way that is understood."""
+class ClusterNotNamed(typer.BadParameter):
+    """The command line names no cluster, or names one in a wrong way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +93,27 @@ def named(
     cluster: ClusterFile = None,
     tls: Tls = None,
 ) -> Target:
-    """Return the cluster that the options name. Raises CannotTell."""
+    """Return the cluster that the options name. Raises ClusterNotNamed."""
     if cluster is None and zookeeper is None and _DEFAULT_CLUSTER_FILE.exists():
         cluster = _DEFAULT_CLUSTER_FILE
     if cluster is not None and cluster.suffix in (".yml", ".yaml"):
         try:
             settings = read_cli_settings(cluster)
         except ConfigError as problem:
-            raise CannotTell(str(problem)) from problem
+            raise ClusterNotNamed(str(problem)) from problem
         secured = tls_named(tls, default=settings.tls_settings.config())
         return Target(zookeeper or settings.zookeeper, root or settings.root, secured)
     if cluster is not None:
         try:
             described = read_cluster_file(cluster)
         except BadClusterFile as problem:
-            raise CannotTell(str(problem)) from problem
+            raise ClusterNotNamed(str(problem)) from problem
         secured = tls_named(tls, default=TlsConfig() if described.tls else PLAINTEXT)
         return Target(zookeeper or described.zookeeper, root or described.root, secured)
     if zookeeper is None:
-        raise CannotTell(
-            "which cluster? Name it with --zookeeper HOST:PORT (and --root), or with --cluster "
-            "FILE; or start one here with: waltz local up"
+        raise ClusterNotNamed(
+            "no cluster is named: use --zookeeper HOST:PORT (and --root), or --cluster FILE; "
+            "or start one here with: waltz local up"
         )
     return Target(zookeeper, root or DEFAULT_ROOT, tls_named(tls, default=TlsConfig()))
 
@@ -126,14 +126,14 @@ def _declared() -> list[Any]:
 
 
 class ClusterCommand(TyperCommand):
-    """A verb about a cluster: it has the options of `named` beside its own."""
+    """A verb about a cluster, with the options of `named` beside its own."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
         self._which = _declared()
         super().__init__(name, params=[*(params or ()), *self._which], **rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Find out which cluster is meant, leave it where `target` looks, and do the verb."""
+        """Store the named cluster for `target`, then run the verb."""
         ctx.obj = named(**{option.name: ctx.params.pop(option.name) for option in self._which})
         return super().invoke(ctx)
 
@@ -146,7 +146,7 @@ def target(context: typer.Context) -> Target:
 
 
 def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
-    """Return what ``on``, ``off`` or the path of a file means. Raises CannotTell."""
+    """Return what ``on``, ``off`` or the path of a file means. Raises ClusterNotNamed."""
     if option is None:
         return default
     if option.lower() == "off":
@@ -156,4 +156,4 @@ def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
     try:
         return read(TlsFile, Path(option), {}).config()
     except ConfigError as problem:
-        raise CannotTell(f"--tls must be on, off or a file: {problem}") from problem
+        raise ClusterNotNamed(f"--tls must be on, off or a file: {problem}") from problem

@@ -1,4 +1,4 @@
-"""Finds the serializer that ``MODULE:NAME`` names. Imports that module, which runs its code."""
+"""Load the serializer that ``MODULE:NAME`` names. Imports that module, which runs its code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def find_deserializer(name: str) -> Callable[[bytes], object]:
-    """Return what turns bytes into values: the ``deserialize`` of a serializer.
+    """Return the function ``deserialize`` of a serializer.
 
     ``name`` is that of a `waltz.Serializer`, or of a class of them that takes no arguments. Raises
     ValueError if there is none.

@@ -1,6 +1,6 @@
-"""Arguments and options that several verbs have, and how texts become values. Asks people.
+"""Arguments and options of several verbs, and their parsing. Asks for confirmation.
 
-Which cluster a verb is about is said by the options in `cluster_options`.
+The options that name a cluster are in `cluster_options`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ Partition = Annotated[
 ]
 Partitions = Annotated[str, typer.Argument(metavar="RANGES", help="Such as 0-6,7,10-16.")]
 AnyPartitions = Annotated[
-    str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Without it: all.")
+    str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Default: all.")
 ]
 Storage = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The storage, by the port that servers use.")
 ]
 Silence = Annotated[
     float,
-    typer.Option("--timeout", "-t", min=0.1, help="Seconds without anything until it gives up."),
+    typer.Option(
+        "--timeout", "-t", min=0.1, help="Seconds without an answer until the command fails."
+    ),
 ]
 
 
@@ -39,13 +41,13 @@ class OnOff(StrEnum):
 
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done; change nothing.")
+    bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
 def parsed(parse: Callable[[str], T], text: str) -> T:
-    """Return what ``parse`` makes of an argument; its ValueError becomes a usage error."""
+    """Return the parsed argument; a ValueError of ``parse`` becomes a usage error."""
     try:
         return parse(text)
     except ValueError as problem:
@@ -53,17 +55,17 @@ def parsed(parse: Callable[[str], T], text: str) -> T:
 
 
 def partitions_of(text: str | None) -> tuple[int, ...] | None:
-    """Return what `AnyPartitions` names, None for all; what is no range is a usage error."""
+    """Return the partitions of `AnyPartitions`, None for all. A bad range is a usage error."""
     return None if text is None else parsed(parse_partitions, text)
 
 
 def examples(*lines: str) -> str:
-    """Return a help text's last part: commands to try."""
-    # A paragraph each, because lines of one are joined.
+    """Return the last part of a help text: examples."""
+    # Lines of one paragraph would be joined.
     return "\n\n".join(("Examples:", *lines))
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask whether ``what`` shall be done, unless ``yes``; anything but a yes ends the verb."""
+    """Ask for confirmation of ``what``, unless ``yes``; any other answer ends the verb."""
     if not yes:
-        typer.confirm(f"{what}. Go on?", abort=True, err=True)
+        typer.confirm(f"{what}. Continue?", abort=True, err=True)

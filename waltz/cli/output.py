@@ -1,4 +1,4 @@
-"""Shows results: tables to people, JSON or YAML to scripts. Writes to the standard streams."""
+"""Print results: tables for people, JSON or YAML for scripts. Writes to the standard streams."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Output = Annotated[
 
 
 def show(output: Format, shown: Shown) -> None:
-    """Print the value as JSON or YAML, or the tables that say the same."""
+    """Print a result as JSON, YAML or tables."""
     match output:
         case Format.JSON:
             print(json.dumps(shown.value, indent=2))  # noqa: T201
         case Format.YAML:
             print(as_yaml(shown.value), end="")  # noqa: T201
         case Format.TABLE:
-            # A pipe has no width to fit into.
+            # The output of a pipe must not be wrapped.
             console = Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False)
             console.print(tables(shown))
 
@@ -63,12 +63,12 @@ def as_yaml(value: object) -> str:
 
 
 def tables(shown: Shown) -> Group:
-    """Return the tables to be drawn."""
+    """Return the drawn tables."""
     return Group(*(_table(rows) for rows in shown.tables))
 
 
 def say(message: str) -> None:
-    """Tell people what goes on, apart from the results."""
+    """Print a message to standard error, apart from the results."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
 
 

@@ -1,4 +1,4 @@
-"""Shows people how far something has come, if they are watching. Writes to standard error."""
+"""Show the progress of a verb on a terminal. Writes to standard error."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from rich.progress import (
 )
 
 Advance = Callable[[int], None]
-"""Told how many more are done."""
+"""Called with the number of items that were completed."""
 
 
 @contextmanager
 def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show ``what`` and how far it is; yield what is told how much is done, of how much."""
+    """Show the progress of ``what``; yield a function for the completed and the total number."""
     with _bar(_with_total(what)) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -31,9 +31,9 @@ def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Show ``what`` and how many of ``total`` are done; yield what moves it on.
+    """Show how many of ``total`` are complete; yield a function that adds to the number.
 
-    Without a total the number alone is shown. Where nobody watches, nothing is.
+    Without a total only the number is shown. Nothing is shown if standard error is no terminal.
     """
     if total is None:
         counting = TextColumn("{task.completed}")

@@ -1,4 +1,4 @@
-"""Runs a verb: its event loop, its connection to ZooKeeper, its expected errors. Effects: all."""
+"""Run a verb: event loop, connection to ZooKeeper, exit status. Touches whatever the verb does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USUAL_SECONDS = 60.0
 
 
 class Failed(Exception):
-    """The verb could not do what it is for; the text says why."""
+    """The verb failed; the text says why."""
 
 
 _EXPECTED = (
@@ -77,12 +77,12 @@ _EXPECTED = (
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
-    """Return what ``work`` returns; an expected error becomes one line and exit status 1.
+    """Return the result of ``work``; an expected error becomes one line and exit status 1.
 
-    So does taking longer than ``seconds``.
+    So does a run longer than ``seconds``.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    # What it has to say about lost connections is said better by those who needed them.
+    # The errors of the verb describe lost connections better than kazoo's log.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     with failing_clearly():
         return asyncio.run(_within(work, seconds))
@@ -118,4 +118,4 @@ async def _within(work: Coroutine[Any, Any, T], seconds: float | None) -> T:
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError:
-        raise Failed(f"it was not done within {seconds:g} s, and was given up") from None
+        raise Failed(f"the command did not finish within {seconds:g} s and was stopped") from None

@@ -1,4 +1,4 @@
-"""How transactions are shown: a line each, for people or for scripts."""
+"""Format transactions: one line each, for people or for scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waltz.client import Transaction
 
 
 def as_value(transaction: Transaction) -> dict[str, Any]:
-    """Return it for scripts: ``data`` is None if it is no text, its base64 form is always there."""
+    """Return the JSON value; ``data`` is None if it is not text, ``data_base64`` is always set."""
     data: bytes = transaction.data
     return {
         "partition": transaction.partition,
@@ -24,7 +24,7 @@ def as_value(transaction: Transaction) -> dict[str, Any]:
 
 
 def as_line(transaction: Transaction) -> str:
-    """Return one line for people: partition, id, who appended it, header, data."""
+    """Return one line for people: partition, id, client, header, data."""
     data: bytes = transaction.data
     text = _text(data)
     shown = text if text is not None and text.isprintable() else repr(text or data)

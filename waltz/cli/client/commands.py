@@ -20,7 +20,7 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, show
 from waltz.cli.perf import rows as load_rows
-from waltz.cli.perf.load import Plan, Work, produce, validate, write_witness
+from waltz.cli.perf.load import LoadPlan, Work, produce, validate, write_checked
 from waltz.cli.perf.options import Clients, Interval, Transactions, Used
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
@@ -28,7 +28,7 @@ from waltz.cli.running import run
 from waltz.client.core.ranges import parse_partitions
 from waltz.protocol import NO_TRANSACTION
 
-app = typer.Typer(no_args_is_help=True, help="Use the log as a client does, and check it.")
+app = typer.Typer(no_args_is_help=True, help="Append and read as a client, and check the log.")
 
 
 @app.command(
@@ -48,13 +48,13 @@ def validate_command(
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Append from several clients under one lock, and check order and locks by reading it all.
+    """Append from several clients under one lock, then check order and locks by reading.
 
-    Every transaction says where its producer believed the log to end; no other one may have come
-    in between. The exit status is 1 if one has. Others may use the partitions meanwhile.
+    Every transaction has the high-water mark of its producer; no other checked transaction may lie
+    in between. The exit status is 1 if one does. Other clients may use the partitions meanwhile.
     """
     where, used = target(context), parsed(parse_partitions, partitions)
-    plan = Plan(used, clients, transactions, interval_ms=interval)
+    plan = LoadPlan(used, clients, transactions, interval_ms=interval)
 
     async def work() -> Shown:
         async with open_client(where) as reader:
@@ -63,7 +63,7 @@ def validate_command(
             with progress("validated", plan.total) as advance:
                 found, _ = await asyncio.gather(
                     validate(reader, marks, plan.total, timeout, advance),
-                    produce(where, plan, write_witness, lambda _: None),
+                    produce(where, plan, write_checked, lambda _: None),
                 )
             return load_rows.validated(found, time.perf_counter() - begun)
 
@@ -79,7 +79,7 @@ def validate_command(
 def high_water_mark_command(
     context: typer.Context, partitions: AnyPartitions = None, output: Output = Format.TABLE
 ) -> None:
-    """Show the id of each partition's last transaction, -1 where there is none."""
+    """Show the id of each partition's last transaction, -1 if there is none."""
     where, named = target(context), partitions_of(partitions)
 
     async def work() -> dict[int, int]:
@@ -101,13 +101,13 @@ def produce_command(
     partitions: Used = "0",
     output: Output = Format.TABLE,
 ) -> None:
-    """Append as one client what waltz client consume checks, perhaps from another machine."""
+    """Append transactions that waltz client consume checks, also from another machine."""
     where, used = target(context), parsed(parse_partitions, partitions)
-    plan = Plan(used, 1, transactions, interval_ms=interval)
+    plan = LoadPlan(used, 1, transactions, interval_ms=interval)
 
     async def work() -> Work:
         with progress("appended", plan.total) as advance:
-            return await produce(where, plan, write_witness, advance)
+            return await produce(where, plan, write_checked, advance)
 
     done = run(work(), seconds=None)
     count = len(done.durations)
@@ -129,14 +129,14 @@ def consume_command(
     ] = 100,
     partitions: Used = "0",
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Not what comes from now on, but all there is.")
+        bool, typer.Option("--from-start", help="Check the whole log, not only new transactions.")
     ] = False,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Read what waltz client produce appends, and check order and locks.
 
-    The exit status is 1 if something is not as it must be.
+    The exit status is 1 if a check fails.
     """
     where, used = target(context), parsed(parse_partitions, partitions)
 

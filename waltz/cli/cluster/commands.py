@@ -1,4 +1,4 @@
-"""``waltz cluster``: make a cluster, look at it, check it. Touches ZooKeeper and the network."""
+"""``waltz cluster``: create, show, verify and delete clusters. ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 
-app = typer.Typer(no_args_is_help=True, help="Make a cluster, look at it, check it.")
+app = typer.Typer(no_args_is_help=True, help="Create, show, verify and delete clusters.")
 
 _CHECK_AGAIN_SECONDS = 0.5
 
@@ -35,14 +35,17 @@ Timeout = Annotated[
 )
 def create_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the cluster is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the cluster.")],
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="How many logs it has, for ever.")
+        int,
+        typer.Option(
+            "--partitions", "-p", min=1, help="The number of logs; it cannot change later."
+        ),
     ],
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create a new cluster in ZooKeeper; storages and servers come afterwards."""
+    """Create a new cluster in ZooKeeper; then add storages and start servers."""
     where, key = target(context), uuid.uuid4()
 
     async def create() -> None:
@@ -50,7 +53,7 @@ def create_command(
             if not dry_run:
                 await create_cluster(found.store, where.root, name, partitions, key=key)
             elif await found.store.get(where.root) is not None:
-                raise Failed(f"there is something at {where.root} in ZooKeeper already")
+                raise Failed(f"the znode {where.root} exists already")
 
     run(create())
     show(output, cluster_rows.created(name, where.root, None if dry_run else key, partitions))
@@ -65,20 +68,18 @@ def delete_command(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The cluster's name, to be sure that it is the one."),
+        typer.Argument(metavar="NAME", help="The name of the cluster, as a confirmation."),
     ],
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", "-f", help="Whatever its name is, and even if servers are running."
-        ),
+        typer.Option("--force", "-f", help="Ignore its name, and servers that run."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Delete a cluster from ZooKeeper: who it consists of, and how far its logs were written.
+    """Delete a cluster from ZooKeeper: its membership, assignments and partition metadata.
 
-    Files of storages stay, but no other cluster will take them.
+    The files of storages stay, but no other cluster accepts them.
     """
     where = target(context)
 
@@ -88,13 +89,15 @@ def delete_command(
             if running:
                 raise Failed(
                     f"servers {', '.join(running)} of the cluster are running; stop them first, or "
-                    "give --force"
+                    "use --force"
                 )
             if not dry_run:
                 await delete_cluster(found.store, where.root, name, force=force)
 
     if not dry_run:
-        confirm(f"{where.root} and everything below it goes from {where.zookeeper}", yes=yes)
+        confirm(
+            f"{where.root} and everything below it will be deleted from {where.zookeeper}", yes=yes
+        )
     run(delete())
     say(f"{where.root} {'would be' if dry_run else 'is'} deleted")
 
@@ -125,7 +128,7 @@ def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
     ),
 )
 def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
-    """Show what ZooKeeper says: servers, storages, partitions and their replicas."""
+    """Show the contents of ZooKeeper: servers, storages, partitions and their replicas."""
     where = target(context)
 
     async def read() -> Shown:
@@ -161,14 +164,19 @@ def verify_command(
     timeout: Timeout = 10.0,
     wait: Annotated[
         float,
-        typer.Option("--wait", "-w", min=0.0, help="Seconds to check again until all is well."),
+        typer.Option(
+            "--wait",
+            "-w",
+            min=0.0,
+            help="Repeat the checks for up to so many seconds, until all pass.",
+        ),
     ] = 0.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Check that ZooKeeper, servers and storages agree and that every replica has recovered.
 
-    Partitions that are on their way to another server, or recover, are not well for a moment. The
-    exit status is 1 if a check of a partition fails, after the time to wait if there is one.
+    Checks of partitions that move to another server, or recover, fail for a moment. The exit
+    status is 1 if a check fails, after the time to wait if it is given.
     """
     where = target(context)
 
@@ -205,9 +213,9 @@ def verify_command(
 def check_connectivity_command(
     context: typer.Context, timeout: Timeout = 10.0, output: Output = Format.TABLE
 ) -> None:
-    """Ask every server which storages it reaches.
+    """Show which storages every server reaches.
 
-    The exit status is 1 if a server does not answer, or does not reach one of them.
+    The exit status is 1 if a server does not answer, or does not reach a storage.
     """
     where = target(context)
 
@@ -224,7 +232,7 @@ def check_connectivity_command(
 
 
 async def _servers_of(cluster: Cluster) -> list[str]:
-    """Return the endpoints of the servers that are up; none of what is no cluster."""
+    """Return the endpoints of the running servers; none if there is no cluster."""
     try:
         members = (await cluster.membership()).servers()
     except (NoCluster, MalformedMetadata):

@@ -41,7 +41,9 @@ app = typer.Typer(
 _UP_TIMEOUT_S = 180.0
 _POLL_S = 0.05
 
-Dir = Annotated[Path, typer.Option("--dir", "-d", help="Where everything of the cluster is kept.")]
+Dir = Annotated[
+    Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
+]
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Such as storage/1, server/0 or zookeeper.")
 ]
@@ -56,21 +58,28 @@ Name = Annotated[
 )
 def up(
     directory: Dir = LOCAL_DIRECTORY,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Logs. At first: 4.")] = None,
-    storages: Annotated[int | None, typer.Option(min=1, help="Replicas. At first: 3.")] = None,
-    servers: Annotated[int | None, typer.Option(min=1, help="Servers. At first: 2.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Number of logs. Default: 4.")
+    ] = None,
+    storages: Annotated[
+        int | None, typer.Option(min=1, help="Number of storages and replicas. Default: 3.")
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(min=1, help="Number of servers. Default: 2.")
+    ] = None,
     tls: Annotated[
-        bool | None, typer.Option("--tls/--plaintext", help="Secure connections. At first: no.")
+        bool | None, typer.Option("--tls/--plaintext", help="Use TLS. Default: plaintext.")
     ] = None,
     session_timeout: Annotated[
-        int, typer.Option(min=1000, help="Milliseconds until a dead server's work is taken over.")
+        int,
+        typer.Option(min=1000, help="Milliseconds until other servers take over from a dead one."),
     ] = 6000,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave it running.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run it in the background.")] = False,
 ) -> None:
-    """Start a cluster, and keep it up until Ctrl-C or ``waltz local down``.
+    """Start a cluster, and run it until Ctrl-C or ``waltz local down``.
 
-    In a directory that has one already, that one comes up again, with its data, its ports and
-    its numbers of everything.
+    A directory that has a cluster starts it again, with its data, its ports and its numbers of
+    processes.
     """
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
     with failing_clearly():
@@ -87,11 +96,11 @@ def up(
 
 @app.command(epilog=examples("waltz local down", "waltz local down --dir /tmp/w"))
 def down(directory: Dir = LOCAL_DIRECTORY) -> None:
-    """Stop a cluster; its data stays."""
+    """Stop a cluster; its data stay."""
     with failing_clearly():
         if _is_left_over(directory):
             left = end_left_over(directory)
-            say(f"ended what was left: {', '.join(left) or 'nothing'}")
+            say(f"ended processes that were left: {', '.join(left) or 'none'}")
         else:
             wait_until_down(directory)
             say("stopped")
@@ -99,28 +108,28 @@ def down(directory: Dir = LOCAL_DIRECTORY) -> None:
 
 @app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
 def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
-    """End one process at once, as a crash would."""
+    """Kill one process, like a crash."""
     run(send_control(directory, Control.KILL, name))
-    say(f"{name} is dead; start it with: waltz local start {name}")
+    say(f"{name} was killed; start it with: waltz local start {name}")
 
 
 @app.command(epilog=examples("waltz local start storage/1"))
 def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
-    """Start one process again, and wait until it serves."""
+    """Start one process again, and wait until it is ready."""
     run(send_control(directory, Control.START, name), seconds=None)
     say(f"{name} is running")
 
 
 @app.command(epilog=examples("waltz local status", "waltz local status -o json"))
 def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
-    """Show the processes of a running cluster. The exit status is 1 if there is none."""
+    """Show the processes of a running cluster. The exit status is 1 if none runs."""
     with failing_clearly():
         description = read_description(directory)
     show(output, local_processes(description))
 
 
 def _is_left_over(directory: Path) -> bool:
-    """Tell the supervisor to stop; return whether there is none, but something to clear away."""
+    """Request the supervisor to stop; return whether it is dead and left processes."""
     read_description(directory)
     try:
         asyncio.run(send_control(directory, Control.STOP))
@@ -130,18 +139,18 @@ def _is_left_over(directory: Path) -> bool:
 
 
 def _progress() -> Callable[[str], None]:
-    """Return what says what goes on, with the seconds since the beginning."""
+    """Return a function that prints a message with the seconds since the start."""
     begun = time.monotonic()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
 
-    def tell(message: str) -> None:
+    def say_elapsed(message: str) -> None:
         console.print(Text.assemble((f"{time.monotonic() - begun:6.1f} s  ", "dim"), message))
 
-    return tell
+    return say_elapsed
 
 
 def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> None:
-    """Have another process run the cluster; return when it is up. Raises Failed."""
+    """Start a process that runs the cluster; return when it is up. Raises Failed."""
     layout = Layout(directory.absolute())
     log = layout.log("supervisor")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -161,11 +170,11 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
     deadline = time.monotonic() + _UP_TIMEOUT_S
     with log.open() as output:
         output.seek(output_start)
-        while not _takes_orders(directory, supervisor.pid):
+        while not _is_controllable(directory, supervisor.pid):
             sys.stderr.write(output.read())
             if supervisor.poll() is not None:
                 sys.stderr.write(output.read())
-                raise Failed(f"the cluster did not come up; see {log}")
+                raise Failed(f"the cluster did not start; see {log}")
             if time.monotonic() > deadline:
                 supervisor.terminate()
                 raise Failed(f"the cluster was not up within {_UP_TIMEOUT_S:g} s; see {log}")
@@ -173,7 +182,7 @@ def _up_in_background(directory: Path, shape: Shape, session_timeout: int) -> No
         sys.stderr.write(output.read())
 
 
-def _takes_orders(directory: Path, supervisor: int) -> bool:
+def _is_controllable(directory: Path, supervisor: int) -> bool:
     try:
         description = read_description(directory)
     except NotRunning:

@@ -1,8 +1,8 @@
-"""What an exported log looks like: names of files, rows of JSON, where to go on.
+"""The format of an exported log: names of files, rows of JSON, progress.
 
-A directory has one folder a partition, and in it files of consecutive transactions, named by the
-first and the last id. A file has its name only once it is complete, so that the names alone say
-how far an export has come.
+A directory has one folder per partition, with files of consecutive transactions that are named by
+their first and last id. A file gets its name when it is complete, so that the names alone show the
+progress of an export.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Form(StrEnum):
 
 
 class BadArchive(ValueError):
-    """What is there is not what an export leaves, or cannot be used; the text says why."""
+    """The files are not those of an export, or cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,19 +47,19 @@ class Piece:
 
     @property
     def path(self) -> str:
-        """Where it is in the archive."""
+        """The path in the archive."""
         name = f"{self.first_id:019d}-{self.last_id:019d}.{self.form.value}"
         return f"partition-{self.partition}/{name}"
 
     @property
     def count(self) -> int:
-        """How many transactions are in it."""
+        """The number of transactions."""
         return self.last_id - self.first_id + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A transaction to be imported; None is what is not said of it."""
+    """A transaction to import; None where the file says nothing."""
 
     partition: int | None
     id: int | None
@@ -84,20 +84,20 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
         for before, after in pairwise(of_partition):
             if after.first_id != before.last_id + 1:
                 raise BadArchive(
-                    f"after {before.path} a file that begins with {before.last_id + 1} is wanted, "
-                    f"but there is {after.path}: remove what does not belong there"
+                    f"after {before.path} a file that begins with {before.last_id + 1} must "
+                    f"follow, but {after.path} does: remove the file that does not belong there"
                 )
     return found
 
 
 def exported_up_to(found: Mapping[int, list[Piece]], partition: int) -> int:
-    """Return the last id that is there of ``partition``, -1 if there is nothing."""
+    """Return the last exported id of ``partition``, -1 if there is none."""
     of_partition = found.get(partition)
     return of_partition[-1].last_id if of_partition else NO_TRANSACTION
 
 
 def as_json(transaction: Transaction) -> str:
-    """Return one line. Data that are text are readable; others are in base64."""
+    """Return one line; data that are not text are in base64."""
     req_id = transaction.req_id
     data: bytes = transaction.data
     value: dict[str, Any] = {
@@ -116,7 +116,7 @@ def as_json(transaction: Transaction) -> str:
 
 
 def from_json(line: str) -> Row:
-    """Return what a line says, by `as_json` or by waltz log read -o json. Raises BadArchive."""
+    """Return the row of a line of `as_json` or of waltz log read -o json. Raises BadArchive."""
     try:
         value = json.loads(line)
     except ValueError as problem:

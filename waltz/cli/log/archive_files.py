@@ -1,4 +1,4 @@
-"""Reads and writes the files of an exported log: Parquet, JSON lines. Touches disk."""
+"""Read and write the files of an exported log: Parquet, JSON lines. Touches disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 1000
 
 
 def find_pieces(directory: Path) -> dict[int, list[Piece]]:
-    """Return what an export has left in ``directory``, none if that is not there.
+    """Return the files of an export in ``directory``, none if it does not exist.
 
     Raises BadArchive.
     """
@@ -59,7 +59,7 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a piece. Raises BadArchive, also if they are not as many as it says."""
+    """Yield the rows of a file. Raises BadArchive, also if their number is not that of its name."""
     count = 0
     for row in read_rows(directory / piece.path):
         count += 1
@@ -120,7 +120,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """Return what only those need who use Parquet. Raises BadArchive if it is not installed."""
+    """Import pyarrow, which only Parquet needs. Raises BadArchive if it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -41,13 +41,11 @@ app.add_typer(log_import.app)
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 WriteLocks = Annotated[
     list[str] | None,
-    typer.Option(
-        "--lock", "-l", metavar="NAME:ID", help="Write lock; say by --mark what you know."
-    ),
+    typer.Option("--lock", "-l", metavar="NAME:ID", help="Write lock; checked against --mark."),
 ]
 ReadLocks = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME:ID", help="Read lock; say by --mark what you know."),
+    typer.Option(metavar="NAME:ID", help="Read lock; checked against --mark."),
 ]
 AppendLocks = Annotated[list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")]
 
@@ -66,21 +64,23 @@ def append_command(
     partition: Partition,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="Without it, every line of standard input is one."),
+        typer.Argument(
+            metavar="[DATA]", help="Default: every line of standard input is one transaction."
+        ),
     ] = None,
-    header: Annotated[int, typer.Option(help="A number of the application's.")] = 0,
+    header: Annotated[int, typer.Option(help="A number for the application.")] = 0,
     lock: WriteLocks = None,
     read_lock: ReadLocks = None,
     append_lock: AppendLocks = None,
     mark: Annotated[
         int | None,
         typer.Option(
-            help="The last transaction taken into account: locks taken after it are refused. "
-            "Without it: the end of the log, so that locks refuse next to nothing.",
+            help="The last transaction that was taken into account: locks taken after it are "
+            "refused. Default: the end of the log, so that locks rarely refuse.",
         ),
     ] = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, help="Lines under way at once; only with 1 they keep their order.")
+        int, typer.Option(min=1, help="Lines in flight at once; only 1 keeps their order.")
     ] = 1,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
@@ -130,10 +130,10 @@ def tail_command(
     context: typer.Context,
     partitions: AnyPartitions = None,
     count: Annotated[
-        int, typer.Option("--count", "-n", min=0, help="How many of each partition.")
+        int, typer.Option("--count", "-n", min=0, help="Number of transactions of each partition.")
     ] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new transactions, until Ctrl-C.")
     ] = False,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
@@ -202,7 +202,7 @@ def high_water_mark_command(
     partitions: AnyPartitions = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the id of each partition's last transaction, -1 where there is none."""
+    """Show the id of each partition's last transaction, -1 if there is none."""
     where = target(context)
     named = partitions_of(partitions)
 
@@ -241,7 +241,7 @@ async def _lines() -> AsyncIterator[bytes]:
 async def _print_all(
     stream: LogStream, output: Format | None, timeout_seconds: float | None
 ) -> None:
-    """Print a stream, in one of the formats or, without one, the bytes alone."""
+    """Print a stream in a format; without one, only the data bytes."""
     async for batch in without_silence(stream, timeout_seconds):
         for transaction in batch:
             if output is None:

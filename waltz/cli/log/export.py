@@ -1,4 +1,4 @@
-"""``waltz log export``: a log as files. Touches disk, ZooKeeper and the network."""
+"""``waltz log export``: write a log to files. Touches disk, ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """How files are made: where, in which form, of how many transactions."""
+    """Where files are written, in which form, and of how many transactions."""
 
     directory: Path
     form: Form
@@ -51,22 +51,23 @@ class _Export:
 def export_command(
     context: typer.Context,
     directory: Annotated[
-        Path, typer.Argument(metavar="DIRECTORY", help="Where the files are to be.")
+        Path, typer.Argument(metavar="DIRECTORY", help="The directory for the files.")
     ],
     partitions: AnyPartitions = None,
     form: Annotated[
         Form, typer.Option("--format", help="JSON lines, or Parquet (needs pyarrow).")
     ] = Form.JSONL,
     rows_per_file: Annotated[
-        int, typer.Option("--rows-per-file", min=1, help="The most transactions of one file.")
+        int,
+        typer.Option("--rows-per-file", min=1, help="Maximum number of transactions in a file."),
     ] = 50_000,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write the transactions of a log into files, up to its present end.
+    """Write the transactions of a log to files, up to its present end.
 
-    Done again, it goes on where it ended, whether it was broken off or the log has grown since:
-    what the names of complete files say is there is not written again.
+    The same command continues an export, after an interruption or when the log has grown. The
+    names of complete files show what was exported; it is not written again.
     """
     where, named = target(context), partitions_of(partitions)
     how = _Export(directory, form, rows_per_file, timeout)
@@ -93,7 +94,7 @@ def _check(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
         if after > last:
             raise BadArchive(
                 f"{directory} has transactions of partition {partition} up to {after}, but its log "
-                f"ends at {last}: they are of another cluster"
+                f"ends at {last}: the files are of another cluster; use another directory"
             )
 
 

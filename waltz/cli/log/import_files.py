@@ -1,4 +1,4 @@
-"""``waltz log import``: files into a log. Touches disk, ZooKeeper and the network."""
+"""``waltz log import``: append files to a log. Touches disk, ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -46,27 +46,28 @@ def import_command(
     ],
     partitions: Annotated[
         str | None,
-        typer.Option("--partitions", "-p", metavar="RANGES", help="Only what is of these."),
+        typer.Option("--partitions", "-p", metavar="RANGES", help="Import only these partitions."),
     ] = None,
     to: Annotated[
-        int | None, typer.Option(min=0, help="Into this partition, not into that it is of.")
+        int | None,
+        typer.Option(min=0, help="Append to this partition instead of the original one."),
     ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
-            help="Where the import remembers what is needed to go on. Without it: beside PATH."
+            help="The file that records what a repeated import needs. Default: beside PATH."
         ),
     ] = None,
     new_ids: Annotated[
-        bool, typer.Option("--new-ids", help="Into an empty log even if ids do not stay the same.")
+        bool, typer.Option("--new-ids", help="Import into an empty log even if ids change.")
     ] = False,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Append the transactions in files to a log, each partition's in their order.
+    """Append the transactions in files to a log, in the order of each partition.
 
-    Done again after it was broken off, it goes on with what is not in the log yet. Data and headers
-    are kept. Ids are kept if the log is empty; otherwise they go on where it ends.
+    After an interruption the same command continues with what is not in the log yet. Data and
+    headers are kept. Ids are kept if the log is empty; otherwise they continue at its end.
     """
     where, named = target(context), partitions_of(partitions)
 
@@ -91,7 +92,7 @@ async def _import(
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, tuple[int, int]]:
-    """Append what is missing; return how many were there, and how many came, by partition."""
+    """Append missing transactions; return the counts before and of this import, by partition."""
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
@@ -108,7 +109,10 @@ async def _import(
             before[partition] = await importers[partition].count(begun.base, mark)
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
-            raise Failed(f"more has been imported than {file} is for; was it of other files?")
+            raise Failed(
+                f"the log has more transactions of this import than the files; {file} may be of "
+                "other files"
+            )
         if not dry_run:
             with progress("imported", sum(missing.values())) as advance:
                 await asyncio.gather(
@@ -124,12 +128,12 @@ async def _import(
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other imports of the same files away. Raises Failed if there is one."""
+    """Lock the files against other imports. Raises Failed if another one runs."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise Failed(f"another import of {path} is going on; wait for its end") from None
+        raise Failed(f"another import of {path} is running; wait until it ends") from None
     finally:
         os.close(descriptor)

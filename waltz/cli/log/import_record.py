@@ -1,8 +1,8 @@
-"""What an import remembers, to find in the log itself how far it has come. Touches one file.
+"""Record an import, so that a repeated run finds its progress in the log. Touches one file.
 
-Before anything is appended, it is written down where each partition's log ended and under which
-client id this import appends. What is in the log after that place, from those clients, has been
-imported: no crash can have it imported twice.
+Before the first append, the file records where each partition's log ends and the client id of the
+import. Transactions after that end from these clients have been imported: no crash imports one
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from waltz.cli.log.archive import BadArchive
 
 @dataclass(slots=True)
 class Begun:
-    """Where a partition's log ended when its import began, and who has appended for it."""
+    """The end of a partition's log when its import began, and the client ids of its runs."""
 
     base: int
     clients: list[int] = field(default_factory=list)
@@ -26,14 +26,14 @@ class Begun:
 
 @dataclass(slots=True)
 class ImportRecord:
-    """What an import into the cluster with this key remembers, by partition of that cluster."""
+    """The record of an import into the cluster with this key, by partition."""
 
     key: uuid.UUID
     partitions: dict[int, Begun] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, key: uuid.UUID) -> ImportRecord:
-        """Return what ``path`` says, or a new record if it is not there. Raises BadArchive."""
+        """Return the record in ``path``, or a new one if there is none. Raises BadArchive."""
         try:
             value = json.loads(path.read_text())
             found = uuid.UUID(value["key"])
@@ -50,7 +50,7 @@ class ImportRecord:
         return cls(key, partitions)
 
     def write(self, path: Path) -> None:
-        """Make ``path`` say this, durable when it returns."""
+        """Write the record durably to ``path``."""
         partitions = {
             str(partition): {"base": begun.base, "clients": begun.clients}
             for partition, begun in self.partitions.items()

@@ -1,4 +1,4 @@
-"""What files have for an import, by partition, and whether its ids can stay. Touches disk."""
+"""Find the transactions of files by partition, and whether they keep their ids. Touches disk."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
         was, becomes = source.displaced
         raise BadArchive(
             f"transaction {was} would become transaction {becomes} of partition {source.target}: "
-            "the files lack something before it. Clients' marks would be of other transactions; "
-            "if that is wanted, give --new-ids"
+            "the files lack transactions before it. The marks of clients would mean other "
+            "transactions; if that is intended, use --new-ids"
         )
 
 
 def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
-    """Return what is to be imported. Raises BadArchive."""
+    """Return the sources of an import. Raises BadArchive."""
     if path.is_dir():
         found = _of_directory(path, named)
     elif path.is_file():
@@ -52,7 +52,7 @@ def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> l
     if to is None:
         return found
     if len(found) > 1:
-        raise BadArchive("--to is for the transactions of one partition: say which by --partitions")
+        raise BadArchive("--to is for the transactions of one partition: name it with --partitions")
     return [replace(found[0], target=to)]
 
 
@@ -81,11 +81,11 @@ def _of_file(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[
             displaced.setdefault(row.partition, (row.id, becomes))
         counts[row.partition] += 1
     if to is not None and named is None:
-        # Those of several partitions cannot keep their ids in one.
+        # Transactions of several partitions cannot keep their ids in one partition.
         moved = next(iter(displaced.values()), None) if len(counts) == 1 else None
         return [Source(to, counts.total(), lambda: read_rows(path), moved)] if counts else []
     if None in counts:
-        raise BadArchive(f"{path} has rows that are of no partition: say one with --to")
+        raise BadArchive(f"{path} has rows without a partition: name one with --to")
 
     def source(partition: int, count: int) -> Source:
         return Source(

@@ -1,7 +1,7 @@
-"""Appends rows to one partition: each once, in their order. Touches the network.
+"""Append rows to one partition: each once, in their order. Touches the network.
 
-Every append takes a lock that all imports take, by the mark up to which this one knows the log. So
-an append that an earlier, broken off run left under way is refused, or is seen before going on.
+Every append takes a lock that all imports take, with the mark up to which this import has read the
+log. So an append that an interrupted run left in flight is refused, or is read before continuing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _BATCH_BYTES = 1 << 20
 
 
 class Importer:
-    """Appends to ``partition``; ``clients`` are the ids under which its import ever has.
+    """Appends to ``partition``; ``clients`` are the client ids of all runs of its import.
 
-    ``mark`` is the last transaction up to which it is known what of the import is in the log.
+    ``mark`` is the last transaction up to which the log was searched for this import.
     """
 
     def __init__(self, client: Client, partition: int, clients: Iterable[int], mark: int) -> None:
@@ -48,7 +48,7 @@ class Importer:
         return count
 
     async def append(self, rows: Iterator[Row], advance: Advance) -> None:
-        """Append ``rows``, as few at once as the server wants. Raises Failed, WaltzError."""
+        """Append ``rows``, in batches that the server accepts. Raises Failed, WaltzError."""
         while batch := _next_batch(rows):
             while batch:
                 done = await self._append(batch)
@@ -70,13 +70,13 @@ class Importer:
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
         for done, outcome in enumerate(outcomes):
             if not isinstance(outcome, Appended):
-                # What follows is not in the log either: only a beginning of a batch ever is.
+                # The rest is not in the log either: only the beginning of a batch can be.
                 return done, isinstance(outcome, Refused)
             self._mark = outcome.transaction_id
         return len(batch), False
 
     async def _append_one(self, row: Row) -> tuple[int, bool]:
-        """Append to a server that takes no batches."""
+        """Append to a server without batches."""
         try:
             self._mark = await self._client.append(
                 self._partition,
@@ -90,12 +90,12 @@ class Importer:
         return 1, False
 
     async def _after_refusal(self) -> None:
-        """Find out who took the lock: another one may share its place in the server's table."""
+        """Search for appends of this import: a refusal may also be a hash collision of locks."""
         now = await self._client.high_water_mark(self._partition)
         if await self.count(self._mark, now):
             raise Failed(
-                f"an earlier import has appended to partition {self._partition} just now; do it "
-                "again: it goes on where that ended"
+                f"an earlier import has appended to partition {self._partition} just now; run "
+                "the import again: it continues where that ended"
             )
         self._mark = now
 

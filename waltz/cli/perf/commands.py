@@ -1,6 +1,6 @@
-"""``waltz perf``: how fast a cluster is. Touches ZooKeeper and the network.
+"""``waltz perf``: measure the speed of a cluster. Touches ZooKeeper and the network.
 
-What is appended stays in the log: this is for clusters that are being tried.
+The appended transactions stay in the log: use it for test clusters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, show
 from waltz.cli.perf import rows as load_rows
-from waltz.cli.perf.load import Plan, Work, Write, produce, read_all, writing, writing_locked
+from waltz.cli.perf.load import LoadPlan, Work, Write, produce, read_all, writing, writing_locked
 from waltz.cli.perf.options import Clients, Interval, Transactions, Used
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
@@ -34,7 +34,9 @@ app = typer.Typer(no_args_is_help=True, help="Measure how fast a cluster is.")
 _FILLING_IN_FLIGHT = 100
 _LOCK_NAME = "perf-lock"
 
-Size = Annotated[int, typer.Option("--size", "-s", min=0, help="Bytes of data of each.")]
+Size = Annotated[
+    int, typer.Option("--size", "-s", min=0, help="Bytes of data of each transaction.")
+]
 
 
 @app.command(
@@ -50,18 +52,21 @@ def producers_command(
     context: typer.Context,
     transactions: Transactions = 1000,
     clients: Clients = 1,
-    in_flight: Annotated[int, typer.Option(min=1, help="Appends of a client at once.")] = 1,
+    in_flight: Annotated[int, typer.Option(min=1, help="Appends in flight of each client.")] = 1,
     size: Size = 512,
     interval: Interval = 0.0,
     locks: Annotated[
-        int, typer.Option("--locks", "-l", min=0, help="Each takes one of so many locks; 0: none.")
+        int,
+        typer.Option(
+            "--locks", "-l", min=0, help="Each transaction takes one of so many locks; 0: none."
+        ),
     ] = 0,
     partitions: Used = "0",
     output: Output = Format.TABLE,
 ) -> None:
-    """Append, and show how many transactions a second that were and how long each took."""
+    """Append transactions, and show their rate and latencies."""
     where, used = target(context), parsed(parse_partitions, partitions)
-    plan = Plan(used, clients, transactions, in_flight, interval)
+    plan = LoadPlan(used, clients, transactions, in_flight, interval)
 
     async def work() -> Work:
         with progress("appended", plan.total) as advance:
@@ -84,17 +89,21 @@ def producers_command(
 def consumers_command(
     context: typer.Context,
     transactions: Annotated[
-        int, typer.Option("--transactions", "-n", min=1, help="How many are read, in all.")
+        int,
+        typer.Option(
+            "--transactions", "-n", min=1, help="Number of transactions to read, in total."
+        ),
     ] = 10_000,
     size: Size = 512,
     existing: Annotated[
-        bool, typer.Option("--existing", help="Read the last that are there; append nothing.")
+        bool,
+        typer.Option("--existing", help="Read the last transactions of the log; append nothing."),
     ] = False,
     partitions: Used = "0",
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Append transactions, then show how many a second are read back with their data."""
+    """Append transactions, then show the rate of reading them with their data."""
     where, used = target(context), parsed(parse_partitions, partitions)
     share = -(-transactions // len(used))
 
@@ -113,7 +122,7 @@ def consumers_command(
 
 
 async def _fill(where: Target, used: tuple[int, ...], share: int, size: int) -> None:
-    plan = Plan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
+    plan = LoadPlan(used, 1, share * len(used), _FILLING_IN_FLIGHT)
     with progress("appended", plan.total) as advance:
         await produce(where, plan, _write(size, 0), advance)
 
@@ -123,7 +132,7 @@ async def _read(
 ) -> Shown:
     total = sum(until[partition] - after[partition] for partition in after)
     if total == 0:
-        raise Failed("these partitions are empty; leave out --existing to have something appended")
+        raise Failed("these partitions are empty; omit --existing to append first")
     count = num_bytes = 0
     begun = time.perf_counter()
     with progress("read", total) as advance:

@@ -1,4 +1,4 @@
-"""Puts load on a cluster: clients that append, and streams that read. Network and ZooKeeper."""
+"""Put load on a cluster: clients that append, and streams that read. Network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from waltz.cli.client.validation import Validation, witness
+from waltz.cli.client.validation import Validation, checked_draft
 from waltz.cli.client_access import ANSWER_SECONDS, open_client, without_silence
 from waltz.cli.cluster_options import Target
 from waltz.cli.progress import Advance
@@ -20,8 +20,8 @@ Write = Callable[[Client, int], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How much is appended: by ``clients``, each ``transactions``, ``in_flight`` of them at once.
+class LoadPlan:
+    """How much ``clients`` append: ``transactions`` each, ``in_flight`` of them at once.
 
     Pauses between them are exponentially distributed around ``interval_ms``.
     """
@@ -34,21 +34,21 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """How many transactions there will be."""
+        """The total number of transactions."""
         return self.clients * self.transactions
 
 
 @dataclass(slots=True)
 class Work:
-    """What was done: durations in seconds, from the call of one append to its answer."""
+    """The measurements: durations in seconds, from the call of one append to its result."""
 
     durations: list[float] = field(default_factory=list)
     attempts: int = 0
     seconds: float = 0.0
 
 
-async def produce(where: Target, plan: Plan, write: Write, advance: Advance) -> Work:
-    """Append as ``plan`` says; return what that took. Raises WaltzError."""
+async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Work:
+    """Append as planned; return the measurements. Raises WaltzError."""
     work = Work()
     async with AsyncExitStack() as stack:
         opening = (
@@ -64,7 +64,7 @@ async def produce(where: Target, plan: Plan, write: Write, advance: Advance) -> 
                     for _ in range(min(plan.in_flight, plan.transactions)):
                         tasks.create_task(_producer(client, plan, write, turns, work, advance))
         except ExceptionGroup as failures:
-            # One producer's failure ends the others: the first is what there is to say.
+            # The failure of one producer ends the others: report the first.
             raise failures.exceptions[0] from None
         work.seconds = time.perf_counter() - begun
     return work
@@ -73,7 +73,7 @@ async def produce(where: Target, plan: Plan, write: Write, advance: Advance) -> 
 async def read_all(
     client: Client, after: Mapping[int, int], until: Mapping[int, int], seconds: float | None
 ) -> AsyncIterator[list[Transaction]]:
-    """Yield what is in partitions after and up to these ids. Raises Failed, see without_silence."""
+    """Yield the transactions between these ids. Raises Failed, see `without_silence`."""
     ends = {partition: last for partition, last in until.items() if last > after[partition]}
     starts = {partition: after[partition] for partition in ends}
     if starts:
@@ -84,25 +84,25 @@ async def read_all(
 async def validate(
     client: Client, after: Mapping[int, int], wanted: int, seconds: float | None, advance: Advance
 ) -> dict[int, Validation]:
-    """Read until ``wanted`` witnesses have come; return what was seen, by partition."""
+    """Read until ``wanted`` checked transactions have arrived; return the checks, by partition."""
     found = {partition: Validation() for partition in after}
     left = wanted
     async for batch in without_silence(client.stream(after, data=True), seconds):
-        witnesses = sum(found[each.partition].see(each) for each in batch)
-        advance(witnesses)
-        left -= witnesses
+        checked = sum(found[each.partition].see(each) for each in batch)
+        advance(checked)
+        left -= checked
         if left <= 0:
             return found
     return found
 
 
-async def write_witness(client: Client, partition: int) -> int:
-    """Append a witness of order and locks."""
-    return await _submit(client, partition, witness)
+async def write_checked(client: Client, partition: int) -> int:
+    """Append a transaction that `Validation` checks."""
+    return await _submit(client, partition, checked_draft)
 
 
 def writing(data: bytes) -> Write:
-    """Return what appends ``data``, without locks."""
+    """Return a function that appends ``data``, without locks."""
 
     async def write(client: Client, partition: int) -> int:
         await client.append(partition, data)
@@ -112,7 +112,7 @@ def writing(data: bytes) -> Write:
 
 
 def writing_locked(build: Callable[[Attempt], Draft]) -> Write:
-    """Return what appends what ``build`` makes, until no lock refuses it."""
+    """Return a function that appends the drafts of ``build``, until no lock refuses one."""
 
     async def write(client: Client, partition: int) -> int:
         return await _submit(client, partition, build)
@@ -133,7 +133,7 @@ async def _submit(client: Client, partition: int, build: Callable[[Attempt], Dra
 
 
 async def _producer(
-    client: Client, plan: Plan, write: Write, turns: Iterator[int], work: Work, advance: Advance
+    client: Client, plan: LoadPlan, write: Write, turns: Iterator[int], work: Work, advance: Advance
 ) -> None:
     for turn in turns:
         if plan.interval_ms > 0:

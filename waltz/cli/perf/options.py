@@ -1,4 +1,4 @@
-"""Options of the verbs that make load: how much of it, how fast, and where."""
+"""Options of the verbs that put load on a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 Transactions = Annotated[
-    int, typer.Option("--transactions", "-n", min=1, help="How many, of each client.")
+    int, typer.Option("--transactions", "-n", min=1, help="Number of transactions of each client.")
 ]
-Clients = Annotated[int, typer.Option(min=1, help="How many clients append at once.")]
+Clients = Annotated[int, typer.Option(min=1, help="Number of clients that append at once.")]
 Interval = Annotated[
     float, typer.Option("--interval", "-i", min=0, help="Milliseconds between appends, on average.")
 ]

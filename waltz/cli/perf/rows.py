@@ -85,7 +85,7 @@ def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
     problems = tuple(problem for each in found.values() for problem in each.problems)
     result = Validated(
         not problems,
-        sum(each.witnesses for each in found.values()),
+        sum(each.checked for each in found.values()),
         sum(each.others for each in found.values()),
         round(seconds, 3),
         problems,

@@ -1,4 +1,4 @@
-"""``waltz server``: what servers have, and what they are to have. ZooKeeper and the network."""
+"""``waltz server``: list servers, and set preferred partitions. ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waltz.cli.server import rows as server_rows
 from waltz.client.core.ranges import format_partitions, parse_partitions
 from waltz.metadata.core.membership_steps import Membership
 
-app = typer.Typer(no_args_is_help=True, help="Say what servers have, and what they should have.")
+app = typer.Typer(no_args_is_help=True, help="List servers, and set their preferred partitions.")
 
 Server = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="The server, by the port that clients use.")
@@ -32,7 +32,7 @@ def list_command(
     context: typer.Context,
     servers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[HOST:PORT]...", help="Show these only. Without any: all."),
+        typer.Argument(metavar="[HOST:PORT]...", help="Show only these. Default: all."),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each has to answer.")
@@ -66,7 +66,7 @@ def list_command(
 def prefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
-    """Have a server get these partitions whenever it is up. What it has otherwise is dealt anew."""
+    """Assign these partitions to a server whenever it runs. Others are rebalanced."""
     _prefer(context, server, partitions, wanted=True, dry_run=dry_run)
 
 
@@ -78,7 +78,7 @@ def prefer_command(
 def unprefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
-    """Have a server get these partitions by preference no longer."""
+    """Remove these partitions from those that a server prefers."""
     _prefer(context, server, partitions, wanted=False, dry_run=dry_run)
 
 
@@ -99,7 +99,9 @@ def _prefer(
         host, _, port = server.rpartition(":")
         async with await ServerQuery.open((host, int(port)), where.tls) as asked:
             if not await asked.prefer(ids, wanted=wanted):
-                raise Failed(f"server {server} refuses that for partitions {shown}")
+                raise Failed(
+                    f"server {server} refused to change its preference for partitions {shown}"
+                )
 
     run(prefer())
     verb = (
@@ -113,4 +115,6 @@ def _prefer(
 def _check_member(view: Membership, server: str) -> None:
     known = [f"{member.host}:{member.port}" for member in view.servers().values()]
     if server not in known:
-        raise Failed(f"no server {server} is up; servers are: {', '.join(known) or 'none'}")
+        raise Failed(
+            f"server {server} is not running; running servers: {', '.join(known) or 'none'}"
+        )

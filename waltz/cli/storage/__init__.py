@@ -1,1 +1,1 @@
-"""``waltz storage``: storages, their partitions and replicas."""
+"""``waltz storage``: manage storages, their partitions and replicas."""

@@ -1,7 +1,7 @@
-"""``waltz storage``: which storages there are, and whether they answer. ZooKeeper and the network.
+"""``waltz storage``: list, add, remove and validate storages. ZooKeeper and the network.
 
-What partitions they hold is changed in `storage_partitions` and `storage_unassign`, single replicas
-in `storage_replicas`.
+`partitions` and `unassign` change which partitions storages hold, `single_replica` and `replicas`
+work on replicas.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Say what storages hold; add and remove them; give, move, compare replicas.",
+    help="List, add and remove storages; assign, move, recover and compare replicas.",
 )
 app.add_typer(storage_partitions.app)
 app.add_typer(storage_unassign.app)
@@ -48,11 +48,11 @@ def list_command(
     context: typer.Context,
     storages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[HOST:PORT]...", help="Show these only. Without any: all."),
+        typer.Argument(metavar="[HOST:PORT]...", help="Show only these. Default: all."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every storage: what ZooKeeper gives it, and what it says of what it holds."""
+    """Show every storage: what ZooKeeper assigns to it, and what it holds."""
     where = target(context)
 
     async def read() -> Shown:
@@ -64,9 +64,9 @@ def list_command(
                     f"Storage {unknown[0]} is not in the cluster. Storages there are: "
                     f"{', '.join(names) or 'none'}."
                 )
-            asked = [name for name in names if not storages or name in storages]
-            said = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in asked))
-        return storage_rows.storages(maps, dict(zip(asked, said, strict=True)))
+            queried = [name for name in names if not storages or name in storages]
+            said = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in queried))
+        return storage_rows.storages(maps, dict(zip(queried, said, strict=True)))
 
     show(output, run(read()))
 
@@ -81,7 +81,7 @@ def add_command(
     storage: Storage,
     admin_port: Annotated[
         int,
-        typer.Option("--admin-port", "-a", min=1, max=65535, help="Its port for administration."),
+        typer.Option("--admin-port", "-a", min=1, max=65535, help="Its admin port."),
     ],
     group: Annotated[
         int,
@@ -89,7 +89,7 @@ def add_command(
     ],
     dry_run: DryRun = False,
 ) -> None:
-    """Make a storage known to the cluster, with no partitions yet."""
+    """Add a storage to the cluster, without partitions."""
     where = target(context)
 
     async def add() -> None:
@@ -103,7 +103,7 @@ def add_command(
     if dry_run:
         say(f"storage {storage} would be in group {group}")
     else:
-        say(f"storage {storage} is in group {group}; give it partitions with: waltz storage assign")
+        say(f"storage {storage} is in group {group}; assign partitions with: waltz storage assign")
 
 
 @app.command(
@@ -112,7 +112,7 @@ def add_command(
     epilog=examples("waltz storage remove storage-3:55280"),
 )
 def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = False) -> None:
-    """Have the cluster forget a storage that holds no partitions any more."""
+    """Remove a storage without partitions from the cluster."""
     where = target(context)
 
     async def remove() -> None:
@@ -148,7 +148,7 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
 
 
 async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> Holdings:
-    """Return what a storage says of what it holds, or why it says nothing."""
+    """Return what a storage reports of its replicas, or why it reports nothing."""
     try:
         async with (
             asyncio.timeout(ANSWER_SECONDS),

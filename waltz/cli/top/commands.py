@@ -1,4 +1,4 @@
-"""``waltz top``: a cluster, live. Touches the terminal, ZooKeeper and the network."""
+"""``waltz top``: show a cluster live. Touches the terminal, ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ app = typer.Typer()
 def top_command(
     context: typer.Context,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two looks.")
+        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two samples.")
     ] = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Show it once, with the rates of one interval.")
+        bool, typer.Option("--once", help="Show one sample, with the rates of one interval.")
     ] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each process has to answer.")
     ] = 2.0,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show partitions, replicas, lag, rates and recoveries, again and again, until Ctrl-C.
+    """Show partitions, replicas, lag, rates and recoveries live, until Ctrl-C.
 
-    Lag is the number of committed transactions that a replica has not. A recovery is a new store
-    session; they are counted from the start. As JSON, each look is one line.
+    Lag is the number of committed transactions that a replica lacks. A recovery is a new store
+    session; recoveries are counted from the start. As JSON, each sample is one line.
     """
     where = target(context)
 
@@ -76,7 +76,7 @@ def top_command(
 
 @contextmanager
 def _display(output: Format, *, once: bool) -> Iterator[Callable[[Shown], None]]:
-    """Yield what shows one look: in the terminal in place of the one before, else below it."""
+    """Yield a function that shows one sample: on a terminal it replaces the one before."""
     if once:
         yield lambda shown: show(output, shown)
     elif output is Format.TABLE and sys.stdout.isatty():
