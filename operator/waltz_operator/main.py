@@ -29,7 +29,7 @@ from waltz_operator.shell.handlers import WATCHED_KINDS, make_registry, watch_ow
 from waltz_operator.shell.http import serve_http
 from waltz_operator.shell.kube_api import ApiServer
 from waltz_operator.shell.leader_election import LeaderElection
-from waltz_operator.shell.metrics import collect
+from waltz_operator.shell.metrics import OperatorMetrics
 from waltz_operator.shell.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
         None,
         settings.http_port,
         lambda: None,
-        lambda: collect(controller, recorder, leads=election.is_leader),
+        OperatorMetrics(controller, recorder, lambda: election.is_leader),
     ):
         acquiring = asyncio.ensure_future(election.acquire())
         stopping = asyncio.ensure_future(stop.wait())

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.eventually import eventually
 from tests.operator.operator_faults import Faults, FaultyKube
 from tests.operator.operator_world import World, cluster_resource
+from waltz.runtime.metrics import exposition
 from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
 from waltz_operator.core.observed import LiveObject
 from waltz_operator.core.resources import WaltzCluster
@@ -22,9 +23,8 @@ from waltz_operator.shell.certificates import days_left, issue, make_authority
 from waltz_operator.shell.controller import Controller, ReconcileResult
 from waltz_operator.shell.event_recorder import KubeEventRecorder
 from waltz_operator.shell.handlers import watch_owned
-from waltz_operator.shell.http import as_text
 from waltz_operator.shell.kube_api import KubeError
-from waltz_operator.shell.metrics import HELP, collect
+from waltz_operator.shell.metrics import HELP, OperatorMetrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,14 +131,14 @@ async def test_metrics_have_help_and_readiness_by_cluster() -> None:
         controller.enqueue("x", name)
     await eventually(lambda: len(controller.ready) == 2)
     recorder = KubeEventRecorder(FaultyKube(World(cluster_resource(), []), Faults()))
-    collected = collect(controller, recorder, leads=True)
+    collected = OperatorMetrics(controller, recorder, lambda: True).collect()
     await controller.close()
-    assert collected.keys() == HELP.keys()
-    text = as_text(collected)
+    text = exposition(collected, "text/plain")[0].decode()
+    assert all(f"# HELP {name} {meaning}\n" in text for name, meaning in HELP.items())
     assert "# TYPE waltz_operator_cluster_ready gauge" in text
-    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ready"} 1\n' in text
-    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="unready"} 0\n' in text
-    assert "\nwaltz_operator_clusters 2\n" in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ready"} 1.0\n' in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="unready"} 0.0\n' in text
+    assert "\nwaltz_operator_clusters 2.0\n" in text
 
 
 def test_certificate_of_the_cluster_name_is_accepted_by_client_and_server(tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ Reads counters of the controller and the event recorder; touches nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from waltz_operator.shell.controller import Controller
 from waltz_operator.shell.event_recorder import KubeEventRecorder
-from waltz_operator.shell.http import ByLabel
+
+_READY = "waltz_operator_cluster_ready"
 
 HELP = {
     "waltz_operator_leads": "1 while this operator holds the Lease and reconciles clusters, "
     "otherwise 0",
     "waltz_operator_clusters": "number of WaltzClusters that this operator reconciles",
-    "waltz_operator_cluster_ready": "1 if the WaltzCluster was Ready at its last reconcile, "
+    _READY: "1 if the WaltzCluster was Ready at its last reconcile, "
     "otherwise 0, also while it is paused; by label `namespace`, `waltz_cluster`",
     "waltz_operator_looks_total": "reconciles of clusters",
     "waltz_operator_failed_looks_total": "reconciles that failed because the API server returned "
@@ -27,20 +31,37 @@ HELP = {
 """Help texts by metric name. A name that ends in ``_total`` is a counter, any other a gauge."""
 
 
-def collect(
-    controller: Controller, recorder: KubeEventRecorder, *, leads: bool
-) -> Mapping[str, float | ByLabel]:
-    """Return the values by metric name; readiness has one value per cluster."""
-    ready: dict[tuple[str, ...], float] = {
-        cluster: float(is_ready) for cluster, is_ready in controller.ready.items()
-    }
-    return {
-        "waltz_operator_leads": float(leads),
-        "waltz_operator_clusters": controller.clusters,
-        "waltz_operator_cluster_ready": ByLabel(("namespace", "waltz_cluster"), ready),
-        "waltz_operator_looks_total": controller.metrics.reconciles,
-        "waltz_operator_failed_looks_total": controller.metrics.failures,
-        "waltz_operator_look_seconds_total": controller.metrics.seconds,
-        "waltz_operator_steps_total": recorder.steps,
-        "waltz_operator_failed_steps_total": recorder.failed_steps,
-    }
+class OperatorMetrics(Collector):
+    """Reads the counters of the operator's parts when Prometheus scrapes them."""
+
+    def __init__(
+        self, controller: Controller, recorder: KubeEventRecorder, leads: Callable[[], bool]
+    ) -> None:
+        self._controller = controller
+        self._recorder = recorder
+        self._leads = leads
+
+    def collect(self) -> list[Metric]:
+        """Return all metrics, with their values as they are now; readiness has one per cluster."""
+        counted = self._controller.metrics
+        values = {
+            "waltz_operator_leads": self._leads(),
+            "waltz_operator_clusters": self._controller.clusters,
+            "waltz_operator_looks_total": counted.reconciles,
+            "waltz_operator_failed_looks_total": counted.failures,
+            "waltz_operator_look_seconds_total": counted.seconds,
+            "waltz_operator_steps_total": self._recorder.steps,
+            "waltz_operator_failed_steps_total": self._recorder.failed_steps,
+        }
+        collected: list[Metric] = []
+        for name, meaning in HELP.items():
+            if name == _READY:
+                ready = GaugeMetricFamily(name, meaning, labels=("namespace", "waltz_cluster"))
+                for cluster, is_ready in self._controller.ready.items():
+                    ready.add_metric(cluster, is_ready)
+                collected.append(ready)
+            elif name.endswith("_total"):
+                collected.append(CounterMetricFamily(name, meaning, values[name]))
+            else:
+                collected.append(GaugeMetricFamily(name, meaning, values[name]))
+        return collected
