@@ -1,6 +1,6 @@
-"""An application whose state is the log: it counts in each partition, under a lock.
+"""An application that derives its state from the log: it counts in each partition, under a lock.
 
-It can be stopped and go on with another client, from the marks that it keeps itself.
+It can be stopped and started with another client, from the marks that it keeps.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import waltz
 from waltz.client.opening import Opening
 
 _COUNT, _NOTE = 1, 2
-"""Headers: a number that is the one before plus one, and data that says whose it is."""
+"""Headers: the next number of the count, and data that name the application."""
 
 _BATCH = 3
 _PAUSE_S = 0.005
 
 
 class Counting:
-    """Appends to each of ``partitions`` and follows them all, while `go` and until `halt`.
+    """Appends to each of ``partitions`` and follows them all, from `start` to `stop`.
 
-    ``logs`` is the data of everything in them, ``counts`` the last number; every transaction is
-    checked as it comes.
+    ``logs`` has the data of all their transactions, ``counts`` the last numbers. Every transaction
+    is checked when it arrives.
     """
 
     def __init__(self, name: str, partitions: Iterable[int]) -> None:
@@ -39,32 +39,32 @@ class Counting:
         self._client: waltz.Client[bytes] | None = None
         self._following: asyncio.Task[None] | None = None
         self._appending: list[asyncio.Task[None]] = []
-        self._halting = False
+        self._stopping = False
 
-    async def go(self, opening: Opening[waltz.Client[bytes]]) -> None:
-        """Begin, or go on, with a client of its own."""
+    async def start(self, opening: Opening[waltz.Client[bytes]]) -> None:
+        """Start, for the first time or again, with a new client."""
         client = self._client = await opening
-        self._halting = False
+        self._stopping = False
         self._following = asyncio.create_task(self._follow(client))
         for partition in self.logs:
             self._spawn(self._count(client, partition))
             self._spawn(self._note(client, partition))
 
-    async def halt(self, seconds: float) -> None:
-        """Let what is under way come to its end, and close the client."""
-        self._halting = True
+    async def stop(self, seconds: float) -> None:
+        """Wait for the open appends, and close the client."""
+        self._stopping = True
         async with asyncio.timeout(seconds):
             await asyncio.gather(*self._appending)
         await self.close()
 
     async def catch_up(self, opening: Opening[waltz.Client[bytes]], seconds: float) -> None:
-        """Follow the log up to its end, and append nothing."""
+        """Follow the log up to its end without appending."""
         async with asyncio.timeout(seconds), opening as client:
             until = {p: await client.high_water_mark(p) for p in self.logs}
             await self._follow(client, until)
 
     async def close(self) -> None:
-        """Close the client, whatever is under way."""
+        """Close the client and cancel the open appends."""
         tasks = [*self._appending, *([self._following] if self._following else [])]
         for task in tasks:
             task.cancel()
@@ -74,7 +74,7 @@ class Counting:
             await self._client.close()
 
     async def progress(self, seconds: float, each: int = 5) -> None:
-        """Return when so many more appends of each kind are acknowledged in each partition."""
+        """Wait until ``each`` further appends of each kind are acknowledged in each partition."""
         wanted = {kind: done + each for kind, done in self._done.items()}
         deadline = time.monotonic() + seconds
         while behind := [kind for kind, count in wanted.items() if self._done[kind] < count]:
@@ -82,21 +82,21 @@ class Counting:
                 assert task is not None
                 if task.done():
                     task.result()
-            late = f"{self.name} stands still for {seconds:g} s: {behind} (header, partition)"
+            late = f"{self.name} made no progress for {seconds:g} s: {behind} (header, partition)"
             assert time.monotonic() < deadline, late
             await asyncio.sleep(0.01)
 
     async def reached(self, partition: int, transaction_id: int) -> None:
-        """Return when a transaction has been fed."""
+        """Wait until a transaction has arrived in the feed."""
         async with self._grown:
             await self._grown.wait_for(lambda: len(self.logs[partition]) > transaction_id)
 
     def check(self) -> None:
-        """Assert that what it appended is where it was told, and nowhere else."""
+        """Assert that each append is in the log exactly as acknowledged, and only there."""
         for (partition, transaction_id), data in self.acknowledged.items():
-            assert self.logs[partition][transaction_id] == data, "an acknowledged one is lost"
+            assert self.logs[partition][transaction_id] == data, "an acknowledged append is lost"
         for partition, log in self.logs.items():
-            assert self.absent[partition].isdisjoint(log), "what was absent is in the log"
+            assert self.absent[partition].isdisjoint(log), "an append reported absent is in the log"
             own = [data for data in log if data.startswith(f"{self.name} ".encode())]
             assert len(set(own)) == len(own), "a transaction is in the log twice"
 
@@ -128,15 +128,15 @@ class Counting:
                 mark=len(self.logs[partition]) - 1,
             )
 
-        while not self._halting:
+        while not self._stopping:
             number = await client.submit(partition, build)
             assert number is not None
             self._done[_COUNT, partition] += 1
             await asyncio.sleep(_PAUSE_S)
 
     async def _note(self, client: waltz.Client[bytes], partition: int) -> None:
-        """Append in batches, or one by one where the server knows no batches."""
-        while not self._halting:
+        """Append in batches, or one by one if the server has no batches."""
+        while not self._stopping:
             notes = [self._new_note(partition) for _ in range(_BATCH)]
             try:
                 outcomes = await client.bulk.append(partition, notes)

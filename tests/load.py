@@ -1,4 +1,4 @@
-"""Appends under way while a cluster is disturbed, and what must hold of the log afterwards."""
+"""Appends while a cluster is disturbed, and the checks of the log afterwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waltz.client.opening import Opening
 from waltz.local import LocalCluster
 
 _PAUSE_S = 0.002
-"""Between two appends of a producer: a log that is quick to read afterwards will do."""
+"""The pause between two appends of a producer; it keeps the log short enough to read afterwards."""
 
 
 def client_of(cluster: LocalCluster) -> Opening[waltz.Client]:
@@ -21,9 +21,9 @@ def client_of(cluster: LocalCluster) -> Opening[waltz.Client]:
 
 @dataclass
 class Load:
-    """Several producers on every partition, each with one append under way at a time.
+    """Several producers on every partition, each with one open append at a time.
 
-    Only what the log has got since the beginning is looked at.
+    The checks cover the transactions since the start of the load.
     """
 
     cluster: LocalCluster
@@ -57,23 +57,25 @@ class Load:
             await client.close()
 
     async def finish(self, seconds: float) -> None:
-        """Let every append that is under way come to its end, and begin no others."""
+        """Wait for the open appends, and start no others."""
         self._stopping = True
         async with asyncio.timeout(seconds):
             await asyncio.gather(*self._tasks)
 
     async def progress(self, seconds: float, appends: int = 5) -> None:
-        """Return when every partition has had so many more appends acknowledged."""
+        """Wait until every partition has ``appends`` further acknowledged appends."""
         wanted = {partition: len(times) + appends for partition, times in self.times.items()}
         deadline = time.monotonic() + seconds
         while any(len(self.times[partition]) < count for partition, count in wanted.items()):
             self._check_producers()
             behind = [p for p, count in wanted.items() if len(self.times[p]) < count]
-            assert time.monotonic() < deadline, f"partitions {behind} stand still for {seconds} s"
+            assert time.monotonic() < deadline, (
+                f"partitions {behind} made no progress for {seconds} s"
+            )
             await asyncio.sleep(0.01)
 
     def longest_pause(self, since: float) -> float:
-        """Return the longest time that any partition went without an acknowledgement."""
+        """Return the longest time without an acknowledgement in any partition."""
         longest = 0.0
         for times in self.times.values():
             recent = [since, *(moment for moment in times if moment >= since)]
@@ -81,7 +83,7 @@ class Load:
         return longest
 
     async def check(self) -> None:
-        """Assert that nothing acknowledged is lost, nothing is twice, and readers agree."""
+        """Assert that no acknowledged append is lost, none is there twice, and readers agree."""
         async with client_of(self.cluster) as one, client_of(self.cluster) as two:
             for partition, mark in self.marks.items():
                 log = await read_log(one, partition, mark)

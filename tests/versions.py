@@ -1,4 +1,4 @@
-"""Old and new side by side: processes and clients that speak no more than Waltz 0.13.2 does."""
+"""Old and new versions together: processes and clients limited to the versions of Waltz 0.13.2."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SESSION_MS = 6000
 
 
 def client_of_version(cluster: LocalCluster, version: str) -> Opening[Client[bytes]]:
-    """Open a client of one version or the other."""
+    """Open a client of version OLD or NEW."""
 
     async def open_it() -> Client[bytes]:
         store = await KazooStore.connect(cluster.zookeeper, _SESSION_MS)
@@ -39,14 +39,14 @@ def client_of_version(cluster: LocalCluster, version: str) -> Opening[Client[byt
 
 
 def older_programs(*names: str) -> dict[str, Path]:
-    """Return what has a cluster run the processes of these names in the old version."""
+    """Return the programs that run the processes of these names in the old version."""
     return {name: _PROGRAMS / f"{_kind(name)}.py" for name in names}
 
 
 async def restart_in_version(
     cluster: LocalCluster, programs: dict[str, Path], name: str, version: str
 ) -> None:
-    """Start a process in ``version``, after its end; ``programs`` is the cluster's."""
+    """Start an ended process in ``version``; ``programs`` are the cluster's."""
     programs.pop(name, None)
     if version == OLD:
         programs |= older_programs(name)
@@ -55,14 +55,14 @@ async def restart_in_version(
 
 
 async def check_version(cluster: LocalCluster, name: str, version: str) -> None:
-    """Assert that a process speaks ``version`` to those who speak all."""
+    """Assert that a process chooses ``version`` with a peer that offers all versions."""
     plan, number = cluster.plan, int(name.partition("/")[2])
     if _kind(name) == "server":
-        doors = [(CLIENT_SERVER, plan.servers[number].port)]
+        listeners = [(CLIENT_SERVER, plan.servers[number].port)]
     else:
         storage = plan.storages[number]
-        doors = [(STORAGE, storage.port), (ADMIN, storage.admin)]
-    agreed = tuple([await _agreed(spec, port) for spec, port in doors])
+        listeners = [(STORAGE, storage.port), (ADMIN, storage.admin)]
+    agreed = tuple([await _agreed(spec, port) for spec, port in listeners])
     assert agreed == _OFFERED[_kind(name), version], f"{name} is not of version {version}"
 
 

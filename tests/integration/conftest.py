@@ -1,4 +1,4 @@
-"""A real ZooKeeper and a cluster of real processes for the whole run, and a place for each test."""
+"""A ZooKeeper and a cluster of processes for the whole run, and a cluster root for each test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def zk_root() -> str:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A running cluster that no test disturbs. Its logs hold what other tests appended."""
+    """A running cluster that no test disturbs. Its logs contain the appends of other tests."""
     shape = Shape(partitions=3, storages=3, servers=2)
     running = LocalCluster(tmp_path_factory.mktemp("cluster"), shape, session_timeout_ms=3000)
     asyncio.run(running.start())
@@ -41,15 +41,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def end_session(zookeeper: str) -> Callable[[KazooStore], Awaitable[None]]:
-    """Ends a session as an expiry would: a second client takes it over and closes it."""
+    """Ends a session like an expiry: a second client takes it over and closes it."""
 
     async def end(store: KazooStore) -> None:
-        intruder = KazooClient(zookeeper, client_id=store._client.client_id)
+        second = KazooClient(zookeeper, client_id=store._client.client_id)
 
         def take_over_and_close() -> None:
-            intruder.start()
-            intruder.stop()
-            intruder.close()
+            second.start()
+            second.stop()
+            second.close()
 
         await asyncio.to_thread(take_over_and_close)
 

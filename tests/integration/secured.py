@@ -1,4 +1,4 @@
-"""A cluster with mutual TLS: a storage and a server as processes, on whatever ports are free."""
+"""A cluster with mutual TLS: a storage and a server as processes, on free ports."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SecuredCluster:
 
     @property
     def server_ports(self) -> dict[str, int]:
-        """The ports that the server says it got."""
+        """The ports that the server reports."""
         ports: dict[str, int] = json.loads((self._folder / "server.json").read_text())
         return ports
 
     async def start(self) -> None:
-        """Make the cluster and start both processes."""
-        # The storage's are chosen here, because ZooKeeper has to know them before it starts.
+        """Create the cluster and start both processes."""
+        # The storage's ports are chosen here, because ZooKeeper must have them before it starts.
         port, admin_port = choose_ports(2)
         address = f"{HOST}:{port}"
         store = await KazooStore.connect(self.zookeeper, 6000)
@@ -63,12 +63,12 @@ class SecuredCluster:
         await self._start(self.server)
 
     async def stop(self) -> None:
-        """Stop what runs."""
+        """Stop both processes."""
         await self.server.stop()
         await self.storage.stop()
 
     def log_of(self, name: str) -> str:
-        """Return what a process has said."""
+        """Return the log of a process."""
         return (self._folder / f"{name}.log").read_text()
 
     async def _start(self, child: ChildProcess) -> None:
@@ -108,6 +108,6 @@ class SecuredCluster:
 
 
 async def exit_status(child: ChildProcess) -> int | None:
-    """Stop a process in good order and return how it ended."""
+    """Stop a process gracefully and return its exit status."""
     await asyncio.wait_for(child.stop(), _SECONDS)
     return child.exit_status

@@ -1,4 +1,4 @@
-"""What nobody should do: each gets one clear message, and nothing else suffers."""
+"""Mistakes of users and peers: one clear message each, and the cluster stays healthy."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz.protocol.frames import encode_frame
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-NOBODY = "127.0.0.1:1"
+CLOSED_PORT = "127.0.0.1:1"
 
 
 async def run_script(name: str, *arguments: str) -> tuple[int, str]:
-    """Run a command to its end; return its exit status and what it said on standard error."""
+    """Run a command to its end; return its exit status and its standard error."""
     process = await asyncio.create_subprocess_exec(
         SCRIPTS / name, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(30):
-        _, said = await process.communicate()
+        _, output = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, said.decode()
+    return process.returncode, output.decode()
 
 
 async def refused(name: str, *arguments: str) -> str:
-    """Run a command that must fail; return the one line in which it says why."""
-    status, said = await run_script(name, *arguments)
-    assert status == 1, said
-    assert "Traceback" not in said
-    (line,) = [each for each in said.splitlines() if each.startswith(f"{name}:")]
+    """Run a command that must fail; return its one error line."""
+    status, output = await run_script(name, *arguments)
+    assert status == 1, output
+    assert "Traceback" not in output
+    (line,) = [each for each in output.splitlines() if each.startswith(f"{name}:")]
     return line
 
 
@@ -76,15 +76,15 @@ def write_config(path: Path, zookeeper: str, root: str, settings: dict[str, Any]
     return str(path)
 
 
-async def test_unknown_settings(tmp_path: Path) -> None:
-    server = server_config(tmp_path, NOBODY, "/waltz", **{"server.feedCashSize": 1})
+async def test_unknown_settings_are_refused_with_a_suggestion(tmp_path: Path) -> None:
+    server = server_config(tmp_path, CLOSED_PORT, "/waltz", **{"server.feedCashSize": 1})
     assert "did you mean server.feedCacheSize?" in await refused("waltz-server", server)
-    storage = storage_config(tmp_path, NOBODY, "/waltz", **{"storage.directry": "x"})
+    storage = storage_config(tmp_path, CLOSED_PORT, "/waltz", **{"storage.directry": "x"})
     assert "did you mean storage.directory?" in await refused("waltz-storage", storage)
     assert "cannot read" in await refused("waltz-server", str(tmp_path / "absent.yml"))
 
 
-async def test_used_ports(cluster: LocalCluster, tmp_path: Path) -> None:
+async def test_used_ports_are_named_in_the_error(cluster: LocalCluster, tmp_path: Path) -> None:
     where = cluster.zookeeper, cluster.root
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -96,7 +96,7 @@ async def test_used_ports(cluster: LocalCluster, tmp_path: Path) -> None:
             assert str(port) in line
 
 
-async def test_a_directory_of_another_cluster(
+async def test_storage_directory_of_another_cluster_is_refused(
     cluster: LocalCluster, zookeeper: str, zk_root: str, tmp_path: Path
 ) -> None:
     store = await KazooStore.connect(zookeeper, 3000)
@@ -111,7 +111,9 @@ async def test_a_directory_of_another_cluster(
     assert "key" in await refused("waltz-storage", foreign)
 
 
-async def test_no_cluster_at_the_root(zookeeper: str, zk_root: str, tmp_path: Path) -> None:
+async def test_missing_cluster_is_reported_by_every_program(
+    zookeeper: str, zk_root: str, tmp_path: Path
+) -> None:
     server = await refused("waltz-server", server_config(tmp_path, zookeeper, zk_root))
     storage = await refused("waltz-storage", storage_config(tmp_path, zookeeper, zk_root))
     tool = await refused("waltz", "cluster", "show", "-z", zookeeper, "-r", zk_root)
@@ -119,14 +121,14 @@ async def test_no_cluster_at_the_root(zookeeper: str, zk_root: str, tmp_path: Pa
     assert all(f"no Waltz cluster at {zk_root}" in each for each in (server, storage, tool, log))
 
 
-async def test_zookeeper_out_of_reach(tmp_path: Path) -> None:
+async def test_unreachable_zookeeper_is_reported_by_every_program(tmp_path: Path) -> None:
     server, storage, tool, log = await asyncio.gather(
-        refused("waltz-server", server_config(tmp_path, NOBODY, "/waltz")),
-        refused("waltz-storage", storage_config(tmp_path, NOBODY, "/waltz")),
-        refused("waltz", "cluster", "show", "-z", NOBODY),
-        refused("waltz", "log", "append", "0", "x", "-z", NOBODY),
+        refused("waltz-server", server_config(tmp_path, CLOSED_PORT, "/waltz")),
+        refused("waltz-storage", storage_config(tmp_path, CLOSED_PORT, "/waltz")),
+        refused("waltz", "cluster", "show", "-z", CLOSED_PORT),
+        refused("waltz", "log", "append", "0", "x", "-z", CLOSED_PORT),
     )
-    assert all(f"ZooKeeper at {NOBODY}" in each for each in (server, storage, tool, log))
+    assert all(f"ZooKeeper at {CLOSED_PORT}" in each for each in (server, storage, tool, log))
 
 
 def ports_of(cluster: LocalCluster) -> list[tuple[ProtocolSpec, int]]:
@@ -170,14 +172,14 @@ async def test_garbage_after_the_handshake_closes_the_connection(cluster: LocalC
     await still_healthy(cluster)
 
 
-async def test_half_a_frame_harms_nobody(cluster: LocalCluster) -> None:
+async def test_half_a_frame_leaves_the_cluster_healthy(cluster: LocalCluster) -> None:
     for spec, port in ports_of(cluster):
         frame = spec.hello(dialer=True)
-        for hung_up in (True, False):
+        for closed in (True, False):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(frame[: len(frame) // 2])
             await writer.drain()
-            if not hung_up:
+            if not closed:
                 await still_healthy(cluster)
             writer.close()
     await still_healthy(cluster)
@@ -189,7 +191,7 @@ async def still_healthy(cluster: LocalCluster) -> None:
     assert [finding for finding in findings if finding.problem is not None] == []
 
 
-async def test_a_client_ahead_of_the_log(cluster: LocalCluster) -> None:
+async def test_client_ahead_of_the_log_is_refused(cluster: LocalCluster) -> None:
     async with client_of(cluster) as client:
         with pytest.raises(waltz.ClientAhead, match="has seen 1000000000"):
             await anext(client.stream(0, after=10**9).batches())
@@ -201,23 +203,25 @@ async def test_a_client_ahead_of_the_log(cluster: LocalCluster) -> None:
 
 @pytest.fixture
 async def single(tmp_path: Path) -> AsyncIterator[LocalCluster]:
-    """A cluster with one storage, so that it is known what is read."""
+    """A cluster with one storage, so that all reads use its files."""
     shape = Shape(partitions=2, storages=1, servers=1)
     async with LocalCluster(tmp_path, shape, session_timeout_ms=2000) as running:
         yield running
 
 
-async def test_damaged_segments(single: LocalCluster) -> None:
-    """A torn end is cut off; damage in what was known to be whole closes that partition alone."""
+async def test_torn_segment_is_truncated_and_damaged_one_closes_its_partition(
+    single: LocalCluster,
+) -> None:
+    """A torn end is truncated; damage of flushed records closes only that partition."""
     async with client_of(single) as client:
         for number in range(10):
             await client.append(number % 2, b"%d" % number)
-    # A new session: what there is by now is known to be whole.
+    # A new session records that everything before it was flushed.
     await single.stop_one("server/0")
     await single.start_one("server/0")
     async with client_of(single) as client:
         for partition in (0, 1):
-            # Answered once the new session is open, and so on the storage's disk.
+            # The answer follows after the new session was written to the storage's disk.
             await client.mount(partition)
     await single.stop_one("storage/0")
     torn, damaged = (

@@ -1,4 +1,4 @@
-"""Append, stream back, restart everything: the same transactions in the same order."""
+"""Appends are streamed back in order, also after a restart of all processes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.load import client_of, read_log
 from tests.replicas import partition_checksum, replicas_agree
 from waltz.local import ClusterRunning, LocalCluster, PlanError, Shape
 
-MORE_THAN_A_FEED = 2500
-"""So many that a server feeds them in several turns and a storage reaches two checkpoints."""
+MORE_THAN_ONE_FEED = 2500
+"""Enough that a server feeds them in several chunks and a storage reaches two checkpoints."""
 
 
-async def test_a_reader_gets_what_was_appended_in_order(cluster: LocalCluster) -> None:
+async def test_reader_gets_all_appends_in_order(cluster: LocalCluster) -> None:
     async with client_of(cluster) as client:
         before = await client.high_water_mark(0)
-        sent = [b"%d" % number for number in range(MORE_THAN_A_FEED)]
+        sent = [b"%d" % number for number in range(MORE_THAN_ONE_FEED)]
         ids = await asyncio.gather(*(client.append(0, data, header=7) for data in sent))
         assert sorted(ids) == list(range(before + 1, before + 1 + len(sent)))
         by_id = dict(zip(ids, sent, strict=True))
     async with client_of(cluster) as reader:
-        # Well below the time after which a client reminds a server of it.
+        # Well below the time after which a client repeats its feed request.
         async with asyncio.timeout(4):
             log = await read_log(reader, 0, before)
         assert log == [by_id[transaction_id] for transaction_id in sorted(ids)]
@@ -33,7 +33,7 @@ async def test_a_reader_gets_what_was_appended_in_order(cluster: LocalCluster) -
         assert [transaction.header async for transaction in one] == [7]
 
 
-async def test_locks_refuse_what_was_decided_on_an_old_state(cluster: LocalCluster) -> None:
+async def test_locks_refuse_appends_decided_on_an_old_state(cluster: LocalCluster) -> None:
     account = [waltz.Lock("account", 17)]
     async with client_of(cluster) as client:
         first = await client.append(1, b"first", write_locks=account)
@@ -48,8 +48,8 @@ async def test_locks_refuse_what_was_decided_on_an_old_state(cluster: LocalClust
         assert second == unchecked + 1
 
 
-async def test_concurrent_counters_under_a_lock_lose_no_update(cluster: LocalCluster) -> None:
-    """Two clients increment one number: each transaction holds the one before plus one."""
+async def test_concurrent_increments_under_a_lock_lose_no_update(cluster: LocalCluster) -> None:
+    """Two clients increment one number: each transaction contains the previous one plus one."""
     counter = [waltz.Lock("counter", 1)]
 
     async def increment(client: waltz.Client, times: int) -> None:
@@ -57,7 +57,7 @@ async def test_concurrent_counters_under_a_lock_lose_no_update(cluster: LocalClu
 
             async def build(attempt: waltz.Attempt) -> waltz.Draft:
                 value = int((await read_log(client, 2))[-1])
-                # What was read may be newer than the attempt's mark, never older.
+                # The value read may be newer than the attempt's mark, never older.
                 return waltz.Draft(b"%d" % (value + 1), write_locks=counter, mark=attempt.mark)
 
             await client.submit(2, build)
@@ -70,7 +70,7 @@ async def test_concurrent_counters_under_a_lock_lose_no_update(cluster: LocalClu
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-async def test_everything_is_there_again_after_a_restart(tmp_path: Path, tls: bool) -> None:
+async def test_restarted_cluster_has_the_same_logs(tmp_path: Path, tls: bool) -> None:
     shape = Shape(partitions=2, storages=3, servers=1, tls=tls)
     logs: list[list[bytes]] = []
     cluster = LocalCluster(tmp_path, shape, session_timeout_ms=2000)

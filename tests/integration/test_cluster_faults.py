@@ -1,4 +1,4 @@
-"""Processes that die, disks that are replaced: nothing committed is lost and the log goes on."""
+"""Killed processes and emptied disks: no committed transaction is lost, and appends continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.load import Load
 from tests.replicas import replicas_agree
 from waltz.local import LocalCluster, Shape
 
-GOES_ON_WITHIN_S = 10.0
+RESUMES_WITHIN_S = 10.0
 SETTLES_WITHIN_S = 30.0
 
 
@@ -31,7 +31,7 @@ def running(
 
 @pytest.fixture
 async def healthy(running: LocalCluster) -> LocalCluster:
-    """The cluster, with everything up whatever the test before has done to it."""
+    """The cluster with all processes running, regardless of the previous test."""
     for name in running.plan.names:
         await running.start_one(name)
     for name in running.plan.storage_names:
@@ -41,32 +41,34 @@ async def healthy(running: LocalCluster) -> LocalCluster:
 
 
 @pytest.mark.parametrize("victim", ["storage/0", "storage/1", "storage/2", "server/0", "server/1"])
-async def test_any_one_process_may_be_killed_under_load(healthy: LocalCluster, victim: str) -> None:
+async def test_killed_process_under_load_loses_no_append(
+    healthy: LocalCluster, victim: str
+) -> None:
     async with Load(healthy) as load:
-        await load.progress(GOES_ON_WITHIN_S, appends=50)
+        await load.progress(RESUMES_WITHIN_S, appends=50)
         killed = time.monotonic()
         healthy.kill(victim)
-        await load.progress(GOES_ON_WITHIN_S, appends=50)
+        await load.progress(RESUMES_WITHIN_S, appends=50)
         await healthy.start_one(victim)
-        await load.progress(GOES_ON_WITHIN_S, appends=50)
-        await load.finish(GOES_ON_WITHIN_S)
-        assert load.longest_pause(killed) < GOES_ON_WITHIN_S
+        await load.progress(RESUMES_WITHIN_S, appends=50)
+        await load.finish(RESUMES_WITHIN_S)
+        assert load.longest_pause(killed) < RESUMES_WITHIN_S
         await load.check()
     await healthy.healthy()
     await replicas_agree(healthy, SETTLES_WITHIN_S)
 
 
-async def test_without_a_quorum_appends_wait_and_go_on_when_one_is_back(
+async def test_appends_without_a_quorum_wait_until_a_storage_is_back(
     healthy: LocalCluster,
 ) -> None:
     async with Load(healthy) as load:
-        await load.progress(GOES_ON_WITHIN_S, appends=20)
+        await load.progress(RESUMES_WITHIN_S, appends=20)
         healthy.kill("storage/0")
         healthy.kill("storage/1")
-        await stands_still(load)
+        await assert_no_progress(load)
         await healthy.start_one("storage/1")
-        await load.progress(GOES_ON_WITHIN_S, appends=20)
-        await load.finish(GOES_ON_WITHIN_S)
+        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.finish(RESUMES_WITHIN_S)
         await load.check()
         await healthy.start_one("storage/0")
         await healthy.healthy()
@@ -74,14 +76,14 @@ async def test_without_a_quorum_appends_wait_and_go_on_when_one_is_back(
         await load.check()
 
 
-async def test_an_emptied_storage_does_not_stand_in_for_one_that_is_down(
+async def test_emptied_storage_does_not_count_towards_a_quorum(
     healthy: LocalCluster,
 ) -> None:
-    """Storage 2 misses appends, then storage 1 loses its disk: 0 alone knows all of the log."""
+    """Storage 2 misses appends, then storage 1 loses its disk: only storage 0 has the whole log."""
     async with Load(healthy) as load:
-        await load.progress(GOES_ON_WITHIN_S, appends=20)
+        await load.progress(RESUMES_WITHIN_S, appends=20)
         await healthy.stop_one("storage/2")
-        await load.progress(GOES_ON_WITHIN_S, appends=50)
+        await load.progress(RESUMES_WITHIN_S, appends=50)
         healthy.kill("storage/0")
         healthy.kill("storage/1")
         emptied = healthy.layout.data("storage/1")
@@ -90,18 +92,18 @@ async def test_an_emptied_storage_does_not_stand_in_for_one_that_is_down(
         await healthy.start_one("storage/1")
         await healthy.start_one("storage/2")
         await healthy.sync("storage/1")
-        # 1 and 2 are two of three, but 1 may have known more than 2 does: they have to wait for 0.
-        await stands_still(load)
+        # 1 and 2 are two of three, but 1 may have had more than 2 has: they must wait for 0.
+        await assert_no_progress(load)
         await healthy.start_one("storage/0")
-        await load.progress(GOES_ON_WITHIN_S, appends=20)
-        await load.finish(GOES_ON_WITHIN_S)
+        await load.progress(RESUMES_WITHIN_S, appends=20)
+        await load.finish(RESUMES_WITHIN_S)
         await load.check()
     await healthy.healthy()
     await replicas_agree(healthy, SETTLES_WITHIN_S)
 
 
-async def stands_still(load: Load, seconds: float = 2.0) -> None:
-    """Assert that nothing is acknowledged any more; what was on its way may still arrive."""
+async def assert_no_progress(load: Load, seconds: float = 2.0) -> None:
+    """Assert that no append is acknowledged, after a short time for answers already sent."""
     await asyncio.sleep(0.5)
     before = len(load.acknowledged)
     await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Mutual TLS with real processes: names, certificates replaced while all runs, a stop in order."""
+"""Mutual TLS with processes: names, certificates replaced at runtime, graceful stop."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def connect(cluster: SecuredCluster, tls: TlsConfig) -> Opening[waltz.Client]:
 
 
 async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
-    """Return why the server cannot be asked."""
+    """Return the error of a request to the server, empty if it succeeds."""
     try:
         async with await ServerQuery.open((HOST, cluster.server_ports["port"]), tls) as query:
             await query.partitions()
@@ -65,7 +65,7 @@ async def refusal(cluster: SecuredCluster, tls: TlsConfig) -> str:
 
 
 def install(source: TlsConfig, folder: Path) -> None:
-    """Put new files in the place of those that the processes use, each at once."""
+    """Replace the files that the processes use, each atomically."""
     for file, name in (
         (source.certificate, f"{NAME}.pem"),
         (source.key, f"{NAME}.key"),
@@ -76,11 +76,11 @@ def install(source: TlsConfig, folder: Path) -> None:
         os.replace(folder / "part", folder / name)
 
 
-async def test_certificates_are_replaced_while_all_runs(
+async def test_certificates_replaced_at_runtime_apply_to_new_connections(
     cluster: SecuredCluster, old: Authority, tmp_path: Path
 ) -> None:
     new = authority(tmp_path, "new")
-    # Copies, because the old authority's files are those that are replaced.
+    # Copies, because the files of the old authority are replaced.
     shutil.copy(old.ca, tmp_path / "kept.pem")
     old_tls = replace(old.issue("client", server_name=NAME), ca=tmp_path / "kept.pem")
     new_tls = new.issue("client", server_name=NAME)
@@ -100,7 +100,7 @@ async def test_certificates_are_replaced_while_all_runs(
     assert "TLS files changed: new connections use them" in cluster.log_of("server")
 
 
-async def test_who_is_not_as_expected_is_refused_in_a_sentence(
+async def test_peer_with_a_wrong_or_missing_certificate_is_refused_and_logged(
     cluster: SecuredCluster, old: Authority
 ) -> None:
     other = await refusal(cluster, old.issue("client", server_name="other"))
@@ -113,7 +113,7 @@ async def test_who_is_not_as_expected_is_refused_in_a_sentence(
     await eventually(lambda: "refused a client/server connection" in cluster.log_of("server"))
 
 
-async def test_the_process_says_which_ports_it_got_and_when_its_certificate_ends(
+async def test_process_reports_its_ports_and_the_expiry_of_its_certificate(
     cluster: SecuredCluster,
 ) -> None:
     ports = cluster.server_ports
@@ -127,7 +127,7 @@ async def test_the_process_says_which_ports_it_got_and_when_its_certificate_ends
     assert left == pytest.approx(30, abs=0.5)
 
 
-async def test_processes_that_are_told_to_stop_finish_what_they_have(
+async def test_processes_that_are_stopped_finish_their_open_appends(
     cluster: SecuredCluster, old: Authority, tmp_path: Path
 ) -> None:
     async with connect(cluster, old.issue("client", server_name=NAME)) as client:

@@ -1,7 +1,7 @@
-"""One cluster of old and new processes, used by old and new clients, operated by new commands.
+"""A cluster of old and new processes with old and new clients and new commands.
 
-A server, and two of four storages, speak no more than Waltz 0.13.2 does. The tests follow one
-another: each leaves the cluster as it found it.
+A server and two of four storages are limited to the protocol versions of Waltz 0.13.2. The tests
+share the cluster: each leaves it as it was before.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from waltz.admin.execution import OrderExecutor, carry_out
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 
-GOES_ON_WITHIN_S = 15.0
+RESUMES_WITHIN_S = 15.0
 PARTITIONS = 2
 OLDER = ("server/0", "storage/0", "storage/1")
 NEWER = ("server/1", "storage/2", "storage/3")
 SPARE = 3
-"""The storage that is in the group of the first, and holds nothing."""
+"""The storage in the group of the first that has no partitions."""
 
 SMALL_CACHES = {"server.feedCacheSize": 4 << 10, "server.transactionDataCacheSize": 64 << 10}
-"""So that servers have to read from storages."""
+"""Small enough that servers must read from storages."""
 
 MUCH = [b"%d" % number + bytes(1 << 20) for number in range(18)]
-"""More than a server keeps in memory for a storage that is away."""
+"""More than a server keeps in memory for an absent storage."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 async def prepare(cluster: LocalCluster) -> None:
-    """Empty the fourth storage and put it into the group of the first; check who is what."""
+    """Empty the fourth storage, add it to the group of the first, and check all versions."""
     spare = cluster.plan.storages[SPARE]
     async with cluster.metadata() as metadata:
         await carry_out(Retirement(SPARE), OrderExecutor(metadata, cluster.tls))
@@ -68,18 +68,18 @@ async def prepare(cluster: LocalCluster) -> None:
 
 
 async def partition_of(cluster: LocalCluster, server: str) -> int:
-    """Return the partition that a server has; each has one."""
+    """Return the one partition of a server."""
     port = cluster.plan.servers[int(server[-1])].port
     async with cluster.metadata() as metadata:
-        view = await metadata.membership()
-    (at,) = (number for number, member in view.servers().items() if member.port == port)
-    (owned,) = view.assignment.servers[at]
+        membership = await metadata.membership()
+    (at,) = (number for number, member in membership.servers().items() if member.port == port)
+    (owned,) = membership.assignment.servers[at]
     return owned.partition
 
 
 @pytest.mark.parametrize("server", ["server/0", "server/1"], ids=["old server", "new server"])
 @pytest.mark.parametrize("client", [OLD, NEW], ids=["old client", "new client"])
-async def test_every_client_works_with_every_server(
+async def test_old_and_new_clients_work_with_old_and_new_servers(
     mixed: LocalCluster, client: str, server: str
 ) -> None:
     partition = await partition_of(mixed, server)
@@ -118,7 +118,7 @@ async def use_ranges_and_batches(client: waltz.Client, partition: int, offered: 
     assert [record.data for record in found.records] == [draft.data for draft in drafts]
     headers = await client.bulk.headers(partition, mark + 1)
     assert len(headers.headers) == 10
-    # So many reads of what is no longer in memory that old and new storages are asked.
+    # Enough reads of records that are no longer in memory to reach old and new storages.
     first_id = max(0, mark - 1500)
     while first_id < mark:
         found = await client.bulk.records(partition, first_id, max_records=50)
@@ -126,15 +126,15 @@ async def use_ranges_and_batches(client: waltz.Client, partition: int, offered: 
         first_id += found.records.count
 
 
-async def test_operators_commands_work_on_old_and_new_storages_alike(mixed: LocalCluster) -> None:
-    applications = await begin(mixed, "moving")
+async def test_commands_work_on_old_and_new_storages(mixed: LocalCluster) -> None:
+    applications = await start(mixed, "moving")
     plan = mixed.plan
     old, new = plan.storages[0].address, plan.storages[SPARE].address
     try:
         for source, destination in ((old, new), (new, old)):
             moved = await waltz_storage(mixed, "move", source, destination, "0", "-d", "--yes")
             assert moved.exit_code == 0, moved.output
-            await go_on(applications, each=10)
+            await progress(applications, each=10)
             listed = {each["storage"]: each for each in await shown(mixed, "storage", "list")}
             assert all(each["problem"] is None for each in listed.values())
             held = [p["partition"] for p in listed[destination]["partitions"]]
@@ -142,12 +142,14 @@ async def test_operators_commands_work_on_old_and_new_storages_alike(mixed: Loca
             verified = await shown(mixed, "cluster", "verify")
             assert verified["passed"]
     finally:
-        await end(mixed, applications)
+        await stop(mixed, applications)
     compared = await shown(mixed, "storage", "compare", "0-1")
     assert [each["first_difference"] for each in compared] == [None, None]
 
 
-async def test_what_an_old_storage_cannot_do_is_said_plainly(mixed: LocalCluster) -> None:
+async def test_command_that_an_old_storage_lacks_is_refused_with_a_reason(
+    mixed: LocalCluster,
+) -> None:
     old = mixed.plan.storages[0].address
     refused = await waltz_storage(mixed, "switch", old, "0", "--read", "off")
     assert refused.exit_code == 1
@@ -155,46 +157,46 @@ async def test_what_an_old_storage_cannot_do_is_said_plainly(mixed: LocalCluster
 
 
 @pytest.mark.parametrize("away", ["storage/0", "storage/2"], ids=["old", "new"])
-async def test_a_quorum_of_either_kind_goes_on_and_feeds_what_was_away(
+async def test_quorum_of_mixed_versions_continues_and_catches_up_an_absent_storage(
     mixed: LocalCluster, away: str
 ) -> None:
-    """One of three storages is killed; another, whatever its version, has what it missed."""
-    applications = await begin(mixed, f"without {away}")
+    """One of three storages is killed; another one of any version has what it missed."""
+    applications = await start(mixed, f"without {away}")
     try:
         mixed.kill(away)
-        await go_on(applications, each=10)
+        await progress(applications, each=10)
         async with client_of_version(mixed, NEW) as client:
             for partition in range(PARTITIONS):
                 await asyncio.gather(*(client.append(partition, data) for data in MUCH))
         await mixed.start_one(away)
         await mixed.healthy()
-        await go_on(applications, each=10)
+        await progress(applications, each=10)
     finally:
-        await end(mixed, applications)
+        await stop(mixed, applications)
 
 
-async def begin(cluster: LocalCluster, work: str) -> list[Counting]:
-    """Have an old and a new client append and follow."""
+async def start(cluster: LocalCluster, work: str) -> list[Counting]:
+    """Start an old and a new client that append and follow."""
     applications = []
     for version in (OLD, NEW):
         application = Counting(f"{version}, {work}", range(PARTITIONS))
         applications.append(application)
-        await application.go(client_of_version(cluster, version))
-    await go_on(applications, each=5)
+        await application.start(client_of_version(cluster, version))
+    await progress(applications, each=5)
     return applications
 
 
-async def go_on(applications: list[Counting], each: int) -> None:
+async def progress(applications: list[Counting], each: int) -> None:
     for application in applications:
-        await application.progress(GOES_ON_WITHIN_S, each)
+        await application.progress(RESUMES_WITHIN_S, each)
 
 
-async def end(cluster: LocalCluster, applications: list[Counting]) -> None:
-    """Stop the load, and check what came of it."""
+async def stop(cluster: LocalCluster, applications: list[Counting]) -> None:
+    """Stop the applications and check their logs."""
     for application in applications:
-        await application.halt(GOES_ON_WITHIN_S)
+        await application.stop(RESUMES_WITHIN_S)
     for version, application in zip((OLD, NEW), applications, strict=True):
-        await application.catch_up(client_of_version(cluster, version), GOES_ON_WITHIN_S)
+        await application.catch_up(client_of_version(cluster, version), RESUMES_WITHIN_S)
         application.check()
 
 
@@ -209,6 +211,6 @@ async def shown(cluster: LocalCluster, *arguments: str) -> Any:
 
 
 async def command(cluster: LocalCluster, *arguments: str) -> Result:
-    """Run a verb, which has an event loop of its own, beside this one."""
+    """Run a verb in a thread, because it starts its own event loop."""
     where = ["--cluster", str(cluster.layout.description)]
     return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *where])

@@ -1,4 +1,4 @@
-"""A server that speaks no more than Waltz 0.13.2 does: what runs in place of waltz-server."""
+"""Runs in place of waltz-server: a server limited to the protocol versions of Waltz 0.13.2."""
 
 from __future__ import annotations
 

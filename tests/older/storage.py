@@ -1,4 +1,4 @@
-"""A storage that speaks no more than Waltz 0.13.2 does: what runs in place of waltz-storage."""
+"""Runs in place of waltz-storage: a storage limited to the protocol versions of Waltz 0.13.2."""
 
 from __future__ import annotations
 
