@@ -13,6 +13,7 @@ PAGES = {
         ROOT / "README.md",
         *sorted((ROOT / "docs").glob("*.md")),
         ROOT / "examples/README.md",
+        *sorted((ROOT / "spec").rglob("*.md")),
     )
 }
 """Every page, by its path in the repository."""
