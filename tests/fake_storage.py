@@ -10,9 +10,9 @@ from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener
 from waltz.protocol import STORAGE, ProtocolSpec
 from waltz.protocol import storage as st
 from waltz.protocol.failures import RpcFailure
-from waltz_server.shell.storage_links import ClusterIdentity
+from waltz_server.shell.storage_links import ExpectedCluster
 
-IDENTITY = ClusterIdentity(uuid.UUID(int=7), 2)
+IDENTITY = ExpectedCluster(uuid.UUID(int=7), 2)
 
 
 class FakeStorage:

@@ -44,8 +44,8 @@ BATCH_BUGS = (
     Planted(
         "outcomes shifted by one",
         Package.SERVER,
-        "self._ledgers[append] = (ledger, number)\n",
-        "self._ledgers[append] = (ledger, (number + 1) % len(batch.appends))\n",
+        "self._open_appends[append] = (open_batch, position)\n",
+        "self._open_appends[append] = (open_batch, (position + 1) % len(batch.appends))\n",
         "Each append is told what became of the one before.",
     ),
     Planted(

@@ -199,7 +199,7 @@ SESSION_BUGS = (
     Planted(
         "waiters of an old generation stay",
         Package.SERVER,
-        "self._queue.renounce(generation)\n",
+        "self._queue.drop_stale(generation)\n",
         "",
         "An append gets in although its client was told that it is not in the log.",
     ),

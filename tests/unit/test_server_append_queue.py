@@ -142,7 +142,7 @@ class History:
     def renounce(self) -> None:
         self.generation += 1
         self.undecided.clear()
-        self.queue.renounce(self.generation)
+        self.queue.drop_stale(self.generation)
 
     def start(self) -> None:
         self.opened = True
@@ -275,7 +275,7 @@ def test_those_who_waited_before_a_new_generation_hold_up_nobody_after_it() -> N
     queue.add(peer, [holder])
     queue.add(peer, [append("old", client=2, write=(1, 2), mark=0)])
     assert queue.take() == ([holder], [])
-    queue.renounce(2)
+    queue.drop_stale(2)
     waiter = append("waiter", client=3, write=(1,), mark=0, generation=2)
     free = [
         append("free", client=2, mark=0, generation=2),

@@ -123,7 +123,7 @@ async def test_waiting_has_an_end_that_is_told(
     monkeypatch.setattr(node_module, "_FINISH_SECONDS", 0.05)
     await node.stop()
     assert hosted.closed
-    assert "3 appends were not done within 0.05 s" in caplog.text
+    assert "3 appends unresolved after 0.05 s" in caplog.text
 
 
 async def test_a_connection_paused_for_overload_stays_paused(

@@ -15,7 +15,7 @@ from tests.scripted_storages import ScriptedStorage
 from waltz.net import PLAINTEXT
 from waltz.protocol import STORAGE
 from waltz.protocol import storage as st
-from waltz_server.shell.storage_links import ClusterIdentity, StorageLink, StorageLinks
+from waltz_server.shell.storage_links import ExpectedCluster, StorageLink, StorageLinks
 
 _POLL_SECONDS = 0.002
 
@@ -268,7 +268,7 @@ async def test_an_answered_request_never_cuts_the_link(
 async def test_a_storage_of_another_cluster_is_not_used_and_said_so_once(
     storage: FakeStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    links = StorageLinks(PLAINTEXT, ClusterIdentity(uuid.UUID(int=8), 2))
+    links = StorageLinks(PLAINTEXT, ExpectedCluster(uuid.UUID(int=8), 2))
     user = User()
     user.connect(links, frozenset({storage.name}))
     await eventually(lambda: storage.accepted >= 3)

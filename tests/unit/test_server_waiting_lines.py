@@ -173,7 +173,7 @@ class Both:
 
     def renounce(self) -> None:
         self.generation += 1
-        self.queue.renounce(self.generation)
+        self.queue.drop_stale(self.generation)
         self.passes.renounce(self.generation)
 
 

@@ -1,4 +1,4 @@
-"""The command ``waltz-server``: reads the settings, runs one server until it is told to stop."""
+"""The command ``waltz-server``: reads the settings, runs one server until it is stopped."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def _run(node: ServerNode) -> None:
 SERVICE = Service(
     "waltz-server",
     "Run a Waltz server: it orders, locks and replicates appends, and feeds clients.",
-    "SIGTERM and SIGINT have it leave the cluster at once, so that other servers take over, and "
-    "finish the appends that it has.",
+    "On SIGTERM or SIGINT it leaves the cluster at once, so that other servers take over, and "
+    "finishes its open appends.",
     ServerConfig,
     serve,
 )

@@ -104,19 +104,18 @@ class Partition:
         self._clients = MountedClients()
         self._mark: int | None = None
         self._confirmed = False
-        """Whether a store session of this generation has opened: only then is the mark the log's,
-        and what an earlier owner had under way can no longer get in."""
+        """Whether a store session of this generation has opened: then the mark is the log's end
+        and appends of an earlier owner cannot be committed any more. Without it, mounts would be
+        answered with an old mark: see the planted bug "a mark of yesterday answers mounts"."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
-        feeds, recent = (
-            FeedSchedule(settings.realtime_threshold),
-            RecentRecords(settings.recent_bytes),
-        )
+        feeds = FeedSchedule(settings.realtime_threshold)
+        recent = RecentRecords(settings.recent_bytes)
         self._data = DataReads(partition, data, recent, replicas, ready)
         self._feeding = FeedDelivery(partition, feeds, headers, replicas, ready)
         self._ranges = RangeReads(headers, recent, replicas, ready)
         self._batches = AppendBatches(ready)
 
-    # ---- questions
+    # ---- state
 
     @property
     def high_water_mark(self) -> int | None:
@@ -136,7 +135,7 @@ class Partition:
 
     @property
     def data_cache_misses(self) -> int:
-        """Number of reads that the cache could not answer."""
+        """Number of reads that needed a replica."""
         return self._data.data_cache_misses
 
     @property
@@ -146,7 +145,7 @@ class Partition:
 
     @property
     def feed_cache_misses(self) -> int:
-        """Number of times that a feed needed what the cache did not have."""
+        """Number of times that a feed needed a read of a replica."""
         return self._feeding.cache_misses
 
     def take_ready(self) -> list[Effect]:
@@ -159,21 +158,21 @@ class Partition:
     # ---- ownership
 
     def set_generation(self, generation: int) -> None:
-        """The partition is this server's in ``generation``."""
+        """Own the partition in ``generation``; one that is not newer is ignored."""
         if generation > self.generation:
             self.generation = generation
             self._confirmed = False
             self._ranges.unconfirmed()
-            self._queue.renounce(generation)
-            self._batches.ended(self._queue.take_renounced(), OutcomeKind.ABSENT)
+            self._queue.drop_stale(generation)
+            self._batches.ended(self._queue.take_dropped(), OutcomeKind.ABSENT)
             self.store.set_generation(generation)
 
     def set_replicas(self, replicas: Iterable[str]) -> None:
-        """The storages that hold the partition."""
+        """Replicate to these storages from the next session on."""
         self.store.set_replicas(replicas)
 
     def close(self) -> None:
-        """The partition is no longer this server's: feeds end, appends stay unresolved."""
+        """Release the partition: feeds end, open appends stay unresolved."""
         self.store.close()
         self._batches.close()
         self._data.close()
@@ -184,10 +183,10 @@ class Partition:
     # ---- clients
 
     def mount(self, peer: Peer, request: cs.MountRequest) -> None:
-        """Register the client's connection, and begin its feed when earlier appends are done."""
+        """Register the client's connection; begin its feed once earlier appends are resolved."""
         req_id = request.req_id
         if req_id.generation > self.generation:
-            # The client has heard of a change that has not reached this server yet.
+            # The client knows of a change of owner that has not reached this server yet.
             self._send(peer, cs.MountResponse(req_id, cs.MountState.NOT_READY))
             return
         if self._clients.register(peer, request):
@@ -195,18 +194,22 @@ class Partition:
             self._release_barriers()
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
-        """Take the appends of one received chunk."""
+        """Accept the appends of one received chunk.
+
+        Those of another generation or of a connection that is not the client's newest are dropped:
+        the client looks for them in the log.
+        """
         generation = self.generation
-        speaks = {c: self._clients.speaks(peer, c) for c in {a.client_id for a in appends}}
-        accepted = [a for a in appends if speaks[a.client_id] and a.generation == generation]
+        current = {c: self._clients.is_current(peer, c) for c in {a.client_id for a in appends}}
+        accepted = [a for a in appends if current[a.client_id] and a.generation == generation]
         self.counters.transactions += len(accepted)
         self._queue.add(peer, accepted)
         self._submit()
 
     def append_batch(self, batch: AppendBatch) -> None:
-        """Take a batch: its appends are decided at one instant and answered together."""
+        """Accept a batch: its appends are decided at one instant and answered together."""
         req_id = batch.req_id
-        if req_id.generation != self.generation or not self._clients.speaks(
+        if req_id.generation != self.generation or not self._clients.is_current(
             batch.peer, req_id.client_id
         ):
             self._ready.add(absent(batch.peer, req_id, len(batch.appends)))
@@ -217,14 +220,13 @@ class Partition:
         self._submit()
 
     def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
-        """Feed on from the client's mark."""
-        if not self._clients.speaks(peer, request.req_id.client_id):
+        """Continue the client's feed from its mark."""
+        if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
         if mark is None or position > mark or position < NO_TRANSACTION:
-            self._ready.add(
-                DisconnectClient(peer, f"feed request from {position}, the log ends at {mark}")
-            )
+            reason = f"feed request from {position}, the log ends at {mark}"
+            self._ready.add(DisconnectClient(peer, reason))
             return
         remaining = max(mark - position, self._settings.min_fetch)
         self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
@@ -249,18 +251,18 @@ class Partition:
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers, at once or when there are some."""
         if request.req_id.generation > self.generation:
-            # As in `mount`: somebody else may have gone on with the log.
+            # As in `mount`: another server may have written to the log since.
             self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         else:
             self._ranges.read_range(peer, request)
 
     def writable(self, peer: Peer) -> None:
-        """A congested connection drains again."""
+        """Send again to a connection that was congested."""
         self._feeding.writable(peer)
         self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
-        """A client's connection is gone."""
+        """Forget a client's connection, which is gone."""
         self._clients.lost(peer)
         self._data.lost(peer)
         self._ranges.lost(peer)
@@ -268,7 +270,7 @@ class Partition:
         self._queue.forget(peer)
 
     def turn(self) -> None:
-        """Give one far-behind feed its turn, and go on answering reads of ranges."""
+        """Give one catch-up feed its turn, and continue to answer reads of ranges."""
         self._feeding.turn()
         self._ranges.resume()
 
@@ -305,8 +307,11 @@ class Partition:
 
     def _opened(self, mark: int) -> None:
         if mark != self._mark:
-            # Others wrote, and took locks that the table has not seen.
+            # Another server wrote, and its transactions took locks that this table has not seen.
+            # Granting by the old marks would commit appends that were decided on stale data: see
+            # the planted bug "what another owner wrote locks nothing".
             self._queue.assume(mark)
+        assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         self._mark = mark
         self._confirmed = True
         self._feeding.opened(mark)
@@ -317,6 +322,9 @@ class Partition:
 
     def _committed(self, committed: AppendsCommitted) -> None:
         first_id, appends = committed.first_id, committed.appends
+        assert self._mark is not None
+        assert first_id == self._mark + 1, "committed ids have no gap"
+        assert committed.records.count == len(appends)
         frames = feed_frames(first_id, [(a.req_id, a.record_tail[:4]) for a in appends])
         self._data.committed(committed.records)
         self.counters.committed += len(appends)
@@ -334,7 +342,8 @@ class Partition:
     def _submit(self) -> None:
         """Send what the lock table grants, refuse what it refuses, and answer barriers.
 
-        What an earlier owner has under way may take locks: until it is over, everything waits.
+        What an earlier owner has under way may still be committed and take locks. Only an open
+        session of this generation ends that, so until then everything waits.
         """
         if not self._confirmed:
             return
@@ -359,7 +368,7 @@ class Partition:
                     self._mounted(barrier.peer, request, mark)
 
     def _mounted(self, peer: Peer, request: cs.MountRequest, mark: int) -> None:
-        if not self._clients.speaks(peer, request.req_id.client_id):
+        if not self._clients.is_current(peer, request.req_id.client_id):
             return
         position = request.client_high_water_mark
         if position > mark:

@@ -1,1 +1,1 @@
-"""Perform the effects of the core: connections, ZooKeeper, HTTP, process. No decisions here."""
+"""Perform the effects of the core: sockets, ZooKeeper, timers, HTTP, process. No decisions."""

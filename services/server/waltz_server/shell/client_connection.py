@@ -1,4 +1,4 @@
-"""One client's connection: hands its messages to partitions. Touches one connection."""
+"""One client's connection: passes its messages to partitions. Touches one connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _Decoded = TypeVar("_Decoded")
 
-_OfPartition = (
+_PartitionRequest = (
     cs.MountRequest
     | cs.FeedRequest
     | cs.FlushRequest
@@ -43,10 +43,10 @@ _OfPartition = (
     | cs.RecordsRequest
     | cs.HeadersRequest
 )
-"""What is asked of one partition; appends are decoded apart."""
+"""Requests to one partition; appends are decoded separately."""
 
 
-class Host(Protocol):
+class PartitionHost(Protocol):
     """What a connection needs of the server."""
 
     num_partitions: int
@@ -58,16 +58,16 @@ class Host(Protocol):
         """Return all partitions on this server."""
 
     def connected(self, peer: Peer, connection: FrameConnection) -> None:
-        """A client's handshake is done."""
+        """Register a client's connection: its handshake is done."""
 
     def disconnected(self, peer: Peer) -> None:
-        """A client's connection is gone."""
+        """Remove a client's connection, which is gone."""
 
     def overloaded(self, connection: FrameConnection) -> None:
-        """A partition has too much to do for what ``connection`` sends: stop reading it."""
+        """Stop reading ``connection`` until the partitions have fewer open appends."""
 
     async def check_storages(self) -> dict[str, bool]:
-        """Dial every storage in use."""
+        """Dial every storage in use; return which can be reached."""
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
         """Change the server's preferred partitions; raises PolicyError."""
@@ -76,26 +76,26 @@ class Host(Protocol):
 class ClientConnection(FrameHandler):
     """A connection on the client-facing port."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: PartitionHost) -> None:
         self._host = host
         self._connection: FrameConnection | None = None
         self._peer: Peer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ready(self, connection: FrameConnection) -> None:
-        """The protocol version is known."""
+        """Register with the server: the protocol version is known."""
         self._connection = connection
         self._peer = Peer(connection.version)
         self._host.connected(self._peer, connection)
 
     def received(self, bodies: list[bytes]) -> None:
-        """Hand the messages of one chunk to their partitions, appends in batches."""
+        """Pass the messages of one chunk to their partitions, consecutive appends together."""
         assert self._peer is not None
         version = self._peer.version
         appends: dict[int, list[Append]] = {}
         for body in bodies:
             if body[0] == APPEND_TYPE:
-                partition, append = _read(decode_append, body, version)
+                partition, append = _decoded(decode_append, body, version)
                 appends.setdefault(partition, []).append(append)
                 continue
             self._append(appends)
@@ -103,11 +103,11 @@ class ClientConnection(FrameHandler):
             if body[0] == APPEND_BATCH_TYPE and version >= APPEND_BATCH_SINCE:
                 self._append_batch(body)
             else:
-                self._dispatch(_read(cs.decode, body, version))
+                self._dispatch(_decoded(cs.decode, body, version))
         self._append(appends)
 
     def lost(self, reason: str) -> None:
-        """Forget the client."""
+        """Remove the client from the server and its partitions."""
         for task in self._tasks:
             task.cancel()
         if self._peer is not None:
@@ -140,7 +140,7 @@ class ClientConnection(FrameHandler):
 
     def _append_batch(self, body: bytes) -> None:
         assert self._peer is not None
-        req_id, appends = _read(decode_batch, body)
+        req_id, appends = _decoded(decode_batch, body)
         hosted = self._host.partition(req_id.partition)
         if hosted is None:
             self._connected().send(absent(self._peer, req_id, len(appends)).frames)
@@ -152,17 +152,17 @@ class ClientConnection(FrameHandler):
 
     def _dispatch(self, message: cs.Message) -> None:
         assert self._peer is not None
-        if not isinstance(message, _OfPartition):
+        if not isinstance(message, _PartitionRequest):
             self._answer_about_server(message)
             return
         hosted = self._host.partition(message.req_id.partition)
         if hosted is None:
             self._answer_without_partition(self._peer, message)
         else:
-            _hand_over(hosted.core, self._peer, message)
+            _pass_on(hosted.core, self._peer, message)
             hosted.perform_effects()
 
-    def _answer_without_partition(self, peer: Peer, message: _OfPartition) -> None:
+    def _answer_without_partition(self, peer: Peer, message: _PartitionRequest) -> None:
         match message:
             case cs.MountRequest(req_id):
                 self._send(cs.MountResponse(req_id, cs.MountState.NOT_READY))
@@ -231,22 +231,23 @@ class ClientConnection(FrameHandler):
         self._connected().send(cs.encode(message, self._peer.version))
 
 
-def _read(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
-    """Return the decoded message; raises MalformedMessage, whatever the decoder raises.
+def _decoded(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
+    """Return the decoded message; raises MalformedMessage whatever the decoder raises.
 
-    Nothing has been done yet, so a message that the decoder cannot cope with ends its connection
-    alone: its client would send it to the next server, too, and end one after the other.
+    A decoder's error must not end the server: the client would send the same message to the next
+    server, and end one after the other. Nothing has been done yet, so closing the connection is
+    enough.
     """
     try:
         return decode(*message)
     except MalformedMessage:
         raise
     except Exception as error:
-        log.exception("a client's message could not be decoded: please report it")
-        raise MalformedMessage(f"decoding it failed: {error!r}") from error
+        log.exception("client message not decoded, closing the connection: please report this")
+        raise MalformedMessage(f"decoding a message failed: {error!r}") from error
 
 
-def _hand_over(core: Partition, peer: Peer, message: _OfPartition) -> None:
+def _pass_on(core: Partition, peer: Peer, message: _PartitionRequest) -> None:
     match message:
         case cs.MountRequest():
             core.mount(peer, message)

@@ -1,4 +1,4 @@
-"""A server process: its place in the cluster, its partitions, its clients. The outermost shell.
+"""A server process: its membership, its partitions, its clients. The outermost shell.
 
 Touches ZooKeeper (membership, replica assignments) and the network (clients, storages).
 """
@@ -22,13 +22,13 @@ from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.client_connection import ClientConnection
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
-from waltz_server.shell.storage_links import ClusterIdentity, StorageLinks
+from waltz_server.shell.storage_links import ExpectedCluster, StorageLinks
 
 log = logging.getLogger(__name__)
 
 _OVERLOAD_CHECK_SECONDS = 0.01
 _RECENT_SHARE = 0.5
-"""Of the memory for recent data: kept as whole batches, as they were committed."""
+"""Share of the memory for recent data that is kept as whole batches."""
 _FINISH_SECONDS = 3.0
 _FINISH_CHECK_SECONDS = 0.005
 
@@ -78,7 +78,7 @@ class ServerNode:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """What clients are told."""
+        """Host and port that clients connect to."""
         config = self.config
         return config.advertised_host, config.advertised_port or self.listener.port
 
@@ -105,7 +105,7 @@ class ServerNode:
             feed_cache_bytes=config.feed_cache_bytes // shares,
             recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
         )
-        identity = ClusterIdentity(store_params.key, store_params.num_partitions)
+        identity = ExpectedCluster(store_params.key, store_params.num_partitions)
         self._links = StorageLinks(config.tls, identity, self._storages)
         self._assignments = (await cluster.replica_assignments()).value
         self.listener.start(config.bind_host, config.port)
@@ -114,7 +114,7 @@ class ServerNode:
         await self._membership.join()
 
     async def stop(self) -> None:
-        """Leave the cluster at once, so that others take over; finish what is here; close all."""
+        """Leave the cluster at once, so that others take over; finish open appends; close all."""
         self._leaving = True
         for connection in self._connections.values():
             connection.pause_reading()
@@ -141,7 +141,7 @@ class ServerNode:
             task.result()
 
     def on_hosted(self, hosted: OnHosted, gone: OnGone) -> None:
-        """Have these called for every partition that comes and goes, and now for those here."""
+        """Call these for every partition acquired or released, and now for those acquired."""
         self._on_hosted, self._on_gone = hosted, gone
         for each in self._hosted.values():
             hosted(each)
@@ -150,7 +150,7 @@ class ServerNode:
         """Return the storages of each partition on this server."""
         return {str(p): list(self._assignments.storages_of(p)) for p in sorted(self._hosted)}
 
-    # ---- what connections ask
+    # ---- for connections (`PartitionHost`)
 
     def partition(self, partition: int) -> HostedPartition | None:
         """Return a partition if it is on this server."""
@@ -195,12 +195,12 @@ class ServerNode:
             self._preferred -= set(partitions)
         await self._membership.prefer(sorted(self._preferred))
 
-    # ---- what the cluster says
+    # ---- changes in the cluster
 
     def _own(self, owned: Mapping[int, int]) -> None:
-        """Have exactly these partitions, each in its generation."""
+        """Acquire and release partitions so that exactly ``owned`` remain, in their generations."""
         for partition in self._hosted.keys() - owned.keys():
-            log.info("partition %d: no longer here", partition)
+            log.info("partition %d: released", partition)
             self._on_gone(partition)
             task = asyncio.create_task(self._hosted.pop(partition).close())
             self._closing.add(task)
@@ -208,7 +208,7 @@ class ServerNode:
         for partition, generation in sorted(owned.items()):
             hosted = self._hosted.get(partition)
             if hosted is None:
-                log.info("partition %d: here in generation %d", partition, generation)
+                log.info("partition %d: acquired (generation %d)", partition, generation)
                 hosted = self._hosted[partition] = self._new_partition(partition)
                 self._on_hosted(hosted)
                 hosted.core.set_replicas(self._assignments.storages_of(partition))
@@ -230,10 +230,10 @@ class ServerNode:
                 hosted.perform_effects()
 
     async def _finish_appends(self) -> None:
-        """Wait for the appends that were taken: their clients need not look for them then.
+        """Wait until open appends are resolved, so that their clients need not look them up.
 
-        One whose store session has ended is given up: another server resolves it, and to begin a
-        session here would end that server's.
+        Appends of a partition without an open session are not waited for: another server resolves
+        them, and a session begun here would end that server's.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _FINISH_SECONDS
@@ -242,7 +242,7 @@ class ServerNode:
         ):
             if loop.time() > deadline:
                 log.warning(
-                    "%d appends were not done within %g s: their clients will look them up",
+                    "%d appends unresolved after %g s: their clients look them up in the log",
                     unfinished,
                     _FINISH_SECONDS,
                 )

@@ -36,21 +36,21 @@ _BACKOFF = Backoff(0.05, 1.0)
 
 
 class StorageUser(Protocol):
-    """What a partition's shell is told about the storages it watches."""
+    """Receives what happens on the links that a partition uses."""
 
     def storage_up(self, storage: str) -> None:
         """The connection is open."""
 
     def storage_down(self, storage: str) -> None:
-        """The connection is gone; everything asked on it has been answered with None before."""
+        """The connection is gone; every request on it has been answered with None before."""
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
         """An answer, or None if the connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterIdentity:
-    """What a storage must agree with before anything is asked of it."""
+class ExpectedCluster:
+    """What a storage must agree with in the handshake, so that it is of the same cluster."""
 
     key: uuid.UUID
     num_partitions: int
@@ -60,7 +60,7 @@ class StorageLink:
     """The link to one storage, and the partitions that use it."""
 
     def __init__(
-        self, storage: str, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec
+        self, storage: str, tls: TlsConfig, identity: ExpectedCluster, spec: ProtocolSpec
     ) -> None:
         self.storage = storage
         self.users: set[StorageUser] = set()
@@ -149,7 +149,7 @@ class StorageLinks:
     """All links of a server. ``spec`` is what it offers to storages."""
 
     def __init__(
-        self, tls: TlsConfig, identity: ClusterIdentity, spec: ProtocolSpec = STORAGE
+        self, tls: TlsConfig, identity: ExpectedCluster, spec: ProtocolSpec = STORAGE
     ) -> None:
         self._tls = tls
         self._identity = identity

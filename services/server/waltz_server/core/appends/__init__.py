@@ -1,1 +1,1 @@
-"""From an append to its place in the log: decoding, locks, order, batches. Pure."""
+"""From a received append to its place in the log: codec, locks, order, batches. Pure."""

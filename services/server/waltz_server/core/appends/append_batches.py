@@ -1,6 +1,8 @@
-"""Batches of appends: gathers what becomes of each append into one answer. Pure.
+"""Batches of appends: gathers the outcomes of a batch's appends into one answer. Pure.
 
-A batch is decided as one by the queue; after that its appends go their ways like any others.
+The queue decides a batch as one; after that its appends are sent, committed or failed like any
+others, perhaps in several batches of the log. The client gets one answer, once every append has its
+outcome. See transcripts/clients/batches_and_faults.txt.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class AppendBatch:
 
 
 @dataclass(slots=True)
-class _Ledger:
+class _OpenBatch:
+    """A batch, and the outcomes of its appends so far."""
+
     batch: AppendBatch
     outcomes: list[BatchedOutcome | None]
     missing: int
@@ -37,52 +41,53 @@ class AppendBatches:
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
-        self._ledgers: dict[Append, tuple[_Ledger, int]] = {}
-        """For each open append of a batch, its batch and its number in it."""
+        self._open_appends: dict[Append, tuple[_OpenBatch, int]] = {}
+        """For each open append of a batch, its batch and its position in it."""
 
     def open(self, batch: AppendBatch) -> None:
-        """Expect an outcome for each append of ``batch``."""
-        ledger = _Ledger(batch, [None] * len(batch.appends), len(batch.appends))
-        for number, append in enumerate(batch.appends):
-            self._ledgers[append] = (ledger, number)
+        """Await an outcome for each append of ``batch``."""
+        open_batch = _OpenBatch(batch, [None] * len(batch.appends), len(batch.appends))
+        for position, append in enumerate(batch.appends):
+            self._open_appends[append] = (open_batch, position)
 
     def refused(self, append: Append, taken_by: int) -> bool:
-        """A lock was taken by ``taken_by``; returns whether the append is of a batch."""
-        if append not in self._ledgers:
+        """Note that ``taken_by`` has taken a lock; returns whether the append is of a batch."""
+        if append not in self._open_appends:
             return False
         self._settle(append, BatchedOutcome(OutcomeKind.REFUSED, taken_by))
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
-        """These are in the log from ``first_id`` on, whether they are of batches or not."""
-        if self._ledgers:
+        """Note that these are in the log from ``first_id`` on; not all need be of batches."""
+        if self._open_appends:
             for position, append in enumerate(appends):
                 self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))
 
     def ended(self, appends: Iterable[Append], kind: OutcomeKind) -> None:
-        """These were not committed as far as is known, whether they are of batches or not."""
-        if self._ledgers:
+        """Note the outcome of appends that are not known to be committed."""
+        if self._open_appends:
             for append in appends:
                 self._settle(append, BatchedOutcome(kind))
 
     def close(self) -> None:
-        """The partition is no longer here: the log will tell what becomes of what is open."""
-        self.ended(list(self._ledgers), OutcomeKind.UNKNOWN)
+        """Answer every open batch: the partition leaves, and only the log tells the outcomes."""
+        self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:
-        entry = self._ledgers.pop(append, None)
+        entry = self._open_appends.pop(append, None)
         if entry is None:
             return
-        ledger, number = entry
-        ledger.outcomes[number] = outcome
-        ledger.missing -= 1
-        if not ledger.missing:
-            outcomes = tuple(each for each in ledger.outcomes if each is not None)
-            self._ready.add(batch_answer(ledger.batch.peer, ledger.batch.req_id, outcomes))
+        open_batch, position = entry
+        assert open_batch.outcomes[position] is None, "an append has one outcome"
+        open_batch.outcomes[position] = outcome
+        open_batch.missing -= 1
+        if not open_batch.missing:
+            outcomes = tuple(each for each in open_batch.outcomes if each is not None)
+            self._ready.add(batch_answer(open_batch.batch.peer, open_batch.batch.req_id, outcomes))
 
 
 def absent(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
-    """Return the answer to a batch that is not taken: nothing of it will ever be in the log."""
+    """Return the answer to a batch that is not accepted: it will never be in the log."""
     return batch_answer(peer, req_id, (BatchedOutcome(OutcomeKind.ABSENT),) * count)
 
 

@@ -1,10 +1,13 @@
-"""Appends between their client and the store: order, locks, and who waits for whom. Pure.
+"""Appends between their client and the store: order, locks, waiting. Pure.
 
-Appends of one client are never reordered, because the client takes a later one's commit as the
-failure of every earlier one that is still open (spec/behaviour.md section 8). An append that wants
-a lock which an open one holds waits for it, first come first served, and holds up nothing but its
-own client and those who want the same locks. A batch is decided and waits as one append does that
-wants all its locks; only what others hold counts, never what its own appends take.
+Appends of one client are never reordered: the client takes the commit of a later one as the failure
+of every earlier one that is still open (spec/behaviour.md section 8). An append that wants a lock
+which an open one holds waits for it, first come first served. It delays only appends of its own
+client and those that want the same locks.
+
+A batch is decided and waits like one append that wants all its locks. Only locks that others hold
+count, never those that its own appends take. If its free appends went ahead, its decision would
+fall at two instants (transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
 
 Refused = tuple[Peer, Append, int]
-"""An append that came too late for a lock, and the transaction that took the lock."""
+"""An append that is refused, and the transaction that took one of its locks before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Something to be answered once all earlier appends are resolved: a flush or a mount."""
+    """A request that is answered once all earlier appends are resolved: a flush or a mount."""
 
     peer: Peer
     request: cs.FlushRequest | cs.MountRequest
@@ -38,7 +41,7 @@ _Waiter = _Single | AppendBatch
 
 
 class AppendQueue:
-    """The appends that a partition has accepted and the store has not resolved."""
+    """The appends that a partition has accepted and its store has not resolved."""
 
     def __init__(self, lock_table_size: int) -> None:
         self._size = lock_table_size
@@ -46,9 +49,9 @@ class AppendQueue:
         self._arrived: list[_Waiter | Barrier] = []
         self._waiting: LockQueues[_Waiter] = LockQueues()
         self._held_up: deque[tuple[int, Barrier]] = deque()
-        """Barriers behind waiters. They and the waiters are numbered as they came."""
+        """Barriers behind waiters. Both are numbered in the order of arrival."""
         self._numbers = count()
-        self._renounced: list[Append] = []
+        self._dropped: list[Append] = []
         self._submitted = 0
         self._resolved = 0
         self.open_count = 0
@@ -59,17 +62,22 @@ class AppendQueue:
         """Barriers, with the number of submitted appends that must be resolved first."""
 
     def open(self, high_water_mark: int) -> None:
-        """The log's mark is known; the first call makes the lock table."""
+        """Begin to decide appends, now that the log's mark is known. Later calls do nothing."""
         if self._locks is None:
             self._locks = LockTable(self._size, high_water_mark)
 
     def assume(self, high_water_mark: int) -> None:
-        """The log grew in a way that the lock table has not seen."""
+        """Treat every lock as taken at the mark: the log grew without this lock table."""
         if self._locks is not None:
             self._locks.assume(high_water_mark)
 
-    def renounce(self, generation: int) -> None:
-        """Drop what waits and is not of ``generation``: its clients have been told otherwise."""
+    def drop_stale(self, generation: int) -> None:
+        """Drop the waiting appends that are not of ``generation``.
+
+        Their clients look for them in the log of the new generation and send them again. Sent from
+        here, too, they would be in the log twice. The planted bug "waiters of an old generation
+        stay" (tests/sim/planted_sessions.py) shows it.
+        """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
         dropped = [append for item in stale for append in _appends_of(item)]
         arrived, self._arrived = self._arrived, []
@@ -80,15 +88,15 @@ class AppendQueue:
                 dropped += _appends_of(entry)
         for append in dropped:
             self._close(append)
-        self._renounced += dropped
+        self._dropped += dropped
 
-    def take_renounced(self) -> list[Append]:
-        """Take what was dropped: it will never be in the log."""
-        renounced, self._renounced = self._renounced, []
-        return renounced
+    def take_dropped(self) -> list[Append]:
+        """Take the appends that were dropped: they will never be in the log."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
 
     def add(self, peer: Peer, appends: Sequence[Append]) -> None:
-        """Accept a chunk's appends; `take` decides what becomes of each."""
+        """Accept a chunk's appends; `take` decides each of them."""
         self._arrived += [(peer, append) for append in appends]
         self.open_count += len(appends)
         self.open_bytes += sum(len(append.record_tail) for append in appends)
@@ -107,7 +115,7 @@ class AppendQueue:
             self._place_barrier(barrier, self._submitted)
 
     def forget(self, peer: Peer) -> None:
-        """A connection is gone: nobody waits for the answers to its barriers."""
+        """Drop the barriers of a connection that is gone."""
 
         def stays(item: _Waiter | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
@@ -117,12 +125,12 @@ class AppendQueue:
         self._arrived = list(filter(stays, self._arrived))
 
     def take(self) -> tuple[list[Append], list[Refused]]:
-        """Return the appends that hold their locks now, in order, and those refused."""
+        """Return the appends that are granted their locks now, in order, and those refused."""
         granted: list[Append] = []
         refused: list[Refused] = []
         if self._locks is None:
             return granted, refused
-        self._retry_waiting(self._locks, granted, refused)
+        self._retry_waiters(self._locks, granted, refused)
         arrived, self._arrived = self._arrived, []
         for item in arrived:
             if isinstance(item, tuple):
@@ -135,8 +143,9 @@ class AppendQueue:
         return granted, refused
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
-        """These were committed from ``first_id`` on, or failed (None): their slots are free."""
+        """Release the locks of appends: committed from ``first_id`` on, or failed (None)."""
         self._resolved += len(appends)
+        assert self._resolved <= self._submitted, "only what was granted is resolved"
         self.open_count -= len(appends)
         self.open_bytes -= sum(len(append.record_tail) for append in appends)
         locks = self._locks
@@ -222,7 +231,7 @@ class AppendQueue:
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
-            # Marks in the table change when something is committed: its own appends do not show.
+            # Marks in the table change only by commits: its own appends are not in them yet.
             taken_by = locks.last_taken(append.checked)
             if append.checked and append.client_mark < taken_by:
                 refused.append((batch.peer, append, taken_by))
@@ -233,7 +242,7 @@ class AppendQueue:
         locks.begin(tuple(taken))
         return True
 
-    def _retry_waiting(
+    def _retry_waiters(
         self, locks: LockTable, granted: list[Append], refused: list[Refused]
     ) -> None:
         self._release_barriers(self._submitted)
@@ -261,7 +270,7 @@ class AppendQueue:
             self._park(locks, waiting)
 
     def _park(self, locks: LockTable, waiting: Waiter[_Waiter]) -> None:
-        """Have one that met an open lock wait until that lock may be free."""
+        """Have a waiter that met an open lock wait until that lock may be free."""
         lock = next(
             lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
         )
@@ -272,14 +281,14 @@ class AppendQueue:
         self.open_bytes -= len(append.record_tail)
 
     def _place_barrier(self, barrier: Barrier, submitted: int) -> None:
-        """``submitted`` appends of those before the barrier are not waiting any more."""
+        """Let the barrier pass once the first ``submitted`` appends are resolved."""
         if self._waiting or self._held_up:
             self._held_up.append((next(self._numbers), barrier))
         else:
             self._barriers.append((submitted, barrier))
 
     def _release_barriers(self, submitted: int) -> None:
-        """Place the barriers that no waiter is before any more."""
+        """Place the barriers that are behind no waiter any more."""
         while self._held_up and (
             self._waiting.first is None or self._held_up[0][0] < self._waiting.first
         ):
@@ -291,7 +300,7 @@ def _appends_of(waiter: _Waiter) -> Sequence[Append]:
 
 
 def _slots_of(waiter: _Waiter) -> Iterable[Slots]:
-    """Return the slots of all locks that none but the waiter may have open."""
+    """Return the slots of all locks that must not be open when the waiter is granted."""
     return (slots for append in _appends_of(waiter) for slots in (append.taken, append.checked))
 
 

@@ -1,8 +1,12 @@
-"""Those who wait for locks, in lines: one for each client and one for each lock. Pure.
+"""The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-Whoever is first in all of its lines is *due*: it may be tried. One that was tried and found a lock
-open is *parked* at that lock's slots, and is due again once one of them was freed. So what a commit
-costs depends on whom it lets go on, not on how many wait.
+A waiter is in the queue of its client and in those of all its locks. One that is first in all of
+its queues is *due*: it may be tried. One that was tried and found a lock open is *parked* at that
+lock's slots, and is due again once one of them is released. So the cost of a commit depends on the
+waiters that it releases, not on how many wait.
+
+The queue of a client keeps the order of the client's appends; the queues of the locks are fair:
+without them, appends that want few locks would overtake one that wants many for ever.
 """
 
 from __future__ import annotations
@@ -20,14 +24,14 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True, eq=False)
 class Waiter(Generic[Item]):
-    """One that waits; ``number`` says when it came, among waiters and all else that is numbered."""
+    """An append or a batch that waits; ``number`` is its place in the order of arrival."""
 
     number: int
     item: Item
-    lines: list[tuple[dict[int, deque[Waiter[Item]]], int]]
-    """The lines in which it stands: all lines of a kind, and its client or lock among them."""
+    queues: list[tuple[dict[int, deque[Waiter[Item]]], int]]
+    """The queues that it is in: all queues of a kind, and its client or lock among them."""
     behind: int = 0
-    """In how many of its lines another one is first."""
+    """Number of its queues in which another one is first."""
     parked: tuple[int, ...] = ()
 
     def __lt__(self, other: Waiter[Item]) -> bool:
@@ -35,7 +39,7 @@ class Waiter(Generic[Item]):
 
 
 class LockQueues(Generic[Item]):
-    """All who wait."""
+    """All waiters."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[int, Waiter[Item]] = OrderedDict()
@@ -43,7 +47,7 @@ class LockQueues(Generic[Item]):
         self._locks: dict[int, deque[Waiter[Item]]] = {}
         self._due: list[Waiter[Item]] = []
         self._parked: defaultdict[int, set[Waiter[Item]]] = defaultdict(set)
-        """Who is parked at a slot."""
+        """The waiters parked at each slot."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -54,25 +58,25 @@ class LockQueues(Generic[Item]):
         return next(iter(self._all), None)
 
     def must_wait(self, client: int, locks: Iterable[int]) -> bool:
-        """Whether somebody of this client waits, or wants one of these locks."""
+        """Whether a waiter is of this client, or wants one of these locks."""
         return client in self._clients or any(lock in self._locks for lock in locks)
 
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
-        """Have ``item`` wait behind all others of its client and at its locks.
+        """Queue ``item`` behind all others of its client and at its locks.
 
-        If it is first in all lines, the caller either parks it or says that it is `due`.
+        If it is first in all queues, the caller either parks it or makes it `due`.
         """
-        lines = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
-        new = Waiter(number, item, lines)
-        for kind, key in lines:
-            line = kind.setdefault(key, deque())
-            new.behind += bool(line)
-            line.append(new)
+        queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
+        new = Waiter(number, item, queues)
+        for kind, key in queues:
+            queue = kind.setdefault(key, deque())
+            new.behind += bool(queue)
+            queue.append(new)
         self._all[number] = new
         return new
 
     def due(self, waiting: Waiter[Item]) -> None:
-        """``waiting`` may be tried."""
+        """Let ``waiting`` be tried."""
         heappush(self._due, waiting)
 
     def next_due(self) -> Waiter[Item] | None:
@@ -80,13 +84,13 @@ class LockQueues(Generic[Item]):
         return heappop(self._due) if self._due else None
 
     def park(self, waiting: Waiter[Item], slots: tuple[int, ...]) -> None:
-        """``waiting`` is due again once one of ``slots`` is freed."""
+        """Make ``waiting`` due again once one of ``slots`` is released."""
         waiting.parked = slots
         for slot in slots:
             self._parked[slot].add(waiting)
 
     def freed(self, slots: Slots) -> None:
-        """One who held these has let them go."""
+        """Make the waiters due that are parked at ``slots``, which were released."""
         if not self._parked:
             return
         for three in slots:
@@ -94,45 +98,45 @@ class LockQueues(Generic[Item]):
                 for waiting in self._parked.pop(slot, ()):
                     for other in waiting.parked:
                         if other != slot:
-                            self._leave_slot(other, waiting)
+                            self._unpark(other, waiting)
                     waiting.parked = ()
                     self.due(waiting)
 
     def leave(self, waiting: Waiter[Item]) -> None:
-        """``waiting``, which was due, waits no more: those behind it may be first now."""
-        assert not waiting.behind
+        """Remove ``waiting``, which was due: those behind it may be first now."""
+        assert not waiting.behind, "only the first in all queues may go"
         del self._all[waiting.number]
-        for kind, key in waiting.lines:
-            line = kind[key]
-            left = line.popleft()
+        for kind, key in waiting.queues:
+            queue = kind[key]
+            left = queue.popleft()
             assert left is waiting
-            if line:
-                line[0].behind -= 1
-                if not line[0].behind:
-                    self.due(line[0])
+            if queue:
+                queue[0].behind -= 1
+                if not queue[0].behind:
+                    self.due(queue[0])
             else:
                 del kind[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
-        """Drop those for whom ``stays`` is false and return them; the others are all tried anew."""
-        everybody = list(self._all.values())
+        """Remove and return the items for which ``stays`` is false; all others are tried again."""
+        waiters = list(self._all.values())
         for each in (self._all, self._clients, self._locks, self._due, self._parked):
             each.clear()
         dropped = []
-        for waiting in everybody:
+        for waiting in waiters:
             if stays(waiting.item):
-                self._again(waiting)
+                self._requeue(waiting)
             else:
                 dropped.append(waiting.item)
         return dropped
 
-    def _again(self, waiting: Waiter[Item]) -> None:
-        (_, client), *locks = waiting.lines
+    def _requeue(self, waiting: Waiter[Item]) -> None:
+        (_, client), *locks = waiting.queues
         new = self.add(waiting.number, waiting.item, client, [lock for _, lock in locks])
         if not new.behind:
             self.due(new)
 
-    def _leave_slot(self, slot: int, waiting: Waiter[Item]) -> None:
+    def _unpark(self, slot: int, waiting: Waiter[Item]) -> None:
         parked = self._parked.get(slot)
         if parked is not None:
             parked.discard(waiting)

@@ -4,8 +4,14 @@ Source: spec/behaviour.md section 4, spec/wire.md section 5.
 
 A lock maps to three slots of a fixed table. A slot holds the id of the last transaction that locked
 it, so the smallest of a lock's three is an upper bound of when it was last taken: an estimate that
-is sometimes too high, never too low. A slot also counts the open appends that hold it: a lock whose
-three slots are all held may be open, any other lock is not.
+is sometimes too high, never too low. Too high only refuses an append that its client then repeats;
+too low would commit an append that was decided on stale data.
+
+A slot also counts the open appends that hold it: a lock whose three slots are all held may be open,
+any other lock is not. While a lock is open, nothing is known about its next mark, so an append that
+wants it waits (transcripts/clients/batches_and_locks.txt).
+
+The planted bugs in tests/sim/planted_sessions.py and planted_batches.py show what each rule is for.
 """
 
 from __future__ import annotations
@@ -24,12 +30,13 @@ Slots = tuple[tuple[int, int, int], ...]
 class LockTable:
     """Marks and open counts of ``size`` slots.
 
-    It is asked several times per append, so each loop names a lock's three slots at once.
+    It is used several times per append, so each loop names a lock's three slots at once.
     """
 
     def __init__(self, size: int, high_water_mark: int) -> None:
         assert size > 0
         self._size = size
+        # Locks taken by transactions that this server has not seen: the mark is the safe estimate.
         self._marks = [high_water_mark] * size
         self._open = [0] * size
 
@@ -59,6 +66,7 @@ class LockTable:
         marks = self._marks
         latest = -1
         for a, b, c in slots:
+            # The smallest of the three: other locks that share a slot have raised the others.
             estimate = marks[a]
             if marks[b] < estimate:
                 estimate = marks[b]
@@ -69,7 +77,7 @@ class LockTable:
         return latest
 
     def begin(self, slots: Slots) -> None:
-        """An append that takes ``slots`` is now open."""
+        """Count an append that takes ``slots`` as open."""
         is_open = self._open
         for a, b, c in slots:
             is_open[a] += 1
@@ -77,7 +85,10 @@ class LockTable:
             is_open[c] += 1
 
     def end(self, slots: Slots, transaction_id: int | None) -> None:
-        """The append is resolved: committed as ``transaction_id``, or failed (None)."""
+        """Release ``slots``: their append was committed as ``transaction_id``, or failed (None).
+
+        Appends are committed in the order of their ids, so a slot's mark never goes down.
+        """
         is_open, marks = self._open, self._marks
         for a, b, c in slots:
             is_open[a] -= 1
@@ -87,8 +98,9 @@ class LockTable:
                 marks[a] = marks[b] = marks[c] = transaction_id
 
     def assume(self, high_water_mark: int) -> None:
-        """Hold every lock for taken at ``high_water_mark``.
+        """Treat every lock as taken at ``high_water_mark``.
 
-        This is the safe answer when the log grew in a way that this table has not seen.
+        This is the safe answer when the log grew in a way that this table has not seen: another
+        server owned the partition meanwhile, and its transactions took locks.
         """
         self._marks = [high_water_mark] * self._size

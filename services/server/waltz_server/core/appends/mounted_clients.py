@@ -1,4 +1,9 @@
-"""Which connection speaks for a client: the last to mount (spec/behaviour.md section 8). Pure."""
+"""Which connection each client of a partition has mounted on: the newest one. Pure.
+
+A client that reconnects may have two connections for a while. Only the newest may append for it
+(spec/behaviour.md section 8): an append that was still in the older one's buffers would otherwise
+get into the log behind the client's newer appends, and the client takes it for failed by then.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ class MountedClients:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
-        """Have ``peer`` speak for a client, unless a newer connection does; returns if it does."""
+        """Register ``peer`` for a client, unless a newer connection is; returns if it now is."""
         req_id = mount.req_id
         known = self._clients.get(req_id.client_id)
         if (
@@ -35,11 +40,11 @@ class MountedClients:
             return True
         return False
 
-    def speaks(self, peer: Peer, client_id: int) -> bool:
-        """Whether ``peer`` speaks for the client."""
+    def is_current(self, peer: Peer, client_id: int) -> bool:
+        """Whether ``peer`` is the client's connection."""
         registered = self._clients.get(client_id)
         return registered is not None and registered.peer is peer
 
     def lost(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Remove the clients of a connection that is gone."""
         self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}

@@ -1,1 +1,1 @@
-"""FeedSchedule and reads: what clients get of the log, from caches or replicas. Pure."""
+"""Feeds and reads: what clients get of the log, from memory or from replicas. Pure."""

@@ -1,7 +1,7 @@
 """Recent transactions' data, bounded in bytes. Pure.
 
-An entry is the end of a record as it travels: length, data and checksum, so that an append's bytes
-become an answer's bytes without being taken apart.
+An entry is the end of a record as it is sent: header, length, data and checksum. An append's bytes
+become an answer's bytes without being decoded.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 _ENTRY_OVERHEAD_BYTES = 200
-"""About what Python spends on keeping one entry."""
+"""Roughly what one entry costs in memory beside its data."""
 
 
 class DataCache:
-    """Transactions of all partitions of a server; the one added first goes first.
+    """Transactions of all partitions of a server; the one added first is dropped first.
 
     An entry above a quarter of the capacity is not kept.
     """

@@ -1,9 +1,9 @@
-"""Reads of committed transactions for one partition's clients: cached, shared, bounded. Pure.
+"""Reads of single committed transactions for one partition's clients. Pure.
 
-A batch at the log's end is taken apart when one of its transactions is asked for, and all of them
-are cached. Requests for one transaction share one read, and a read takes along a few transactions
-behind the wanted one, because readers mostly go forward. A failed read is forgotten, so that asking
-too early does no harm.
+A batch at the log's end is taken apart when one of its transactions is read, and all of them are
+cached. Requests for one transaction share one read of a replica. Such a read takes along a few
+transactions behind the wanted one, because readers mostly go forward. A failed read is forgotten:
+a request that came too early can be repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADER_BYTES = 4
 
 
 class DataReads:
-    """What is being read, and who waits for it."""
+    """The reads under way, and the requests that wait for them."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class DataReads:
         self.data_cache_misses = 0
 
     def committed(self, records: RecordBatch) -> None:
-        """Learn how long records are, to know how many to read at once."""
+        """Learn how long records are, for the number of records that one read takes along."""
         self._learn_size(len(records.wire) // records.count)
 
     def read_data(

@@ -47,7 +47,7 @@ def frames_of_headers(headers: Sequence[RecordHeader]) -> bytes:
 
 
 def in_version(frames: bytes, version: int) -> bytes:
-    """Return cached frames as a connection of ``version`` wants them."""
+    """Return cached frames in the protocol version of a connection."""
     if version == _CACHED_VERSION:
         return frames
     other = bytearray(frames)
@@ -71,7 +71,7 @@ def headers_of_frames(frames: bytes) -> bytes:
 
 
 class FeedCache:
-    """Blocks of 64 transactions; the block used least recently goes first."""
+    """Blocks of 64 transactions; the block used least recently is dropped first."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.capacity_blocks = max(2, capacity_bytes // (BLOCK_TRANSACTIONS * FRAME_BYTES))

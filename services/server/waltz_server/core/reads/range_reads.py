@@ -1,7 +1,8 @@
-"""Reads of ranges of the log, records or headers: now, or as soon as there is something. Pure.
+"""Reads of ranges of the log, records or headers: at once, or as soon as there are some. Pure.
 
 An answer is made of whole batches from memory, or of what one replica delivers for one request. A
-connection that does not drain is sent nothing, and only so many reads are under way for it.
+congested connection is sent nothing, and only a few reads are under way for each connection.
+See transcripts/clients/reading_ranges.txt.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
 TICK_SECONDS = 0.05
-"""A read that waits may get its empty answer about so much later than it asked for."""
+"""An empty answer may come about this much later than the wait that was requested."""
 READS_PER_CONNECTION = 4
 REQUESTS_PER_CONNECTION = 1000
 
@@ -60,13 +61,13 @@ class RangeReads:
         """Length of all answers so far."""
         self._mark: int | None = None
         self._confirmed = False
-        """Whether the log ends at the mark for sure: others may have gone on without us."""
+        """Whether the log certainly ends at the mark: no other server can have written since."""
         self._open: Counter[Peer] = Counter()
-        """Number of reads that have not been answered."""
+        """Number of requests that have not been answered."""
         self._due: dict[Peer, deque[RangeRead]] = {}
-        """What can be answered, in order, as soon as the connection takes it."""
+        """Reads that can be answered, in order, as soon as the connection takes it."""
         self._waiting: list[RangeRead] = []
-        """What asks for transactions that are still to come."""
+        """Reads that wait for transactions that are not committed yet."""
         self._reading: set[RangeRead] = set()
         self._ticking = False
 
@@ -91,24 +92,24 @@ class RangeReads:
                 self._wait(read)
 
     def unconfirmed(self) -> None:
-        """A new generation begins: the log may have grown elsewhere, until a session opens."""
+        """Note that a new generation begins: until a session opens, the log may grow elsewhere."""
         self._confirmed = False
 
     def opened(self, mark: int) -> None:
-        """The log ends at ``mark``: a store session has opened there."""
+        """Note that a store session has opened at ``mark``: the log ends there."""
         self._mark = mark
         self._confirmed = True
         self._serve_arrived(mark)
 
     def committed(self, mark: int, first_id: int, records: RecordBatch) -> None:
-        """The log has grown to ``mark``, by ``records``."""
+        """Note that the log has grown to ``mark``, by ``records``."""
         self._mark = mark
         self._recent.put(first_id, records)
         if self._waiting:
             self._serve_arrived(mark)
 
     def read_done(self, read: RangeRead, done: ReadDone) -> None:
-        """What a replica delivered for ``read``."""
+        """Answer ``read`` with what a replica delivered."""
         if read not in self._reading:
             return
         self._reading.discard(read)
@@ -123,11 +124,11 @@ class RangeReads:
         self._serve(read.peer)
 
     def writable(self, peer: Peer) -> None:
-        """A congested connection drains again."""
+        """Continue to answer a connection that takes bytes again."""
         self._serve(peer)
 
     def tick(self) -> None:
-        """`TICK_SECONDS` have passed: some have waited long enough, some may go on."""
+        """Answer the reads whose wait is over: `TICK_SECONDS` have passed."""
         self._ticking = False
         for read in self._waiting:
             read.ticks -= 1
@@ -140,19 +141,19 @@ class RangeReads:
             self._tick()
 
     def resume(self) -> None:
-        """Go on with what is due: what was answered has been sent, as far as it could be."""
+        """Continue with the reads that are due, after earlier answers went to the sockets."""
         for peer in list(self._due):
             self._serve(peer)
 
     def lost(self, peer: Peer) -> None:
-        """A connection is gone: nobody waits for its answers."""
+        """Drop the reads of a connection that is gone."""
         self._due.pop(peer, None)
         self._open.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]
         self._reading = {read for read in self._reading if read.peer is not peer}
 
     def close(self) -> None:
-        """The partition is no longer here: say so to everybody who waits."""
+        """Refuse all reads: the partition leaves this server."""
         for read in self._reading:
             read.peer.reads -= 1
         asked = [read for queue in self._due.values() for read in queue]
@@ -166,7 +167,7 @@ class RangeReads:
     def _wait(self, read: RangeRead) -> None:
         request = read.request
         if isinstance(request, cs.RecordsRequest) and request.wait_ms > 0:
-            # One more, because the tick under way is partly over.
+            # One more than needed, because a part of the current tick is over.
             read.ticks = int(request.wait_ms / 1000 / TICK_SECONDS) + 2
             self._waiting.append(read)
             self._tick()
@@ -174,14 +175,14 @@ class RangeReads:
             self._nothing(read)
 
     def _nothing(self, read: RangeRead) -> None:
-        """Say that there is nothing yet, if that is known."""
+        """Answer that there is nothing yet, if this is certain."""
         if self._confirmed:
             self._answer(read)
         else:
             self._refuse(read, NOT_OPEN)
 
     def _serve_arrived(self, mark: int) -> None:
-        """Answer what waited for transactions that are there now."""
+        """Answer the reads that waited for transactions up to ``mark``."""
         arrived = [read for read in self._waiting if read.request.first_id <= mark]
         if arrived:
             self._waiting = [read for read in self._waiting if read.request.first_id > mark]
@@ -191,17 +192,17 @@ class RangeReads:
             self._serve(peer)
 
     def _serve(self, peer: Peer) -> None:
-        """Answer what is due on a connection, as far as it takes it."""
+        """Answer the reads that are due on a connection, until it is congested."""
         queue = self._due.get(peer)
         begun = self.answered_bytes
         while queue and not peer.congested:
             if self.answered_bytes - begun >= MAX_ANSWER_BYTES:
-                # Whether the connection takes that much shows when it has been sent.
+                # Congestion is known only when this much has been handed to the socket.
                 self._ready.add(ScheduleTurn())
                 return
             if not self._answer_from_memory(queue[0]):
                 if peer.reads >= READS_PER_CONNECTION:
-                    # Perhaps for other partitions, which do not tell when they are done.
+                    # They may be of other partitions, which report nothing here: try again later.
                     self._tick()
                     return
                 self._read(queue[0])
@@ -269,7 +270,7 @@ class RangeReads:
 
 
 def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToClient:
-    """Return the answer to a request that cannot be done."""
+    """Return the answer to a request that cannot be served."""
     response: cs.RecordsResponse | cs.HeadersResponse
     if isinstance(request, cs.RecordsRequest):
         response = cs.RecordsResponse(request.req_id, error, mark, EMPTY_BATCH)

@@ -1,7 +1,7 @@
 """The end of one partition's log as records in wire form, bounded in bytes. Pure.
 
-What is kept are the batches that went to the replicas, so that one batch answers every reader that
-follows the log, and nothing is done for a single record.
+It keeps the batches that were sent to the replicas: one batch answers every reader that follows the
+log, without work for a single record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMPACT_AT = 1024
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one answer may hold; a record that alone exceeds the bytes is still given."""
+    """How much one answer may hold; a single record may exceed the bytes."""
 
     max_records: int
     max_bytes: int
@@ -52,7 +52,7 @@ def within(batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool)
 
 
 class RecentRecords:
-    """Batches without a gap; the oldest goes first."""
+    """Batches without a gap; the oldest is dropped first."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -60,11 +60,14 @@ class RecentRecords:
         self._first_ids: list[int] = []
         self._batches: list[RecordBatch] = []
         self._gone = 0
-        """Number of entries at the lists' beginning that are kept no more."""
+        """Number of entries at the beginning of the lists that were dropped."""
         self._next_id: int | None = None
 
     def put(self, first_id: int, batch: RecordBatch) -> None:
-        """Remember a batch; if it does not follow the last one, everything else is forgotten."""
+        """Keep a batch; if it does not follow the last one, all others are dropped.
+
+        Another server wrote the transactions in between: a range across the gap would lack them.
+        """
         if first_id != self._next_id:
             self._first_ids, self._batches = [], []
             self._gone = self._bytes = 0
@@ -81,14 +84,14 @@ class RecentRecords:
             self._gone = 0
 
     def batch_with(self, transaction_id: int) -> RecordBatch | None:
-        """Return the batch that a transaction came in, None if it is not here."""
+        """Return the batch that a transaction is in, None if it is not kept."""
         at = bisect_right(self._first_ids, transaction_id, self._gone) - 1
         if at < self._gone or self._next_id is None or transaction_id >= self._next_id:
             return None
         return self._batches[at]
 
     def get(self, first_id: int, bounds: Bounds) -> RecordBatch | None:
-        """Return records from ``first_id`` on, at least one; None if that one is not here."""
+        """Return records from ``first_id`` on, at least one; None if that one is not kept."""
         at = bisect_right(self._first_ids, first_id, self._gone) - 1
         if at < self._gone or self._next_id is None or first_id >= self._next_id:
             return None
@@ -107,5 +110,5 @@ class RecentRecords:
 
     @property
     def used_bytes(self) -> int:
-        """How much is kept now."""
+        """Bytes that are kept now."""
         return self._bytes

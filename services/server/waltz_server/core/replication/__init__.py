@@ -1,1 +1,1 @@
-"""Store sessions: recovery by voting, quorum appends, catching up, in-doubt appends. Pure."""
+"""Store sessions: recovery by vote, quorum appends, catching up, appends in doubt. Pure."""

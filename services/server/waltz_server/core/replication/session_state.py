@@ -1,4 +1,4 @@
-"""The state of a store session: its phase, and how far each of its replicas is. Pure."""
+"""The stages of a store, the phases of its sessions, and how far each replica is. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,23 @@ CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 _READ_MS = (1.0, 3000.0)
 """Bounds of what one read may add to a replica's expected time."""
+
+
+class StoreStage(Enum):
+    """What a store is doing between, and in, its sessions."""
+
+    IDLE = auto()
+    """It has no generation or no replicas."""
+    READING = auto()
+    """It reads the metadata, to begin a session."""
+    BEGINNING = auto()
+    """It writes the metadata, to begin a session."""
+    RUNNING = auto()
+    WAITING = auto()
+    """It pauses before the next attempt."""
+    REFUSED = auto()
+    """Another server owns the partition in a newer generation."""
+    CLOSED = auto()
 
 
 class SessionPhase(Enum):

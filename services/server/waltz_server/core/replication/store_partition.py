@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
 from typing import Any, assert_never
 
 from waltz.metadata.core.formats import PartitionMetadata
@@ -39,7 +38,7 @@ from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.replication.in_doubt_appends import InDoubtAppends, outcomes
 from waltz_server.core.replication.metadata_operation import AwaitedOperation
 from waltz_server.core.replication.replica_reads import ReplicaReads
-from waltz_server.core.replication.session_state import SessionPhase
+from waltz_server.core.replication.session_state import SessionPhase, StoreStage
 from waltz_server.core.replication.storage_backoff import StorageBackoff
 from waltz_server.core.replication.store_session import StoreSession
 from waltz_server.core.store_reports import SessionOpened, StoreReports
@@ -47,16 +46,6 @@ from waltz_server.core.store_reports import SessionOpened, StoreReports
 _METADATA_BACKOFF = Backoff(0.1, 1.0)
 _OVERDUE_SECONDS = 5.0
 """How long a recovery may take before the partition counts as unhealthy."""
-
-
-class _Stage(Enum):
-    IDLE = auto()
-    READING = auto()
-    BEGINNING = auto()
-    RUNNING = auto()
-    WAITING = auto()
-    REFUSED = auto()
-    CLOSED = auto()
 
 
 class StorePartition:
@@ -77,7 +66,7 @@ class StorePartition:
         self._retry = retry
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
-        self._stage = _Stage.IDLE
+        self._stage = StoreStage.IDLE
         self.session: StoreSession | None = None
         """The current store session, None between two."""
         self._opened = False
@@ -134,10 +123,8 @@ class StorePartition:
     # ---- inputs: ownership and assignment
 
     def set_generation(self, generation: int) -> None:
-        """Begin a session in ``generation``, in which this server owns the partition.
-
-        Generations never decrease: one that is not newer is ignored."""
-        if generation <= self._generation or self._stage is _Stage.CLOSED:
+        """Begin a session in ``generation``; one that is not newer is ignored."""
+        if generation <= self._generation or self._stage is StoreStage.CLOSED:
             return
         self._generation = generation
         self._restart("generation changed")
@@ -145,15 +132,16 @@ class StorePartition:
     def set_replicas(self, replicas: Iterable[str]) -> None:
         """Use the replicas on these storages, from the next session on."""
         new = tuple(replicas)
-        if set(new) == set(self._replicas) or self._stage is _Stage.CLOSED:
+        if set(new) == set(self._replicas) or self._stage is StoreStage.CLOSED:
             return
         self._replicas = new
         self._connect_storages()
+        reason = "the replica assignment changed"
         if self.session is not None and self.session.phase is not SessionPhase.CLOSED:
-            self.session.drain("the replica assignment changed")
+            self.session.drain(reason)
             self._after_session_input()
         else:
-            self._restart("the replica assignment changed")
+            self._restart(reason)
 
     def close(self) -> None:
         """Stop: open appends stay unresolved, and their clients look them up in the log."""
@@ -162,7 +150,7 @@ class StorePartition:
         self.session = None
         self._awaited.cancel()
         self.reads.ended()
-        self._stage = _Stage.CLOSED
+        self._stage = StoreStage.CLOSED
         self._ready.add(ConnectStorages(frozenset()))
 
     # ---- inputs: appends
@@ -210,7 +198,7 @@ class StorePartition:
             return
         if value.generation > self._generation:
             # Another server owns the partition by now. A session here would end that server's.
-            self._stage = _Stage.REFUSED
+            self._stage = StoreStage.REFUSED
             self._log(
                 LogLevel.WARNING,
                 f"generation {self._generation} is over: generation {value.generation} has begun on"
@@ -220,7 +208,7 @@ class StorePartition:
         assert value.session_id >= self._last_session_id, "session ids never go down in ZooKeeper"
         begun = PartitionMetadata(self._generation, value.session_id + 1, value.replicas)
         self._begun = (begun, value)
-        self._stage = _Stage.BEGINNING
+        self._stage = StoreStage.BEGINNING
         self._awaited.start(WriteMetadata(begun, version))
 
     def metadata_written(self, operation: MetadataOperation, version: int) -> None:
@@ -228,7 +216,7 @@ class StorePartition:
         if not self._awaited.take(operation):
             return
         self._version = version
-        if self._stage is _Stage.BEGINNING and self._begun is not None:
+        if self._stage is StoreStage.BEGINNING and self._begun is not None:
             self._begin_session(*self._begun)
         elif self.session is not None:
             self.session.metadata_written()
@@ -238,7 +226,7 @@ class StorePartition:
         """Retry, or end the session: ``operation`` failed, or met another server's change."""
         if not self._awaited.take(operation):
             return
-        if self._stage in (_Stage.READING, _Stage.BEGINNING):
+        if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
             self._wait(_METADATA_BACKOFF.delay(self._failures), f"metadata: {reason}")
             self._failures += 1
         elif self.session is not None:
@@ -249,7 +237,7 @@ class StorePartition:
         """Act on a timer that `StartTimer` started."""
         match timer:
             case RetrySession(attempt):
-                if self._stage is _Stage.WAITING and attempt == self._attempt:
+                if self._stage is StoreStage.WAITING and attempt == self._attempt:
                     self._begin()
             case RecoveryOverdue(session_id):
                 self._report_overdue(session_id)
@@ -268,9 +256,7 @@ class StorePartition:
         if self.waiting_for is None or session_id != self.session_id:
             return
         self.healthy = False
-        self._log(
-            LogLevel.WARNING, f"session {session_id} is recovering and waits: {self.waiting_for}"
-        )
+        self._log(LogLevel.WARNING, f"session {session_id} waits: {self.waiting_for}")
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session_id)))
 
     def _connect_storages(self) -> None:
@@ -284,20 +270,20 @@ class StorePartition:
         if self.session is not None and self.session.phase is not SessionPhase.CLOSED:
             self.session.close(reason)
             self._after_session_input()
-        elif self._stage in (_Stage.IDLE, _Stage.WAITING, _Stage.REFUSED):
+        elif self._stage in (StoreStage.IDLE, StoreStage.WAITING, StoreStage.REFUSED):
             self._begin()
 
     def _begin(self) -> None:
         """Begin a session, if generation and replicas are known."""
         if self._generation < 0 or not self._replicas:
-            self._stage = _Stage.IDLE
+            self._stage = StoreStage.IDLE
             return
-        self._stage = _Stage.READING
+        self._stage = StoreStage.READING
         self._awaited.start(ReadMetadata())
 
     def _wait(self, seconds: float, reason: str) -> None:
         self._attempt += 1
-        self._stage = _Stage.WAITING
+        self._stage = StoreStage.WAITING
         self._log(LogLevel.WARNING, f"{reason}; retrying in {seconds:g} s")
         self._ready.add(StartTimer(seconds, RetrySession(self._attempt)))
 
@@ -308,7 +294,7 @@ class StorePartition:
             return
         assert begun.session_id > self._last_session_id, "session ids grow"
         self._last_session_id = begun.session_id
-        self._stage = _Stage.RUNNING
+        self._stage = StoreStage.RUNNING
         self._opened = False
         session = self.session = StoreSession(
             self.partition,
@@ -389,7 +375,7 @@ class StorePartition:
             f"session {session.session_id} ended: {session.end_reason}"
             f" ({session.recovery.summary() or 'no replica connected'})",
         )
-        if self._stage is _Stage.CLOSED:
+        if self._stage is StoreStage.CLOSED:
             return
         if self._opened or session.drained_early:
             self._begin()

@@ -2,9 +2,9 @@
 
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
 5). It ends when its quorum is lost or cannot be reached any more, or when it is drained on purpose;
-the store then begins another. A replica that fails takes no further part in the session: which of
-the batches in flight reached its disk is not known. If it went on, a later append could be
-acknowledged above a gap. Only the recovery of a new session may take it back in.
+the store then begins another. A replica that fails takes no further part in the session: which
+batches reached its disk is not known, so a later append could be acknowledged above a gap. Only the
+recovery of a new session may take it back in.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ class StoreSession:
         self.phase = SessionPhase.RECOVERING
         self.end_reason = ""
         self.sending = False
-        """Set by the store once it has resolved the in-doubt appends of the session before.
-
-        Sent earlier, new appends would get the ids of appends that may be in the log."""
+        """Set by the store once it has resolved the in-doubt appends of the session before: new
+        appends get the ids behind those of them that are in the log."""
         self.low_water_mark = -1
         self.high_water_mark = -1
         self._ready = ready
@@ -135,13 +134,10 @@ class StoreSession:
         elif r.stage is ReplicaStage.ACTIVE:
             assert isinstance(request, st.AppendRequest)
             self._acknowledged(r, request)
+        elif report_answer(self.recovery, storage, request, response):
+            self._recover()
         else:
-            if report_answer(self.recovery, storage, request, response):
-                self._recover()
-            else:
-                self._fail(
-                    r, f"{storage} gave an answer that does not fit its request: {response!r}"
-                )
+            self._fail(r, f"{storage} gave an answer that does not fit its request: {response!r}")
         return True
 
     def metadata_written(self) -> None:
@@ -249,8 +245,7 @@ class StoreSession:
     def _admit(self) -> None:
         """Make recovered replicas active that the metadata names; a quorum opens the session.
 
-        A replica that acknowledged appends without being named would not be asked in the next vote,
-        which could then resolve a mark below what was committed with it.
+        The next vote counts only named replicas: what others had acknowledged could be lost.
         """
         mark = self.recovery.mark
         assert mark is not None
