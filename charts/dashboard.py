@@ -1,4 +1,4 @@
-"""Draws the panels as Grafana's JSON. Pure."""
+"""Generate the dashboard in Grafana's JSON from the panels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = 24
 
 
 def dashboard() -> str:
-    """Return the dashboard as Grafana imports it."""
+    """Return the dashboard as JSON."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS:
@@ -23,7 +23,7 @@ def dashboard() -> str:
             if left + panel.width > _WIDTH:
                 left, top = 0, top + height
             height = 4 if panel.now else 8
-            panels.append(_place(_drawn(panel), left, top, panel.width, height))
+            panels.append(_place(_panel(panel), left, top, panel.width, height))
             left += panel.width
         top += height
     for number, each in enumerate(panels, start=1):
@@ -63,7 +63,7 @@ def _choice(name: str, query: str) -> dict[str, Any]:
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": True,
-        # Also where Prometheus scrapes without these labels.
+        # Matches series without these labels, too.
         "allValue": ".*",
         "multi": True,
         "current": {"text": "All", "value": "$__all"},
@@ -74,11 +74,11 @@ def _place(panel: dict[str, Any], left: int, top: int, width: int, height: int) 
     return panel | {"gridPos": {"x": left, "y": top, "w": width, "h": height}}
 
 
-def _drawn(panel: Panel) -> dict[str, Any]:
+def _panel(panel: Panel) -> dict[str, Any]:
     field: dict[str, Any] = {"unit": panel.unit, "min": 0}
     if panel.alarm is not None:
-        well, ill = ("red", "green") if panel.low_is_bad else ("green", "red")
-        steps = [{"color": well, "value": None}, {"color": ill, "value": panel.alarm}]
+        below, above = ("red", "green") if panel.low_is_bad else ("green", "red")
+        steps = [{"color": below, "value": None}, {"color": above, "value": panel.alarm}]
         field["thresholds"] = {"mode": "absolute", "steps": steps}
     drawn: dict[str, Any] = {
         "type": "stat" if panel.now else "timeseries",

@@ -1,6 +1,6 @@
-"""Writes what in the chart is made: ``python -m charts.made``. Writes files in ``charts/waltz``.
+"""Generate the chart's README and dashboard: ``python -m charts.made``. Writes in ``charts/waltz``.
 
-A test compares them with what it would write.
+A test compares the files with the generated texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CHART = Path(__file__).parent / "waltz"
 
 
 def files() -> dict[Path, str]:
-    """Return what is made, and where."""
+    """Return the generated texts by file."""
     return {
         CHART / "README.md": readme.read(CHART),
         CHART / "files" / "dashboard.json": dashboard(),

@@ -1,7 +1,7 @@
-"""What the Grafana dashboard shows: every panel is one question. Pure.
+"""The panels of the Grafana dashboard.
 
-``$namespace`` and ``$waltz_cluster`` are chosen at the top of the page; the second is a label that
-the chart's ServiceMonitor adds.
+The user selects ``$namespace`` and ``$waltz_cluster`` at the top of the page. The chart's
+ServiceMonitor adds the label ``waltz_cluster``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CLUSTER = 'namespace=~"$namespace", waltz_cluster=~"$waltz_cluster"'
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A query, and what it is called; ``{{x}}`` in a name is the value of a label."""
+    """A query and its name; ``{{x}}`` in a name is the value of a label."""
 
     query: str
     name: str = ""
@@ -21,9 +21,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture: lines over time, or, if ``now``, one number with the colours that it may have.
+    """One panel: lines over time or, if ``now``, one number with a colour.
 
-    ``alarm`` is from which number on it is red; ``low_is_bad`` turns that around.
+    The number is red from ``alarm`` on or, if ``low_is_bad``, below it.
     """
 
     title: str
@@ -61,7 +61,7 @@ _NOT_SERVED = (
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
-        "Is it well?",
+        "Overview",
         (
             Panel(
                 "Partitions that take no appends",
@@ -106,7 +106,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 low_is_bad=True,
             ),
             Panel(
-                "First certificate ends in",
+                "First certificate expires in",
                 (
                     Line(
                         f"min(waltz_server_tls_certificate_left_seconds{{{_CLUSTER}}} or "
@@ -125,7 +125,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Appends",
         (
             Panel(
-                "Appends a second",
+                "Appends per second",
                 (
                     Line(_rate("waltz_server_partition_committed_appends_total"), "committed"),
                     Line(
@@ -135,7 +135,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 unit="ops",
             ),
             Panel(
-                "How long they take",
+                "Duration of appends",
                 _quantiles("waltz_server_partition_append_seconds"),
                 unit="s",
                 about="From an append's arrival at its server to its outcome.",
@@ -148,7 +148,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                         f"sum(waltz_server_partition_queued_appends{{{_CLUSTER}}})", "not yet sent"
                     ),
                 ),
-                about="Grows when there is no quorum, or more load than disks can flush.",
+                about="Grows without a quorum, or under more load than the disks can flush.",
             ),
             Panel(
                 "Busiest partitions",
@@ -165,7 +165,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (Line(f"sum by (pod) (waltz_server_partitions{{{_CLUSTER}}})", "{{pod}}"),),
             ),
             Panel(
-                "Times that partitions were dealt to servers",
+                "Assignments of partitions to servers",
                 (
                     Line(
                         "sum(max by (namespace, waltz_cluster, partition) "
@@ -173,7 +173,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                         "generations",
                     ),
                 ),
-                about="A step for each server that comes or goes.",
+                about="Increases for each server that joins or leaves.",
             ),
         ),
     ),
@@ -193,10 +193,10 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     for at in ("near", "far")
                 ),
                 width=12,
-                about="By partition: near the log's end, or far behind it.",
+                about="By partition: in the real-time feed (near), or in the catch-up feed (far).",
             ),
             Panel(
-                "What caches did not have",
+                "Cache misses",
                 (
                     Line(_rate("waltz_server_feed_cache_misses_total"), "feeds"),
                     Line(_rate("waltz_server_data_cache_misses_total"), "data"),
@@ -210,12 +210,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Storages",
         (
             Panel(
-                "Flushes a second",
+                "Flushes per second",
                 (Line(_rate("waltz_storage_flushes_total", "pod"), "{{pod}}"),),
                 unit="ops",
             ),
             Panel(
-                "Transactions in a flush",
+                "Transactions per flush",
                 (
                     Line(
                         f"{_rate('waltz_storage_partition_transactions_total', 'pod')} "
@@ -225,12 +225,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "How long they take to flush",
+                "Duration of appends on storages",
                 _quantiles("waltz_storage_partition_append_seconds"),
                 unit="s",
             ),
             Panel(
-                "Transactions behind the furthest replica",
+                "Transactions behind the most advanced replica",
                 (
                     Line(
                         "max by (pod) (max by (namespace, waltz_cluster, partition) "
@@ -256,7 +256,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 unit="bytes",
             ),
             Panel(
-                "Recoveries and reads a second",
+                "Recoveries and reads per second",
                 (Line(_rate("waltz_storage_partition_requests_total", "request"), "{{request}}"),),
                 unit="ops",
                 width=12,
@@ -272,7 +272,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Operator",
         (
             Panel(
-                "Operators that lead",
+                "Active operators",
                 (Line("sum(waltz_operator_leads) or vector(0)"),),
                 width=4,
                 now=True,
@@ -292,14 +292,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 about="1 while the condition Ready is true, otherwise 0.",
             ),
             Panel(
-                "Steps a minute",
+                "Steps per minute",
                 (
-                    Line("sum(rate(waltz_operator_steps_total[5m])) * 60", "done"),
+                    Line("sum(rate(waltz_operator_steps_total[5m])) * 60", "succeeded"),
                     Line("sum(rate(waltz_operator_failed_steps_total[5m])) * 60", "failed"),
                 ),
             ),
             Panel(
-                "How long a look takes",
+                "Duration of a reconcile",
                 (
                     Line(
                         "sum(rate(waltz_operator_look_seconds_total[5m])) "

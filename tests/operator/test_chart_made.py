@@ -1,4 +1,4 @@
-"""What in the chart is made by programs is up to date, and asks for metrics that there are."""
+"""Generated files of the chart are up to date; alerts and dashboard use existing metrics."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ALERTS = CHART / "files" / "alerts.yaml"
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.name)
-def test_it_is_up_to_date(file: Path) -> None:
+def test_generated_file_is_up_to_date(file: Path) -> None:
     assert file.read_text() == files()[file], "run: python -m charts.made"
 
 
-def shown() -> Iterator[str]:
-    """Yield the names of all time series that processes show."""
+def metric_names() -> Iterator[str]:
+    """Yield the names of all time series of the processes."""
     for declared in (SERVER, STORAGE):
         yield declared.info
         families: tuple[Family[Any], ...] = (*declared.process, *declared.partition)
@@ -51,20 +51,20 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def queries() -> list[str]:
-    """Return what the dashboard asks for."""
+    """Return the dashboard's queries."""
     panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
-def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
-    there = set(shown())
-    for asked in ([rule["expr"] for rule in alerts()], queries()):
-        used = {name for query in asked for name in _METRIC.findall(query)}
+def test_alerts_and_dashboard_use_existing_metrics() -> None:
+    existing = set(metric_names())
+    for expressions in ([rule["expr"] for rule in alerts()], queries()):
+        used = {name for query in expressions for name in _METRIC.findall(query)}
         assert len(used) > 8
-        assert used <= there
+        assert used <= existing
 
 
-def test_every_alert_says_what_is_wrong_and_what_it_means() -> None:
+def test_every_alert_has_severity_summary_and_description() -> None:
     names = [rule["alert"] for rule in alerts()]
     assert len(set(names)) == len(names)
     for rule in alerts():
@@ -72,7 +72,7 @@ def test_every_alert_says_what_is_wrong_and_what_it_means() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
-def test_the_documentation_says_what_to_do_about_every_alert() -> None:
+def test_documentation_has_a_row_for_every_alert() -> None:
     page = (CHART.parents[1] / "docs" / "monitoring.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `Waltz")]
     named = {name for row in rows for name in re.findall(r"`(Waltz\w+)`", row.split("|")[1])}
@@ -98,33 +98,33 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
 def promtool() -> str:
     found = shutil.which("promtool")
     if found is None:
-        pytest.skip("promtool is not there: Prometheus' own check of the rules is left out")
+        pytest.skip("promtool is not installed: Prometheus' own check of the rules is skipped")
     return found
 
 
-def test_prometheus_takes_the_alerts(promtool: str) -> None:
-    told = subprocess.run(
+def test_promtool_accepts_the_alerts(promtool: str) -> None:
+    ran = subprocess.run(
         [promtool, "check", "rules", _ALERTS], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert f"{len(alerts())} rules found" in told.stdout
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{len(alerts())} rules found" in ran.stdout
 
 
-def test_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None:
-    """The stories are in a file of Prometheus' own form."""
-    story = Path(__file__).with_name("alert_stories.yaml")
-    text = story.read_text().replace("ALERTS", str(_ALERTS))
-    (tmp_path / "stories.yaml").write_text(text)
-    told = subprocess.run(
-        [promtool, "test", "rules", tmp_path / "stories.yaml"],
+def test_alerts_fire_in_their_scenarios(promtool: str, tmp_path: Path) -> None:
+    """The scenarios are a file in promtool's format."""
+    scenarios = Path(__file__).with_name("alert_scenarios.yaml")
+    text = scenarios.read_text().replace("ALERTS", str(_ALERTS))
+    (tmp_path / "scenarios.yaml").write_text(text)
+    ran = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "scenarios.yaml"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
-    told_of = {
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    tested = {
         each["alertname"]
         for test in yaml.safe_load(text)["tests"]
         for each in test["alert_rule_test"]
     }
-    assert told_of == {rule["alert"] for rule in alerts()}
+    assert tested == {rule["alert"] for rule in alerts()}

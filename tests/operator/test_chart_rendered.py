@@ -1,4 +1,4 @@
-"""What Helm makes of the chart: nothing too much, and nothing where it does not belong."""
+"""The objects that Helm renders from the chart: rights, scope, hooks, values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"
 def helm() -> str:
     found = shutil.which("helm")
     if found is None:
-        pytest.skip("helm is not there: what it makes of the chart is left out")
+        pytest.skip("helm is not installed: rendering the chart is skipped")
     return found
 
 
@@ -41,12 +41,12 @@ def template(helm: str, *values: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def render(helm: str) -> Render:
-    """Returns the objects that Helm makes of the chart with these values."""
+    """A function that returns the rendered objects for some values."""
 
     def rendered(*values: str) -> list[Object]:
-        told = template(helm, *values)
-        assert told.returncode == 0, told.stderr
-        return [each for each in yaml.safe_load_all(told.stdout) if each]
+        ran = template(helm, *values)
+        assert ran.returncode == 0, ran.stderr
+        return [each for each in yaml.safe_load_all(ran.stdout) if each]
 
     return rendered
 
@@ -59,13 +59,13 @@ def hooks(each: Object) -> str:
     return str(each["metadata"].get("annotations", {}).get("helm.sh/hook", ""))
 
 
-def test_helm_finds_no_fault(helm: str) -> None:
+def test_helm_lint_succeeds(helm: str) -> None:
     command = [helm, "lint", "--strict", "--kube-version", "1.33.0", str(CHART)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
 
 
-def test_only_what_must_be_is_installed(render: Render) -> None:
+def test_default_values_install_only_the_required_kinds(render: Render) -> None:
     kinds = {each["kind"] for each in render() if not hooks(each)}
     assert kinds == {
         "ServiceAccount",
@@ -79,7 +79,7 @@ def test_only_what_must_be_is_installed(render: Render) -> None:
     }
 
 
-def test_an_operator_of_one_namespace_has_no_right_elsewhere(render: Render) -> None:
+def test_operator_of_one_namespace_has_no_rights_in_others(render: Render) -> None:
     objects = render("watchNamespace=there", "crds.install=false", *_EVERYTHING)
     assert [each for each in objects if each["kind"] in _CLUSTER_WIDE] == []
     assert {each["metadata"]["namespace"] for each in objects} == {"here", "there"}
@@ -93,7 +93,7 @@ def test_an_operator_of_one_namespace_has_no_right_elsewhere(render: Render) -> 
     assert monitors["mine-clusters"]["spec"]["namespaceSelector"] == {"matchNames": ["there"]}
 
 
-def test_definitions_stay_and_are_those_of_the_models(render: Render) -> None:
+def test_definitions_are_kept_and_equal_the_models(render: Render) -> None:
     made = of_kind(render(), "CustomResourceDefinition")
     assert len(made) == 2
     for each in made:
@@ -103,7 +103,7 @@ def test_definitions_stay_and_are_those_of_the_models(render: Render) -> None:
         assert each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_every_pod_can_do_no_more_than_it_must(render: Render) -> None:
+def test_every_pod_has_the_least_privileges(render: Render) -> None:
     pods = []
     for each in render(*_EVERYTHING):
         spec = each.get("spec", {})
@@ -120,7 +120,7 @@ def test_every_pod_can_do_no_more_than_it_must(render: Render) -> None:
             assert security["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_what_runs_after_an_uninstall_is_there_only_then(render: Render) -> None:
+def test_finalizer_removal_exists_only_as_post_delete_hook(render: Render) -> None:
     after = [each for each in render() if hooks(each) == "post-delete"]
     kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"]
     assert sorted(each["kind"] for each in after) == sorted(kinds)
@@ -131,7 +131,7 @@ def test_what_runs_after_an_uninstall_is_there_only_then(render: Render) -> None
     assert [each for each in render("releaseOnUninstall=false") if "delete" in hooks(each)] == []
 
 
-def test_alerts_and_dashboard_go_through_unchanged(render: Render) -> None:
+def test_alerts_and_dashboard_are_rendered_unchanged(render: Render) -> None:
     objects = render(*_EVERYTHING)
     (rule,) = of_kind(objects, "PrometheusRule")
     assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
@@ -142,7 +142,7 @@ def test_alerts_and_dashboard_go_through_unchanged(render: Render) -> None:
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
-def test_the_example_is_made_of_what_there_is(render: Render) -> None:
+def test_example_cluster_names_its_own_pools(render: Render) -> None:
     objects = render(*_EVERYTHING, "exampleCluster.name=first", "exampleCluster.servers=3")
     (cluster,) = of_kind(objects, "WaltzCluster")
     pools = [each["metadata"]["name"] for each in of_kind(objects, "StoragePool")]
@@ -153,7 +153,7 @@ def test_the_example_is_made_of_what_there_is(render: Render) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("replica=3", "replica"),
         ("watchNamespace=a.b", "watchNamespace"),
@@ -162,13 +162,13 @@ def test_the_example_is_made_of_what_there_is(render: Render) -> None:
         ("serviceMonitor.interval=30", "interval"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(helm: str, value: str, said: str) -> None:
-    told = template(helm, value)
-    assert told.returncode != 0
-    assert said in told.stderr
+def test_invalid_value_is_refused(helm: str, value: str, message: str) -> None:
+    ran = template(helm, value)
+    assert ran.returncode != 0
+    assert message in ran.stderr
 
 
-def test_the_notes_say_what_to_do_next() -> None:
+def test_notes_name_the_next_commands() -> None:
     notes = (Path(CHART) / "templates" / "NOTES.txt").read_text()
     for command in ("kubectl get waltzclusters,storagepools", "helm test", "kubectl explain"):
         assert command in notes

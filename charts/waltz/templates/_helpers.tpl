@@ -37,7 +37,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{- /* The annotations of what runs after an uninstall; what is given is when, among the others. */ -}}
+{{- /* The annotations of post-delete hooks; the argument is the hook's weight, which orders them. */ -}}
 {{- define "waltz.releaseHook" -}}
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
