@@ -1,6 +1,6 @@
-"""Makes the images of the processes: ``python -m images``, which is ``make images``.
+"""Build the images of the processes: ``python -m images``, which is ``make images``.
 
-``docker`` builds the Dockerfiles; ``layers`` makes the same images of archives of root file systems
-where there is no Docker. Both leave one archive an image, which `docker load`, `kind load
-image-archive` and `ctr images import` read. Touches the disk, and starts programs.
+``definitions`` lists the images. ``docker`` builds the Dockerfiles. ``layers`` builds the same
+images without Docker from archives of root file systems. Both write one archive per image for
+`docker load`, `kind load image-archive` and `ctr images import`. Touches the disk, starts programs.
 """

@@ -7,11 +7,11 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from images.made import HERE, Image
+from images.definitions import HERE, Image
 
 
-def answers() -> bool:
-    """Whether there is a Docker that does something."""
+def is_available() -> bool:
+    """Whether Docker is installed and running."""
     if shutil.which("docker") is None:
         return False
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
@@ -20,7 +20,7 @@ def answers() -> bool:
 def build(
     images: Iterable[Image], folder: Path, arguments: Callable[[str], Mapping[str, str]]
 ) -> Iterator[Path]:
-    """Build images, and save them; ``arguments`` are for the ARGs of a component's Dockerfile."""
+    """Build and save images; ``arguments`` returns the ARGs of a component's Dockerfile."""
     for image in images:
         command = ["docker", "build", "--file", str(image.dockerfile), "--tag", image.tag]
         for name, value in arguments(image.component).items():

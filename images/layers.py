@@ -1,10 +1,10 @@
-"""Makes the images without Docker, of archives of root file systems. Touches disk and network.
+"""Build the images without Docker, from archives of root file systems. Touches disk and network.
 
-A program given by the environment joins layers into an image, as ``docker save`` would write it::
+A program given by the environment joins layers into an image in the format of ``docker save``::
 
     TOOL -o IMAGE -t NAME:TAG -l LAYER --add HOSTPATH=INPATH --entrypoint JSON -e K=V -u USER
 
-Dependencies are a layer of their own, made anew only when the locked versions change.
+Dependencies are a separate layer, which is built again only when the locked versions change.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from images.made import HERE, Image
+from images.definitions import HERE, Image
 
 _USER = "1000:1000"
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
-    """The ``tool``, the root file systems to begin with, and the folder for what is made.
+class LayerBuilder:
+    """Builds images by ``tool`` in ``folder``, on top of base root file systems.
 
-    ``python_base`` has the Python of the same version as this one; ``java_base`` has Java, too.
+    ``python_base`` has the same version of Python as this process; ``java_base`` has Java, too.
     """
 
     tool: str
@@ -41,14 +41,14 @@ class Workshop:
     folder: Path
 
     def build(self, images: Iterable[Image]) -> Iterator[Path]:
-        """Make images, one after the other."""
+        """Build images one after the other."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             code, home = _code(Path(scratch)), _zookeeper(Path(scratch))
             for image in images:
                 base = self.java_base if image.java else self.python_base
-                if image.extra:
+                if image.extras:
                     files = {file: place for place, file in image.files.items()}
-                    layers = [base, self._dependencies(image.extra)]
+                    layers = [base, self._dependencies(image.extras)]
                     yield self._join(image, layers, {code: "/app"} | files)
                 else:
                     yield self._join(image, [base], {home: "/opt/zookeeper"})
@@ -66,18 +66,27 @@ class Workshop:
         subprocess.run(command, check=True)
         return archive
 
-    def _dependencies(self, extra: str) -> Path:
-        """Return a layer of what the distribution needs with ``extra``, in locked versions."""
+    def _dependencies(self, extras: tuple[str, ...]) -> Path:
+        """Return a layer with the dependencies of the extras, in locked versions."""
         project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
-        wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
-        told = json.dumps(wanted) + (HERE / "requirements.lock").read_text()
-        digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+        wanted = list(project["dependencies"])
+        for extra in extras:
+            wanted += project["optional-dependencies"][extra]
+        inputs = json.dumps(wanted) + (HERE / "requirements.lock").read_text()
+        digest = hashlib.sha256(inputs.encode()).hexdigest()[:12]
         layer = self.folder / f"dependencies-{digest}.layer"
         if layer.exists():
             return layer
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             site = Path(scratch) / "site"
-            _pip("install", "--target", str(site), "-c", "requirements.lock", f".[{extra}]")
+            _pip(
+                "install",
+                "--target",
+                str(site),
+                "-c",
+                "requirements.lock",
+                f".[{','.join(extras)}]",
+            )
             for own in (*site.glob("waltz*"), site / "bin"):
                 shutil.rmtree(own, ignore_errors=True)
             _compile(site)
@@ -89,14 +98,14 @@ class Workshop:
 
 
 def has_this_python(base: Path) -> bool:
-    """Whether a root file system has the Python that runs this, whose libraries are put there."""
+    """Whether a root file system has this process's version of Python, as the libraries need."""
     wanted = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(base) as archive:
         return any(member.name.removeprefix("./") == wanted for member in archive)
 
 
 def _code(scratch: Path) -> Path:
-    """Return a folder with the distribution itself."""
+    """Return a folder with the code of the distribution."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
     [wheel] = scratch.glob("waltz_log-*.whl")
     code = scratch / "code"
@@ -107,7 +116,7 @@ def _code(scratch: Path) -> Path:
 
 
 def _zookeeper(scratch: Path) -> Path:
-    """Return a folder with a ZooKeeper and the programs that start and probe it."""
+    """Return a folder with ZooKeeper and the scripts that start and probe it."""
     home = scratch / "zookeeper"
     pyspark = find_spec("pyspark")
     assert pyspark is not None
@@ -126,7 +135,7 @@ def _pip(verb: str, *arguments: str) -> None:
 
 
 def _compile(folder: Path) -> None:
-    """Compile what is imported, without times: a root file system that is read-only keeps none."""
+    """Compile all modules without timestamps: a read-only root file system cannot store them later."""
     command = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
     subprocess.run([sys.executable, *command], check=True)
 

@@ -1,4 +1,4 @@
-"""What images there are: their names, what they consist of, what they start. Pure."""
+"""The images: names, contents, entry points. Reads pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _OF_SPARK = HERE / "images" / "spark"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image; ``extra`` is the part of the distribution that it has, "" for none.
+    """One image with the dependencies of ``extras``; without extras it has no Python code.
 
-    ``java``: it has Java, too. ``files`` are further files, by their places in the image.
+    ``java``: it has Java, too. ``files`` are further files by their paths in the image.
     """
 
     component: str
-    extra: str
+    extras: tuple[str, ...]
     entrypoint: tuple[str, ...]
     environment: tuple[str, ...] = ()
     java: bool = False
@@ -27,20 +27,20 @@ class Image:
 
     @property
     def dockerfile(self) -> Path:
-        """What Docker makes it of."""
+        """The Dockerfile of the image."""
         return HERE / f"Dockerfile.{self.component}"
 
     @property
     def tag(self) -> str:
-        """What it is called, as the chart and the resources' defaults call it."""
+        """The tag, which is the default in the chart and in the resources."""
         return f"waltz-{self.component}:{version()}"
 
 
 _PYTHON = ("PYTHONPATH=/app", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
 
 
-def _python(component: str) -> Image:
-    return Image(component, component, ("python3", "-m", f"waltz_{component}"), _PYTHON)
+def _python(component: str, *extras: str) -> Image:
+    return Image(component, (component, *extras), ("python3", "-m", f"waltz_{component}"), _PYTHON)
 
 
 _SPARK = (
@@ -52,13 +52,14 @@ _SPARK = (
 
 
 IMAGES = (
-    _python("server"),
+    # Client pods run the command line in the server's image.
+    _python("server", "cli"),
     _python("storage"),
     _python("operator"),
-    Image("zookeeper", "", ("/opt/zookeeper/start",), java=True),
+    Image("zookeeper", (), ("/opt/zookeeper/start",), java=True),
     Image(
         "spark",
-        "spark",
+        ("spark",),
         ("/opt/spark/start",),
         (*_PYTHON, *_SPARK),
         java=True,
@@ -68,6 +69,6 @@ IMAGES = (
 
 
 def version() -> str:
-    """Return the version that all images bear."""
+    """Return the version of all images."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text())
     return str(project["project"]["version"])
