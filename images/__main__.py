@@ -41,9 +41,7 @@ def _builder() -> LayerBuilder | None:
     python, java = (Path(os.environ[f"WALTZ_IMAGE_{name}_BASE"]) for name in ("PYTHON", "JAVA"))
     for base in (python, java):
         if not has_this_python(base):
-            sys.exit(
-                f"{base} has another Python version than {sys.executable}: run this with the same version"
-            )
+            sys.exit(f"{base} has another Python than {sys.executable}: run this with its version")
     return LayerBuilder(tool, python, java, _FOLDER)
 
 

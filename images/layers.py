@@ -135,7 +135,7 @@ def _pip(verb: str, *arguments: str) -> None:
 
 
 def _compile(folder: Path) -> None:
-    """Compile all modules without timestamps: a read-only root file system cannot store them later."""
+    """Compile all modules at build time, because a pod's root file system is read-only."""
     command = ["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", str(folder)]
     subprocess.run([sys.executable, *command], check=True)
 

@@ -1,9 +1,9 @@
-"""How much every partition of a log holds, and which pods have read it.
+"""Report the transactions and bytes of every partition of a log, and which pods read it.
 
     python report.py ZOOKEEPER [SERVER_NAME]
 
-SERVER_NAME is what the certificates are for, if the cluster has TLS; /tls has the client's. The
-last line is the report as JSON.
+SERVER_NAME is the name in the certificates, if the cluster has TLS; /tls holds the client's
+certificate. The last line of the output is the report as JSON.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import waltz.spark
 
 
 def with_pod(batches: Iterator[Any]) -> Iterator[Any]:
-    """Add the name of the pod that has read a batch of rows."""
+    """Add a column with the name of the pod that read the rows."""
     for batch in batches:
         pod = pa.array([socket.gethostname()] * batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([*batch.columns, pod], ["partition", "size", "pod"])
 
 
 def main(zookeeper: str, server_name: str | None = None) -> None:
-    """Read the whole log."""
+    """Read the whole log and print the report."""
     spark = waltz.spark.session("report")
     reader = spark.read.format("waltz").option("zookeeper", zookeeper)
     if server_name is None:
