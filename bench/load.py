@@ -1,7 +1,8 @@
-"""The load generator: many clients with a window of appends each, on one event loop.
+"""Generate load: many clients with a window of appends each, on one event loop.
 
-Speaks the protocol itself, so that what is measured is the server and not the client library. An
-append counts when the client has been fed its transaction, which is after a quorum's fdatasync.
+It encodes the protocol itself, so that the server is measured and not the client library; this is
+why it shares no code with ``waltz perf``. An append counts when the feed has delivered its
+transaction to the client, which is after a quorum's fdatasync.
 
     python -m bench.load '{"host": …, "port": …, …}'      prints one JSON object
 """
@@ -33,7 +34,7 @@ _VERSION = max(CLIENT_SERVER.versions)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run: where, and how much of what."""
+    """One run: the server, and the size of the load."""
 
     host: str
     port: int
@@ -50,7 +51,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to; latencies in milliseconds."""
+    """The result of a run; latencies in milliseconds."""
 
     seconds: float
     committed: int
@@ -164,7 +165,7 @@ class LoadClient(FrameHandler):
 
 
 async def run(load: Load) -> Outcome:
-    """Put the load on, wait for the end, and sum up."""
+    """Run the load to its end and return the result."""
     partitions = list(load.generations)
     share = max(1, load.records // load.clients)
     clients = [

@@ -7,6 +7,7 @@ import time
 
 import waltz
 from bench.cluster import MeasuredCluster
+from waltz.cli.perf.continuous import ContinuousAppends
 
 _PAUSE_SECONDS = 6.0
 _PARTITION = 0
@@ -27,18 +28,15 @@ async def measure_stream(cluster: MeasuredCluster, most: int = 200_000) -> float
 async def measure_pause(cluster: MeasuredCluster) -> float:
     """Kill a storage while appends go on; return the longest time without a commit, in seconds."""
     local = cluster.local
-    longest = 0.0
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
-        begun = last = time.perf_counter()
-        killed = False
-        while last - begun < _PAUSE_SECONDS:
-            if not killed and last - begun > _PAUSE_SECONDS / 3:
-                local.kill("storage/1")
-                killed = True
-            await client.append(_PARTITION, b"tick")
-            now = time.perf_counter()
-            longest = max(longest, now - last)
-            last = now
+        appends = ContinuousAppends([client], (_PARTITION,), lambda *_: b"tick")
+        begun = time.monotonic()
+        async with appends:
+            await asyncio.sleep(_PAUSE_SECONDS / 3)
+            local.kill("storage/1")
+            await asyncio.sleep(_PAUSE_SECONDS * 2 / 3)
+            await appends.finish(60)
+        longest = appends.longest_pause(_PARTITION, begun)
     await local.start_one("storage/1")
     await asyncio.wait_for(local.healthy(), 60)
     return longest

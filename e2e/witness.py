@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import waltz
+from waltz.cli.perf.continuous import ContinuousAppends
 from waltz.net import TlsConfig
 
 _PAUSE_S = 0.02
@@ -32,7 +33,6 @@ class Partition:
     """The first transaction id that this run may write or read."""
 
     appended: int = 0
-    longest_pause: float = 0.0
     acknowledged: dict[int, int] = field(default_factory=dict)
     read: list[tuple[int, bytes]] = field(default_factory=list)
     ids_read: dict[int, int] = field(default_factory=dict)
@@ -46,6 +46,7 @@ class Witness:
         self.folder = folder
         self.partitions: dict[int, Partition] = {}
         self.violations: list[str] = []
+        self.started = 0.0
 
     async def work(self) -> None:
         """Append and read until the file ``stop`` exists, then read everything again."""
@@ -53,40 +54,38 @@ class Witness:
             for number in range(writer.num_partitions):
                 mark = await writer.high_water_mark(number)
                 self.partitions[number] = Partition(first=mark + 1)
-            writing = [asyncio.create_task(self._append(writer, p)) for p in self.partitions]
             reading = asyncio.create_task(self._read(reader))
-            while not (self.folder / "stop").exists():
-                for task in (*writing, reading):
-                    if task.done():
-                        task.result()
-                self._write_progress()
-                await asyncio.sleep(0.2)
-            for task in writing:
-                task.cancel()
-            await asyncio.gather(*writing, return_exceptions=True)
+            self.started = time.monotonic()
+            appends = ContinuousAppends(
+                [writer],
+                self.partitions,
+                lambda _partition, _producer, count: f"{self.run} {count}".encode(),
+                pause_seconds=_PAUSE_S,
+                on_acknowledged=self._check_acknowledged,
+            )
+            async with appends:
+                while not (self.folder / "stop").exists():
+                    appends.check_running()
+                    if reading.done():
+                        reading.result()
+                    self._write_progress(appends)
+                    await asyncio.sleep(0.2)
         async with asyncio.timeout(_LAST_CHECK_S):
             await self._read_again()
         reading.cancel()
-        self._write_progress()
+        self._write_progress(appends)
 
-    async def _append(self, client: waltz.Client, number: int) -> None:
-        partition, count = self.partitions[number], 0
-        last = time.monotonic()
-        while True:
-            transaction_id = await client.append(number, f"{self.run} {count}".encode())
-            now = time.monotonic()
-            partition.longest_pause, last = max(partition.longest_pause, now - last), now
-            partition.acknowledged[count] = transaction_id
-            read_id = partition.ids_read.get(count)
-            if read_id is not None and read_id != transaction_id:
-                self._report_violation(
-                    number,
-                    f"append {count} was acknowledged with id {transaction_id}, but read with "
-                    f"id {read_id}",
-                )
-            count += 1
-            partition.appended = count
-            await asyncio.sleep(_PAUSE_S)
+    def _check_acknowledged(self, number: int, count: int, transaction_id: int) -> None:
+        partition = self.partitions[number]
+        partition.acknowledged[count] = transaction_id
+        partition.appended = count + 1
+        read_id = partition.ids_read.get(count)
+        if read_id is not None and read_id != transaction_id:
+            self._report_violation(
+                number,
+                f"append {count} was acknowledged with id {transaction_id}, but read with "
+                f"id {read_id}",
+            )
 
     async def _read(self, client: waltz.Client) -> None:
         after = {number: each.first - 1 for number, each in self.partitions.items()}
@@ -136,12 +135,13 @@ class Witness:
     def _report_violation(self, number: int, sentence: str) -> None:
         self.violations.append(f"partition {number}: {sentence}")
 
-    def _write_progress(self) -> None:
+    def _write_progress(self, appends: ContinuousAppends) -> None:
         every = self.partitions.values()
+        pauses = [appends.longest_pause(number, self.started) for number in self.partitions]
         progress = {
             "appended": [each.appended for each in every],
             "read": [len(each.read) for each in every],
-            "longest_pauses": [round(each.longest_pause, 2) for each in every],
+            "longest_pauses": [round(pause, 2) for pause in pauses],
             "violations": self.violations[:10],
         }
         part = self.folder / "progress.part"

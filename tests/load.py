@@ -1,89 +1,75 @@
-"""Appends while a cluster is disturbed, and the checks of the log afterwards."""
+"""Load on a cluster that a test disturbs, and the checks of the log afterwards."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import time
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 
 import waltz
+from waltz.cli.perf.continuous import ContinuousAppends
 from waltz.client.opening import Opening
 from waltz.local import LocalCluster
 
+_PRODUCERS = 4
+_CLIENTS = 2
 _PAUSE_S = 0.002
-"""The pause between two appends of a producer; it keeps the log short enough to read afterwards."""
+"""Between two appends of a producer: it keeps the log short enough to be read quickly."""
 
 
 def client_of(cluster: LocalCluster) -> Opening[waltz.Client]:
     return waltz.connect(cluster.zookeeper, root=cluster.root, tls=cluster.tls)
 
 
-@dataclass
 class Load:
-    """Several producers on every partition, each with one open append at a time.
+    """Several producers on every partition, each with one append in flight.
 
-    The checks cover the transactions since the start of the load.
+    The checks look only at transactions since the beginning of the load.
     """
 
-    cluster: LocalCluster
-    producers: int = 4
-    acknowledged: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    marks: dict[int, int] = field(default_factory=dict)
-    times: dict[int, list[float]] = field(default_factory=dict)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    _clients: list[waltz.Client] = field(default_factory=list)
-    _stopping: bool = False
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.marks: dict[int, int] = {}
+        self._stack = AsyncExitStack()
+        self._appends: ContinuousAppends
+
+    @property
+    def acknowledged(self) -> dict[tuple[int, int], bytes]:
+        """The data by partition and transaction id."""
+        return self._appends.acknowledged
 
     async def __aenter__(self) -> Load:
+        clients = [
+            await self._stack.enter_async_context(client_of(self.cluster)) for _ in range(_CLIENTS)
+        ]
         partitions = range(self.cluster.plan.shape.partitions)
-        self._clients = [await client_of(self.cluster) for _ in range(2)]
-        reader = self._clients[0]
-        self.marks = {
-            partition: await reader.high_water_mark(partition) for partition in partitions
-        }
-        self.times = {partition: [] for partition in partitions}
-        for partition in partitions:
-            for number in range(self.producers):
-                client = self._clients[number % len(self._clients)]
-                self._tasks.append(asyncio.create_task(self._produce(client, partition, number)))
+        self.marks = {p: await clients[0].high_water_mark(p) for p in partitions}
+        self._appends = ContinuousAppends(
+            clients,
+            partitions,
+            lambda *place: b"%d/%d/%d/%d " % (id(self), *place) + b"x" * 200,
+            producers=_PRODUCERS,
+            pause_seconds=_PAUSE_S,
+            locks=True,
+        )
+        await self._stack.enter_async_context(self._appends)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
+        await self._stack.aclose()
 
     async def finish(self, seconds: float) -> None:
-        """Wait for the open appends, and start no others."""
-        self._stopping = True
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*self._tasks)
+        """Wait until the appends in flight are acknowledged, and begin no others."""
+        await self._appends.finish(seconds)
 
     async def progress(self, seconds: float, appends: int = 5) -> None:
-        """Wait until every partition has ``appends`` further acknowledged appends."""
-        wanted = {partition: len(times) + appends for partition, times in self.times.items()}
-        deadline = time.monotonic() + seconds
-        while any(len(self.times[partition]) < count for partition, count in wanted.items()):
-            self._check_producers()
-            behind = [p for p, count in wanted.items() if len(self.times[p]) < count]
-            assert time.monotonic() < deadline, (
-                f"partitions {behind} made no progress for {seconds} s"
-            )
-            await asyncio.sleep(0.01)
+        """Return when every partition has so many more acknowledged appends."""
+        await self._appends.progress(seconds, appends)
 
     def longest_pause(self, since: float) -> float:
-        """Return the longest time without an acknowledgement in any partition."""
-        longest = 0.0
-        for times in self.times.values():
-            recent = [since, *(moment for moment in times if moment >= since)]
-            longest = max(longest, *(b - a for a, b in itertools.pairwise(recent)))
-        return longest
+        """Return the longest time that any partition went without an acknowledgement."""
+        return max(self._appends.longest_pause(partition, since) for partition in self.marks)
 
     async def check(self) -> None:
-        """Assert that no acknowledged append is lost, none is there twice, and readers agree."""
+        """Assert that nothing acknowledged is lost, nothing is twice, and readers agree."""
         async with client_of(self.cluster) as one, client_of(self.cluster) as two:
             for partition, mark in self.marks.items():
                 log = await read_log(one, partition, mark)
@@ -94,22 +80,6 @@ class Load:
                         assert log[transaction_id - mark - 1] == data, (
                             "an acknowledged transaction is lost"
                         )
-
-    async def _produce(self, client: waltz.Client, partition: int, number: int) -> None:
-        count = 0
-        while not self._stopping:
-            data = b"%d/%d/%d/%d " % (id(self), partition, number, count) + b"x" * 200
-            count += 1
-            lock = waltz.Lock("producer", number)
-            transaction_id = await client.append(partition, data, append_locks=[lock])
-            self.acknowledged[partition, transaction_id] = data
-            self.times[partition].append(time.monotonic())
-            await asyncio.sleep(_PAUSE_S)
-
-    def _check_producers(self) -> None:
-        for task in self._tasks:
-            if task.done():
-                task.result()
 
 
 async def read_log(client: waltz.Client, partition: int, after: int = -1) -> list[bytes]:

@@ -1,0 +1,108 @@
+"""Append to partitions without end, and record what was acknowledged when. Touches the network.
+
+For checks that run while a cluster changes or fails: every producer has one append in flight, so a
+pause between acknowledgements is a pause that a client notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+from waltz.client import Client
+from waltz.protocol import Lock
+
+_POLL_SECONDS = 0.01
+
+Content = Callable[[int, int, int], bytes]
+"""Returns the data of an append of a partition, by the number of its producer and its own."""
+
+OnAcknowledged = Callable[[int, int, int], None]
+"""Called with the partition, the number of an append of its producer, and the transaction id."""
+
+
+class ContinuousAppends:
+    """Producers of some partitions; an async context manager that ends them.
+
+    Several producers of a partition take turns on ``clients``. ``pause_seconds`` lies between two
+    appends of a producer. With ``locks`` each producer takes an append lock of its own.
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        partitions: Iterable[int],
+        content: Content,
+        *,
+        producers: int = 1,
+        pause_seconds: float = 0.0,
+        locks: bool = False,
+        on_acknowledged: OnAcknowledged = lambda _partition, _count, _id: None,
+    ) -> None:
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        """The data by partition and transaction id."""
+        self.times: dict[int, list[float]] = {partition: [] for partition in partitions}
+        """When appends were acknowledged, by partition, on the monotonic clock."""
+        self._clients = clients
+        self._content = content
+        self._producers = producers
+        self._pause_seconds = pause_seconds
+        self._locks = locks
+        self._on_acknowledged = on_acknowledged
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        for partition in self.times:
+            for number in range(self._producers):
+                client = self._clients[number % len(self._clients)]
+                self._tasks.append(asyncio.create_task(self._produce(client, partition, number)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait until the appends in flight are acknowledged, and begin no others."""
+        self._stopping = True
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*self._tasks)
+
+    async def progress(self, seconds: float, appends: int) -> None:
+        """Return when every partition has so many more acknowledged appends."""
+        wanted = {partition: len(times) + appends for partition, times in self.times.items()}
+        deadline = time.monotonic() + seconds
+        while behind := [p for p, count in wanted.items() if len(self.times[p]) < count]:
+            self.check_running()
+            assert time.monotonic() < deadline, (
+                f"partitions {behind} made no progress for {seconds} s"
+            )
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def check_running(self) -> None:
+        """Raise the error of a producer that has failed."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    def longest_pause(self, partition: int, since: float) -> float:
+        """Return the longest time without an acknowledgement, from ``since`` on."""
+        moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
+        return max((b - a for a, b in itertools.pairwise(moments)), default=0.0)
+
+    async def _produce(self, client: Client, partition: int, number: int) -> None:
+        locks = [Lock("producer", number)] if self._locks else []
+        for count in itertools.count():
+            if self._stopping:
+                return
+            data = self._content(partition, number, count)
+            transaction_id = await client.append(partition, data, append_locks=locks)
+            self.acknowledged[partition, transaction_id] = data
+            self.times[partition].append(time.monotonic())
+            self._on_acknowledged(partition, count, transaction_id)
+            await asyncio.sleep(self._pause_seconds)
