@@ -1,7 +1,7 @@
 """Waltz: a distributed write-ahead log for services that must agree.
 
-An application opens a client, streams the transactions of a partition, decides by what they
-say, and appends the next, which is refused if a lock was taken in between::
+An application opens a client, streams the transactions of a partition, decides by them, and appends
+the next transaction. The append is refused if another client took a lock in between:
 
     import asyncio
     import waltz
@@ -15,12 +15,13 @@ say, and appends the next, which is refused if a lock was taken in between::
 
     asyncio.run(main())
 
-``sign`` decides by the log up to ``attempt.mark``; when somebody else signed after that, it is
-asked again. A lock without such a mark protects no decision: see `Client.append`.
+``sign`` decides by the log up to ``attempt.mark``. If another client has signed after that,
+``sign`` is called again. A lock without such a mark protects no decision: see `LogClient.append`.
 
-The same without asyncio is `waltz.sync`; an application that applies every transaction to a
-state of its own is served by `waltz.sync.callbacks`, and by `waltz.state` if the state is in a
-database; `waltz.mock` is a cluster inside the process, for tests.
+* `waltz.sync`: the same without asyncio
+* `waltz.sync.callbacks`: an application that applies every transaction to a state
+* `waltz.state`: such a state in an SQL database
+* `waltz.mock`: a cluster in memory, for tests
 
 Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 """

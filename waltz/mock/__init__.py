@@ -1,24 +1,24 @@
-"""A cluster inside the process, for the tests of applications: no network, and faults on demand.
+"""A cluster in memory for the tests of applications, with faults on demand.
 
-* `log`: a partition's log and its locks (pure); `faults`: what goes wrong, from a seed (pure)
-* `shared`: the logs that clients share; `cluster`: `MockCluster`, which tests make and disturb
-* `client`, `stream`, `bulk`: what the application gets, with the interface of `waltz.Client`
-* `partition`: what a client keeps of a partition that it has mounted
+* `cluster`: `MockCluster`, which a test makes and causes faults in; `shared`: its logs
+* `client`, `stream`, `bulk`: the implementation of `waltz.LogClient`
+* `log`: the log and the locks of a partition; `faults`: the faults, which follow from a seed
+* `partition`: the state of a mounted partition in a client
 
-::
+Example:
 
     from waltz import mock
 
     async def test_transfers() -> None:
         cluster = mock.MockCluster(partitions=2, seed=7, faults=mock.Faults(lost=0.2))
-        async with cluster.connect() as client:      # as waltz.connect, which it stands for
+        async with cluster.connect() as client:      # in place of waltz.connect
             cluster.fail_next_lock(0)
             await transfer(client, ...)
 
-`MockClient` and `waltz.Client` both satisfy `waltz.LogClient`. For a blocking client give
-``cluster.connect()`` to `waltz.sync.opened`, for one with callbacks to
-`waltz.sync.callbacks.CallbackClient`. Several clients of one mock cluster, also on several
-threads and event loops, share its logs.
+`MockClient` and `waltz.Client` both implement `waltz.LogClient`. For a blocking client give
+``cluster.connect()`` to `waltz.sync.opened`, and for one with callbacks the result of that to
+`waltz.sync.callbacks.CallbackClient`. All clients of a mock cluster share its logs, also on several
+threads and event loops.
 """
 
 from waltz.mock.bulk import MockBulk

@@ -1,4 +1,4 @@
-"""The mock client: `waltz.LogClient` on logs of this process. Waits on an event loop."""
+"""The mock client: `waltz.LogClient` on logs in memory. Waits on an event loop."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class MockClient(LogClient[DataT]):
                     pass
 
     async def _seen(self, partition: int, transaction_id: int, req_id: ReqId) -> None:
-        """Return when the feed shows ``transaction_id``, by which an append's fate is known."""
+        """Return when the feed shows ``transaction_id``, which decides the outcome of an append."""
         await self._cluster.until(
             lambda: self._closed or self._cluster.fed(partition) >= transaction_id
         )

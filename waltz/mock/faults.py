@@ -1,7 +1,7 @@
-"""What goes wrong in a mock cluster: how often, and when it is to be. Pure, but for a seeded draw.
+"""The faults of a mock cluster: their rates, and seeded draws. No input or output.
 
-Every client draws from a sequence of its own for each partition. So what befalls its tenth append
-does not depend on what other clients and threads do meanwhile.
+Every client has its own random sequence for each partition. So the fault of its tenth append does
+not depend on what other clients and threads do.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How a mock cluster misbehaves by itself. Rates are between 0 and 1, of appends.
+    """The faults that happen by themselves. Rates are between 0 and 1, of appends.
 
-    ``delay_seconds`` is the shortest and the longest time that any message takes.
-    ``lost``: the append gets lost on the way and is sent again, so that others may overtake it.
-    ``uncertain``: it raises AppendUncertain; half of these are in the log.
-    ``conflict``: one with write or read locks is refused although they were free, as by a server
-    that cannot tell two locks apart.
+    Attributes:
+        delay_seconds: The shortest and the longest delay of a message.
+        lost: The append is lost and sent again, so that later ones may overtake it.
+        uncertain: The append raises AppendUncertain; half of these are in the log.
+        conflict: An append with write or read locks is refused although they are free, as a server
+            does when the hashes of two locks collide.
     """
 
     delay_seconds: tuple[float, float] = (0.0, 0.0)
@@ -37,27 +38,27 @@ class Faults:
 
 
 class Delivery(Enum):
-    """What becomes of one append on its way."""
+    """How one append is delivered."""
 
-    ARRIVES = "as it should"
+    ARRIVES = "without a fault"
     LOST = "sent again"
-    UNCERTAIN_ABSENT = "lost, and nobody says so"
-    UNCERTAIN_COMMITTED = "in the log, and nobody says so"
-    CONFLICT = "refused for no reason"
+    UNCERTAIN_ABSENT = "not in the log, and no answer"
+    UNCERTAIN_COMMITTED = "in the log, and no answer"
+    CONFLICT = "refused although its locks are free"
 
 
 class Draws:
-    """The chances of one client in one partition."""
+    """The random draws of one client in one partition."""
 
     def __init__(self, seed: int, client_id: int, partition: int) -> None:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
 
     def delay(self, faults: Faults) -> float:
-        """Return how many seconds a message takes."""
+        """Return the delay of a message in seconds."""
         return self._random.uniform(*faults.delay_seconds)
 
     def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
-        """Return what becomes of the next append; ``checked``: it has locks to be checked."""
+        """Return how the next append is delivered; ``checked``: it has write or read locks."""
         drawn, half = self._random.random(), self._random.random() < 0.5
         if drawn < faults.lost:
             return Delivery.LOST

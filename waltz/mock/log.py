@@ -1,4 +1,4 @@
-"""A partition's log and lock table, as simple as they can be. Pure."""
+"""The log and the lock table of a mock partition. No input or output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An append as it arrives; ``mark`` is what its locks are checked against."""
+    """An append as it arrives. Its locks are checked against ``mark``."""
 
     req_id: ReqId
     header: int
@@ -41,7 +41,7 @@ class Entry:
 
 
 class MockLog:
-    """One partition. Locks are never mixed up here, as the hashes of a server can be."""
+    """One partition. Its locks never collide, unlike the hashes of a server."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -62,8 +62,8 @@ class MockLog:
         return last if last > request.mark else NO_TRANSACTION
 
     def append(self, request: Request) -> int:
-        """Take it into the log and return its id; write and append locks are taken."""
-        transaction_id = len(self.entries)
+        """Append it and return its id; its write and append locks are taken."""
+        transaction_id = len(self.entries)  # ids are dense
         self.entries.append(Entry(transaction_id, request.req_id, request.header, request.data))
         for lock in (*request.write_locks, *request.append_locks):
             self._taken[lock] = transaction_id

@@ -1,4 +1,4 @@
-"""What a mock client keeps of a partition that it has mounted. Waits on nothing itself."""
+"""The state of a mounted partition in a mock client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MockPartition:
     in_flight: int = 0
 
     def next_req_id(self) -> ReqId:
-        """Return a request id that no append has had."""
+        """Return a request id that no earlier append has."""
         used = self.next
         self.next = replace(used, seq=used.seq + 1)
         return used

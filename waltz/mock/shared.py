@@ -1,4 +1,4 @@
-"""The logs of a mock cluster, which clients of several threads and event loops share. Threads."""
+"""The logs of a mock cluster, shared by clients on several threads and event loops. Threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waltz.protocol.records import NO_TRANSACTION
 
 
 class SharedLogs:
-    """The partitions of a mock cluster, what is to go wrong with them, and who waits for them."""
+    """The partitions of a mock cluster, their ordered faults, and the waits of clients."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class SharedLogs:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def fail_next_append(self, partition: int, *, committed: bool) -> None:
-        """Have the next append that nothing else was ordered for raise AppendUncertain.
+        """Let the next append raise AppendUncertain; calls add up.
 
-        ``committed`` says whether it is in the log nevertheless.
+        ``committed`` decides whether the append is in the log.
         """
         self._check(partition)
         with self._lock:
@@ -51,32 +51,32 @@ class SharedLogs:
             self._ordered[partition].append(delivery)
 
     def fail_next_lock(self, partition: int) -> None:
-        """Have the next append with write or read locks raise LockFailed."""
+        """Let the next append with write or read locks raise LockFailed; calls add up."""
         self._check(partition)
         with self._lock:
             self._ordered_conflicts[partition] += 1
 
     def suspend_feed(self, partition: int) -> None:
-        """Show nobody anything new of the partition: streams stand still, appends wait."""
+        """Stop the feed of the partition: streams get nothing new, and appends wait."""
         self._check(partition)
         with self._lock:
             self._suspended.setdefault(partition, self._logs[partition].mark)
 
     def resume_feed(self, partition: int) -> None:
-        """Show what has come meanwhile, and everything from now on."""
+        """Continue the feed of the partition."""
         self._check(partition)
         with self._lock:
             self._suspended.pop(partition, None)
             self.changed()
 
     def transactions(self, partition: int) -> list[Transaction[bytes]]:
-        """Return everything that is in the partition's log, as bytes."""
+        """Return all transactions of the partition's log, with their data as bytes."""
         self._check(partition)
         with self._lock:
             entries = list(self._logs[partition].entries)
         return [Transaction(partition, e.id, e.req_id, e.header, e.data) for e in entries]
 
-    # What follows is for clients and streams.
+    # The methods below are for clients and streams.
 
     def mark(self, partition: int) -> int:
         """Return the last id in the log."""
@@ -94,19 +94,19 @@ class SharedLogs:
             return self._logs[partition].between(after, until, most)
 
     def new_client_id(self) -> int:
-        """Return an id that no client had before."""
+        """Return an id that no client has had."""
         with self._lock:
             self._clients += 1
             return self._clients
 
     def draws(self, client_id: int, partition: int) -> Draws:
-        """Return a client's chances."""
+        """Return the random draws of a client."""
         return Draws(self._seed, client_id, partition)
 
     def take(self, request: Request, draws: Draws) -> tuple[Delivery, int]:
-        """Decide about an append, and take it if that is its fate.
+        """Deliver an append, and append it to the log unless it is lost or refused.
 
-        Returns its fate and its id; for CONFLICT the id that must have been seen.
+        Returns the delivery and the transaction id; for CONFLICT the id of the conflict.
         """
         partition = request.req_id.partition
         with self._lock:
@@ -128,10 +128,10 @@ class SharedLogs:
     def take_batch(
         self, requests: Sequence[Request], draws: Draws
     ) -> tuple[Delivery, list[BatchOutcome]]:
-        """Decide about a batch at one instant, and take what is granted if that is its fate.
+        """Deliver a batch at one instant, and append what is not refused unless it is lost.
 
-        Returns the fate of the batch and the outcome of each append, none if it did not arrive. For
-        CONFLICT the first append that has locks to be checked is refused.
+        Returns the delivery and the outcome of each append, none if the batch did not arrive. For
+        CONFLICT the first append with write or read locks is refused.
         """
         partition = requests[0].req_id.partition
         checked = [r for r in requests if r.write_locks or r.read_locks]
@@ -152,7 +152,7 @@ class SharedLogs:
             return delivery, outcomes
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when ``condition()`` is true; it is asked whenever something has changed."""
+        """Return when ``condition()`` is true; it is evaluated after each change."""
         loop = asyncio.get_running_loop()
         while True:
             with self._lock:
@@ -167,11 +167,11 @@ class SharedLogs:
                     self._waiting = [each for each in self._waiting if each is not waiting]
 
     def changed(self) -> None:
-        """Have everybody look again who waits."""
+        """Wake every wait, so that it evaluates its condition again."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             for loop, event in waiting:
-                # A loop that was closed has nobody left to tell.
+                # A closed event loop has no waits left.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(event.set)
 

@@ -1,11 +1,11 @@
-"""An application's state in an SQL database, together with the mark up to which it follows the log.
+"""An application's state in an SQL database, together with the mark up to which it is applied.
 
-* `store`: `StateStore`, the base class of an application with callbacks (SQL database)
-* `marks`: the table of marks and the statements on it (SQL database)
-* `session`: the session that an application gets, which cannot commit (SQL database)
-* `retrying`: which errors may pass by themselves (pure), `errors`
+* `store`: `StateStore`, the base class of an application with callbacks
+* `marks`: the table of marks and its statements
+* `session`: the session that an application gets, which cannot commit
+* `core`: which database errors are transient, and the errors of a state store
 
-It needs the extra ``waltz-log[sql]``, and a driver for the database::
+It needs the extra ``waltz-log[sql]``, and a driver for the database:
 
     class Balances(StateStore[Transfer]):
         def apply(self, session: Session, transaction: waltz.Transaction[Transfer]) -> None:
@@ -17,9 +17,9 @@ It needs the extra ``waltz-log[sql]``, and a driver for the database::
     with callbacks.connect(store, "127.0.0.1:2181", root="/waltz", serializer=...) as client:
         ...
 
-A transaction changes the data and the mark in one SQL transaction, or neither. So whatever is
-killed when, the data are those that follow from the log up to the mark. Several processes may keep
-the same database up to date; each transaction is applied by one of them.
+Data and mark change in one SQL transaction. So whatever process is killed at any time, the data are
+those that follow from the log up to the mark. Several processes may keep the same database up to
+date; each transaction is applied by one of them.
 """
 
 from waltz.state.core.errors import MarkMismatch, NotYourTransaction

@@ -1,6 +1,6 @@
-"""The table of marks: a row per partition, the last transaction that the data reflect.
+"""The table of marks: for each partition the last transaction that the data reflect. SQL database.
 
-SQL database. Its columns are those of Waltz 0.13.2, so that either can go on where the other was.
+The columns are those of Waltz 0.13.2, so that each can continue from the other's database.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ class Marks:
         return cast("int | None", connection.execute(query).scalar())
 
     def insert(self, connection: Connection, partition: int) -> None:
-        """Add the row of a partition of which nothing was applied. Raises IntegrityError."""
+        """Add the row of a partition without applied transactions. Raises IntegrityError."""
         connection.execute(
             insert(self.table).values(partition_id=partition, high_water_mark=NO_TRANSACTION)
         )
 
     def advance(self, connection: Connection, partition: int, transaction_id: int) -> bool:
-        """Move the mark from the transaction before to this one; whether it was there."""
+        """Move the mark from the previous transaction to this one; return whether it was there.
+
+        The condition on the previous mark is what makes each transaction apply once, also when
+        several processes apply it at the same time.
+        """
         columns = self.table.c
         done: CursorResult[Any] = connection.execute(
             update(self.table)

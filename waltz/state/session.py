@@ -1,4 +1,4 @@
-"""The session that an application gets while it applies: everything but ending it. SQL database."""
+"""The session of an application while it applies a transaction. SQL database."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from waltz.state.core.errors import NotYourTransaction
 
 
 class ApplyingSession(Session):
-    """Refuses what would end or leave the SQL transaction in which the mark is moved.
+    """Refuses every call that ends the SQL transaction in which the mark is moved.
 
-    Savepoints (`begin_nested`) are the application's own and are not refused.
+    A commit by the application would separate its changes from the mark: after a crash in between
+    the transaction would be applied twice. Savepoints (`begin_nested`) are allowed.
     """
 
     def commit(self) -> NoReturn:
@@ -44,26 +45,26 @@ class ApplyingSession(Session):
         raise NotYourTransaction("prepare")
 
     def begin(self, nested: bool = False) -> Any:
-        """Begin a savepoint. Raises NotYourTransaction if it is not to be ``nested``."""
+        """Begin a savepoint. Raises NotYourTransaction unless it is ``nested``."""
         if not nested:
             raise NotYourTransaction("begin")
         return super().begin(nested=True)
 
     def finish(self) -> None:
-        """Write to the connection what the application has left to be written."""
+        """Write the changes of the application that were not written yet."""
         self.flush()
 
     def discard(self) -> None:
-        """Forget everything; the transaction of the connection is not touched."""
+        """Drop all state; the SQL transaction of the connection is not affected."""
         super().close()
 
 
 @contextlib.contextmanager
 def uncommittable(connection: Connection) -> Iterator[None]:
-    """Refuse to commit the connection's transaction, by whatever way, until the block ends.
+    """Refuse every commit of the connection's transaction until the block ends.
 
-    SQL text that says COMMIT is out of reach. A rollback is not refused, because a session does one
-    by itself when a statement fails; the transaction is no longer active after it.
+    COMMIT as SQL text cannot be refused. A rollback is not refused, because a session does one by
+    itself when a statement fails; the transaction is then no longer active.
     """
     armed = True
 
@@ -71,7 +72,7 @@ def uncommittable(connection: Connection) -> Iterator[None]:
         if armed:
             raise NotYourTransaction("commit")
 
-    # Nobody uses this connection object afterwards, so it need not be taken away.
+    # This connection object is not used afterwards, so the listener need not be removed.
     event.listen(connection, "commit", refuse)
     try:
         yield

@@ -33,16 +33,18 @@ log = logging.getLogger(__name__)
 
 
 class StateStore(Application[DataT], abc.ABC):
-    """Applies transactions to a database, each once; `apply` says how.
+    """Applies every transaction once to a database, by the method `apply`.
 
-    ``engine`` is SQLAlchemy's, of any database. ``table`` is the table of marks, one row per
-    partition; it may lie in a ``schema``. Applying happens at the isolation level SERIALIZABLE,
-    unless another one is given (None: the engine's).
+    Transient errors, such as a lost connection or a conflict, are retried with growing delays.
+    After ``patience_seconds``, and at once for any other error, the exception is raised. A client
+    with callbacks then reports it to `uncaught_exception` and applies the transaction again.
 
-    Errors that may pass by themselves (a lost connection, a conflict) are tried again with growing
-    pauses for ``patience_seconds``. After that, and at once for any other error, the exception is
-    raised; under a client with callbacks it is reported to `uncaught_exception` and the transaction
-    is applied again.
+    Args:
+        engine: An engine of SQLAlchemy, for any database.
+        table: The table of marks, with one row per partition.
+        schema: The schema of that table.
+        isolation_level: The isolation level of each SQL transaction; None: that of the engine.
+        patience_seconds: How long transient errors are retried.
     """
 
     def __init__(
@@ -60,35 +62,35 @@ class StateStore(Application[DataT], abc.ABC):
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
         self._patience_seconds = patience_seconds
-        # SQLite has one writer, and lets the others look again and again until they give up.
+        # SQLite has one writer at a time; the others poll until they give up. So they wait here.
         self._turn: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
 
     @property
     def engine(self) -> Engine:
-        """The database, for reading; an SQL transaction of it sees data and marks that agree."""
+        """The engine, for reading. An SQL transaction sees data and marks that agree."""
         return self._engine
 
     @abc.abstractmethod
     def apply(self, session: Session, transaction: Transaction[DataT]) -> None:
-        """Change the data as ``transaction`` says.
+        """Change the data by ``transaction``.
 
-        ``session`` cannot be committed or rolled back: that happens afterwards, together with the
-        mark. It may be called several times for one transaction, each time with what the time
-        before has done undone. Apart from the database it must have no effects.
+        ``session`` cannot be committed or rolled back: it is committed afterwards, together with
+        the mark. This method may be called several times for one transaction; the changes of a
+        failed call are undone. It must change nothing but the database.
         """
 
     def create_table(self) -> None:
-        """Create the table of marks if there is none."""
+        """Create the table of marks unless it exists."""
         self._with_patience(lambda: self._metadata.create_all(self._engine))
 
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return the mark in the database; a partition without one gets one, -1."""
+        """Return the mark in the database; a partition without one gets the mark -1."""
         return self._with_patience(lambda: self._read_or_insert(partition))
 
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
-        """Apply a transaction and move the mark, unless another process has done so.
+        """Apply a transaction and move the mark, unless another process has done both.
 
         Raises MarkMismatch, NotYourTransaction, what `apply` raises, and errors of the database.
         """
@@ -108,7 +110,7 @@ class StateStore(Application[DataT], abc.ABC):
             with self._engine.begin() as connection:
                 self._marks.insert(connection, partition)
         except IntegrityError:
-            # Another process has been quicker.
+            # Another process has inserted the row in between.
             return self._read_or_insert(partition)
         return NO_TRANSACTION
 
@@ -119,7 +121,8 @@ class StateStore(Application[DataT], abc.ABC):
                     self._apply_in(connection, sql_transaction, transaction)
                 finally:
                     if not sql_transaction.is_active:
-                        # It was ended, or was to be: what is left of it dies with the connection.
+                        # The transaction was ended in apply. Closing the connection drops what
+                        # followed, so that nothing is committed without the mark.
                         connection.invalidate()
                 return
             mark = self._marks.read(connection, transaction.partition)
@@ -144,13 +147,13 @@ class StateStore(Application[DataT], abc.ABC):
                 session.discard()
 
     def _with_patience(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, done again after errors that may pass."""
+        """Return what ``work`` returns, called again after transient errors."""
         for pause in BACKOFF.delays(self._patience_seconds):
             try:
                 return work()
             except Exception as error:
                 if not may_pass(error):
                     raise
-                log.warning("the database did not do it: %s; again in %g s", error, pause)
+                log.warning("database error, retrying in %g s: %s", pause, error)
                 time.sleep(pause)
         return work()

@@ -1,1 +1,1 @@
-"""Rules and errors of a state store. Pure."""
+"""Which database errors are transient, and the errors of a state store. Pure."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a state store, beside the database's own errors. Pure."""
+"""The errors of a state store, in addition to those of the database. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from waltz.client.core.errors import WaltzError
 
 
 class MarkMismatch(WaltzError):
-    """The database's mark is not where this process has brought it."""
+    """The mark in the database is not the one that this process has written."""
 
     def __init__(self, partition: int, transaction_id: int, mark: int) -> None:
         super().__init__(
-            f"transaction {transaction_id} of partition {partition} is to be applied, but the "
-            f"database is at {mark}: it was restored or changed by others; start this process "
-            "again, so that it begins where the database is"
+            f"transaction {transaction_id} of partition {partition} cannot be applied: the mark in "
+            f"the database is {mark}, because it was restored or changed by another program; "
+            "restart this process, which then begins at the mark in the database"
         )
         self.partition = partition
         self.transaction_id = transaction_id
@@ -20,10 +20,10 @@ class MarkMismatch(WaltzError):
 
 
 class NotYourTransaction(WaltzError, RuntimeError):
-    """The application tried to end an SQL transaction that is not its own."""
+    """The application tried to end the SQL transaction of the state store."""
 
     def __init__(self, call: str) -> None:
         super().__init__(
-            f"{call} is not for the application: its changes and the mark are committed together "
-            "after apply has returned; raise an exception to have them undone"
+            f"apply must not call {call}: the changes and the mark are committed together after "
+            "apply has returned; raise an exception to undo them"
         )
