@@ -16,6 +16,7 @@ _CITED = re.compile(
     rf"(?P<page>(?:\w+/)?\w+\.md){_GAP}sections?{_GAP}"
     rf"(?P<first>\d+(?:\.\d+)?)(?P<more>(?:,?{_GAP}(?:(?:and|to){_GAP})?\d+(?:\.\d+)?)*)"
 )
+_FILE = re.compile(r"`([\w/-]+\.(?:json|txt|py))`")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _HEADING = re.compile(r"^#+ (\d+(?:\.\d+)?)\.? ", re.MULTILINE)
 
@@ -72,3 +73,13 @@ def test_section_numbers_of_a_page_are_unique_and_in_order() -> None:
         parts = [tuple(map(int, number.split("."))) for number in numbers]
         assert parts == sorted(set(parts)), name
         assert [p[0] for p in parts if len(p) == 1] == list(range(1, max(parts)[0] + 1)), name
+
+
+def test_files_named_by_the_specification_exist() -> None:
+    places = (ROOT, SPEC, SPEC / "vectors", ROOT / "tests" / "transcripts")
+    found = 0
+    for page in sorted(SPEC.rglob("*.md")):
+        for name in _FILE.findall(page.read_text()):
+            assert any((place / name).exists() for place in places), f"{page}: {name}"
+            found += 1
+    assert found > 30
