@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.faultdisk import FaultDisk
 from tests.fuzz import values
-from tests.fuzz.directory_lives import (
+from tests.fuzz.directory_runs import (
     KEY,
     PARTITIONS,
     Files,

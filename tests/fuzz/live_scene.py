@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 import waltz
-from tests.fuzz.directory_lives import batch
+from tests.fuzz.directory_runs import batch
 from tests.fuzz.target import Broken, hold
 from tests.load import client_of
 from waltz.admin import StorageAdmin

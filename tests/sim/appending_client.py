@@ -1,12 +1,12 @@
-"""Clients in the simulation that append, one by one or in batches: the real core of appending."""
+"""Simulated clients that append, one by one or in batches, with the real client core."""
 
 from __future__ import annotations
 
 from random import Random
 
-from tests.sim.connected import Mounted, Surroundings
+from tests.sim.connected import Environment, Mounted
+from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.operation import Batch, Op
-from tests.sim.promises import Promise, Violation
 from waltz.client.core.append_values import Append, Outcome, Settled
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRecord
@@ -18,14 +18,14 @@ LONG_WAIT_SECONDS = 0.5
 LOCKS = 12
 BATCHES_SINCE = 5
 _BATCHED = 0.25
-"""Share of the attempts of a client that knows of batches."""
+"""Share of the attempts of a client that supports batches."""
 
 
 class Appender(Mounted):
-    """Keeps a few appends open, some under locks, and tries again what did not get in."""
+    """Keeps a few appends open, some under locks, and repeats those that were not committed."""
 
     def __init__(
-        self, client_id: int, partition: int, random: Random, surroundings: Surroundings
+        self, client_id: int, partition: int, random: Random, environment: Environment
     ) -> None:
         self._random = random
         self._number = 0
@@ -36,7 +36,7 @@ class Appender(Mounted):
         self._client_id = client_id
         ids = RequestIds(client_id, partition)
         self.core: PartitionAppends = PartitionAppends(ids, -1, LONG_WAIT_SECONDS)
-        super().__init__(f"client{client_id}", random.choice((4, 5)), surroundings)
+        super().__init__(f"client{client_id}", random.choice((4, 5)), environment)
         for _ in range(random.choice((1, 4, 8))):
             self._later(1)
 
@@ -44,13 +44,15 @@ class Appender(Mounted):
         self._checker.fed(self.name, records)
         self.core.fed(records)
 
-    def told(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         if isinstance(message, AppendBatchResponse):
             batch = self.unanswered.pop(message.req_id.seq, None)
             if batch is None:
-                raise Violation(Promise.BATCH, f"{self.name} gets an answer to no batch of its own")
-            self._checker.batches.told(batch, message.outcomes)
-        super().told(message)
+                raise Violation(
+                    Guarantee.BATCH, f"{self.name} receives an answer to an unknown batch"
+                )
+            self._checker.batches.check_outcomes(batch, message.outcomes)
+        super().handle(message)
 
     def detach(self) -> None:
         super().detach()
@@ -76,8 +78,8 @@ class Appender(Mounted):
         op = end.token
         assert isinstance(op, Op)
         self.open -= 1
-        self._story.counters[f"client: {end.outcome.name.lower()}"] += 1
-        self._story.detail(self.name, "{}: {} {}", op.name, end.outcome.name, end.number)
+        self._history.counters[f"client: {end.outcome.name.lower()}"] += 1
+        self._history.detail(self.name, "{}: {} {}", op.name, end.outcome.name, end.number)
         match end.outcome:
             case Outcome.COMMITTED:
                 self._checker.client_committed(op, end.number)
@@ -87,8 +89,8 @@ class Appender(Mounted):
                 self._checker.client_locked_out(op, end.number, self.core.mark)
             case _:
                 raise Violation(
-                    Promise.DURABLE,
-                    f"{self.name} has seen {self.core.mark}, and is told that the log ends at "
+                    Guarantee.DURABLE,
+                    f"{self.name} has seen {self.core.mark}, but is answered a log end of "
                     f"{end.number} ({end.outcome.name})",
                 )
         if op.batch is None:
@@ -97,7 +99,7 @@ class Appender(Mounted):
             self._later(len(op.batch.ops))
 
     def _later(self, ended: int) -> None:
-        """Begin again after a while, as long as ``ended`` appends one by one would take."""
+        """Append again after a pause, as long as ``ended`` single appends would take."""
         self.clock.after(self._random.expovariate(1 / (0.004 * ended)), self._begin)
 
     def _begin(self) -> None:
@@ -122,7 +124,7 @@ class Appender(Mounted):
         op = Op(data, *self._locks())
         if self._random.random() < 0.1:
             op.append = (self._random.randrange(LOCKS),)
-        # The mark is fixed here so that the checker knows it; sent later it is only older.
+        # The mark is fixed here for the checker; a later one would only be higher.
         op.mark = self.core.mark
         self._checker.ops[data] = op
         self.open += 1

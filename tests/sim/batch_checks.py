@@ -1,21 +1,21 @@
-"""What must hold for batches of appends, and for appends that are refused."""
+"""Checks of batches of appends and of refused appends."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.operation import Batch, Op
-from tests.sim.promises import Promise, Violation
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
 from waltz_server.core.appends.lock_table import LockTable
 
 
 class BatchChecks:
-    """Compares what a server says of batches with the log.
+    """Compares a server's answers to batches with the log.
 
-    ``faults`` tells the partition's present generation and how many store sessions have opened:
-    one of them grows when something breaks.
+    ``faults`` returns the partition's generation and the number of store sessions that have opened:
+    one of them grows with each fault.
     """
 
     def __init__(
@@ -30,16 +30,16 @@ class BatchChecks:
         self._sent: list[Batch] = []
 
     def sent(self, batch: Batch, generation: int) -> None:
-        """A client sends a batch."""
+        """Record that a client sends a batch."""
         batch.generation = generation
         batch.sessions_before = self._faults()[1]
         self._sent.append(batch)
 
-    def told(self, batch: Batch, outcomes: Sequence[BatchedOutcome]) -> None:
-        """A server says what became of a batch."""
+    def check_outcomes(self, batch: Batch, outcomes: Sequence[BatchedOutcome]) -> None:
+        """Check a server's outcomes of a batch."""
         if len(outcomes) != len(batch.ops):
             raise Violation(
-                Promise.BATCH,
+                Guarantee.BATCH,
                 f"{batch.name} of {len(batch.ops)} is answered by {len(outcomes)} outcomes",
             )
         batch.outcomes = tuple(outcomes)
@@ -52,12 +52,12 @@ class BatchChecks:
         granted = [each for each in outcomes if each.kind is not OutcomeKind.REFUSED]
         committed = [each.transaction_id for each in granted if each.kind is OutcomeKind.COMMITTED]
         if committed and OutcomeKind.REFUSED in kinds:
-            self._counters["client: batch committed but for what was refused"] += 1
+            self._counters["client: batch committed except refused appends"] += 1
         ids = [each.transaction_id for each in granted[: len(committed)]]
         if ids != committed or ids != list(range(ids[0], ids[0] + len(ids)) if ids else ()):
             raise Violation(
-                Promise.BATCH,
-                f"of what was granted in {batch.name}, no prefix is in the log: {_brief(outcomes)}",
+                Guarantee.BATCH,
+                f"the granted appends of {batch.name} are not a prefix: {_brief(outcomes)}",
             )
         generation, sessions = self._faults()
         if (
@@ -66,11 +66,11 @@ class BatchChecks:
             and sessions == batch.sessions_before
         ):
             raise Violation(
-                Promise.BATCH, f"{batch.name} was cut, and nothing broke: {_brief(outcomes)}"
+                Guarantee.BATCH, f"{batch.name} was cut without a fault: {_brief(outcomes)}"
             )
 
     def at_rest(self, log: Sequence[Op], opened_at: frozenset[int]) -> None:
-        """The log is made of ``log``; store sessions have opened at the marks ``opened_at``."""
+        """Check all batches against ``log``; ``opened_at`` are the marks of opened sessions."""
         places = {op: place for place, op in enumerate(log)}
         for batch in self._sent:
             for op, outcome in zip(batch.ops, batch.outcomes, strict=False):
@@ -83,29 +83,31 @@ class BatchChecks:
                 self._counters["client: batch cut to a prefix"] += 1
             if [place for place, _ in present] != list(range(first, first + len(present))):
                 raise Violation(
-                    Promise.BATCH,
+                    Guarantee.BATCH,
                     f"{batch.name} is in the log as {[place for place, _ in present]}",
                 )
             for op in batch.ops[: batch.ops.index(last[1])]:
                 if op not in places and not self._may_be_refused(op, log[:first], opened_at):
                     raise Violation(
-                        Promise.BATCH, f"{op.name} was left out of {batch.name} for no lock"
+                        Guarantee.BATCH,
+                        f"{op.name} was refused in {batch.name} without a lock conflict",
                     )
 
     def check_refusal(self, op: Op, log: Sequence[Op], opened_at: frozenset[int]) -> None:
-        """Raise Violation unless the transaction that ``op`` was refused for has taken its lock.
+        """Raise Violation unless the transaction named in the refusal of ``op`` took its lock.
 
-        A session that opens after another owner's takes every lock for taken at its mark.
+        A session that opens after another owner's counts every lock as taken at its mark.
         """
         by = op.refused_by
         assert by is not None
         if op.batch is not None and log[by].batch is op.batch:
             raise Violation(
-                Promise.LOCKS, f"{op.name} was refused because of {by}, of its own batch"
+                Guarantee.LOCKS, f"{op.name} was refused because of {by}, of its own batch"
             )
         if by not in opened_at and not self._meet(op, log[by]):
             raise Violation(
-                Promise.LOCKS, f"{op.name} was refused because of {by}, which took no lock of it"
+                Guarantee.LOCKS,
+                f"{op.name} was refused because of {by}, which took none of its locks",
             )
 
     def _may_be_refused(self, op: Op, before: Sequence[Op], opened_at: frozenset[int]) -> bool:
@@ -116,7 +118,7 @@ class BatchChecks:
         )
 
     def _meet(self, refused: Op, other: Op) -> bool:
-        """Whether ``other`` takes a lock that the other checks, or one that looks like it."""
+        """Whether ``other`` takes a lock that ``op`` checks, or one with the same slot."""
         checked = {slot for slots in self._slots(refused.write + refused.read) for slot in slots}
         taken = {slot for slots in self._slots(other.write + other.append) for slot in slots}
         return not checked.isdisjoint(taken)
@@ -128,7 +130,7 @@ def _check_outcome(op: Op, outcome: BatchedOutcome, place: int | None) -> None:
     )
     if place != expected:
         raise Violation(
-            Promise.BATCH,
+            Guarantee.BATCH,
             f"{op.name} is said to be {outcome.kind.name} {outcome.transaction_id}, but is {place}",
         )
 

@@ -1,4 +1,4 @@
-"""Virtual time: things happen in the order of their times, and nothing else passes the time."""
+"""Virtual time: calls run in the order of their times, and only they advance the time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 _MAX_EVENTS = 400_000
-"""More than ten times what a life has: beyond it, somebody runs in circles."""
+"""More than ten times the events of a run: beyond it, the run is in an endless loop."""
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
         heapq.heappush(self._heap, (self.now + seconds, self._planned, call, arguments))
 
     def run(self, until: Callable[[], bool], deadline: float) -> bool:
-        """Let time pass until ``until()``; returns False if ``deadline`` comes first."""
+        """Advance time until ``until()``; return False if ``deadline`` comes first."""
         while not until():
             if not self._heap or self._heap[0][0] > deadline or self.events > _MAX_EVENTS:
                 return False

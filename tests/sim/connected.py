@@ -1,4 +1,4 @@
-"""What all clients in the simulation share: being connected to the partition's owner."""
+"""The connection of a simulated client to the partition's owner, for all kinds of clients."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from tests.sim.checker import Checker
 from tests.sim.clock import Clock
+from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.handshake import decoder_of
+from tests.sim.history import History
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel
-from tests.sim.promises import Promise, Violation
 from tests.sim.server_node import ServerNode
-from tests.sim.story import Story
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRecord, FeedRun, parse
 from waltz.client.core.feed import PartitionFeed
@@ -21,19 +21,19 @@ from waltz.protocol.client_server import Message
 RECONNECT_SECONDS = 0.02
 TICK_SECONDS = 0.1
 
-Surroundings = tuple[Clock, Mapping[str, ServerNode], Metadata, Checker, Story]
-"""Whom and what a client meets."""
+Environment = tuple[Clock, Mapping[str, ServerNode], Metadata, Checker, History]
+"""The parts of the simulation that a client uses."""
 
 
 class Connected:
-    """A client that speaks the protocol up to ``newest``, a server permitting."""
+    """A client that supports the protocol up to ``newest``."""
 
-    def __init__(self, name: str, newest: int, surroundings: Surroundings) -> None:
+    def __init__(self, name: str, newest: int, environment: Environment) -> None:
         self.name = name
-        self.clock, self._servers, metadata, self._checker, self._story = surroundings
+        self.clock, self._servers, metadata, self._checker, self._history = environment
         self._newest = newest
         self._version = newest
-        """What the connection speaks."""
+        """The protocol version of the connection."""
         self._channel: Channel | None = None
         self._decoder = decoder_of(newest)
         self._connection_seq = 0
@@ -47,52 +47,55 @@ class Connected:
             return
         for item in parse(self._decoder.feed(message), self._version):
             if isinstance(item, FeedRun):
-                self._story.detail(
-                    self.name, "is fed {} to {}", item.records[0][4], item.records[-1][4]
+                self._history.detail(
+                    self.name,
+                    "receives feed records {} to {}",
+                    item.records[0][4],
+                    item.records[-1][4],
                 )
                 self.take(item.records)
             else:
-                self._story.detail(self.name, "gets {}", item)
-                self.told(item)
+                self._history.detail(self.name, "gets {}", item)
+                self.handle(item)
         self.settle()
 
     def lost(self, channel: Channel) -> None:
         if channel is self._channel:
-            self._story.detail(self.name, "lost its connection")
+            self._history.detail(self.name, "lost its connection")
             self._channel = None
             self.detach()
             self.clock.after(RECONNECT_SECONDS, self._connect)
 
     def take(self, records: list[FeedRecord]) -> None:
-        """Take what was fed."""
+        """Process feed records."""
         raise AssertionError(f"{self.name} is fed {records}")
 
-    def told(self, message: Message) -> None:
-        """Take any other message."""
+    def handle(self, message: Message) -> None:
+        """Process any other message."""
         raise NotImplementedError
 
     def attach(self) -> None:
-        """There is a connection, or a new generation."""
+        """Handle a new connection or generation."""
         raise NotImplementedError
 
     def detach(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
         raise NotImplementedError
 
     def tick(self) -> None:
-        """A little time has passed."""
+        """Handle a timer tick."""
         raise NotImplementedError
 
     def outgoing(self) -> list[Message]:
-        """Take what is to be sent."""
+        """Queue data to send."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Send what the cores want sent, in one chunk."""
+        """Send the queued data in one chunk."""
         messages = self.outgoing()
         if messages and self._channel is not None:
             for message in messages:
-                self._story.detail(self.name, "sends {}", message)
+                self._history.detail(self.name, "sends {}", message)
             self._channel.send(self, b"".join(cs.encode(m, self._version) for m in messages))
 
     def _owner_changed(self, owner: str, generation: int) -> None:
@@ -117,7 +120,7 @@ class Connected:
         if server is None or self._channel is None:
             self.clock.after(RECONNECT_SECONDS, self._connect)
             return
-        self._story.detail(self.name, "connects to {}", self._owner)
+        self._history.detail(self.name, "connects to {}", self._owner)
         self._version = min(self._newest, server.version)
         self._decoder = decoder_of(self._version)
         self._connection_seq += 1
@@ -131,21 +134,21 @@ class Connected:
 
 
 class Mounted(Connected):
-    """A client that is fed: the real core of appending, or of streaming."""
+    """A client with a feed: the real core of appending, or of streaming."""
 
     core: PartitionAppends | PartitionFeed
 
-    def told(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         match message:
             case cs.MountResponse(state=cs.MountState.CLIENT_AHEAD):
                 raise Violation(
-                    Promise.DURABLE,
+                    Guarantee.DURABLE,
                     f"{self.name} has seen {self.core.mount.mark}, and {self._owner} takes that "
                     "for more than the log holds",
                 )
             case cs.FlushResponse(transaction_id=mark) if mark < self.core.mount.mark:
                 raise Violation(
-                    Promise.DURABLE,
+                    Guarantee.DURABLE,
                     f"{self.name} has seen {self.core.mount.mark}, and {self._owner} says after a "
                     f"flush that the log ends at {mark}",
                 )

@@ -1,26 +1,26 @@
-"""Which disks may have forgotten what they acknowledged, and how many of them may."""
+"""Which disks have lost acknowledged records, and how many more may."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.sim.partition_life import PartitionLife
+from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode
 from waltz.metadata.core.formats import UNRESOLVED
 
 
 class Damage:
-    """Keeps count of damaged disks: in each partition a quorum of intact replicas must stay."""
+    """Counts damaged disks: each partition must keep a quorum of intact replicas."""
 
     def __init__(
-        self, storages: Mapping[str, StorageNode], partitions: Sequence[PartitionLife]
+        self, storages: Mapping[str, StorageNode], partitions: Sequence[PartitionRun]
     ) -> None:
         self._storages = storages
         self._partitions = partitions
         self._forgetful: set[str] = set()
         self._rotten: set[str] = set()
         self._snapshots: dict[str, list[int]] = {}
-        """The sessions of a storage's replicas when its disk was remembered."""
+        """The sessions of a storage's replicas when the snapshot of its disk was taken."""
 
     def may(self, name: str) -> bool:
         """Whether one more disk may be damaged."""
@@ -30,11 +30,11 @@ class Damage:
             for partition in self._partitions
         )
 
-    def intact(self, partition: PartitionLife, assigned: set[str], *, also: str = "") -> bool:
+    def intact(self, partition: PartitionRun, assigned: set[str], *, also: str = "") -> bool:
         """Whether enough intact replicas would stay if ``assigned`` were a partition's replicas.
 
-        Enough are a quorum of those that are assigned now, and of those that the metadata names;
-        who is not assigned then cannot help. ``also`` counts as damaged.
+        A quorum is needed of the replicas assigned now, and of those that the metadata names; a
+        replica that is not in ``assigned`` does not count. ``also`` counts as damaged.
         """
         damaged = self._forgetful | self._rotten | {also}
         groups = (set(partition.metadata.value.replicas), set(partition.metadata.replicas))
@@ -43,8 +43,8 @@ class Damage:
             for group in groups
         )
 
-    def forgive(self) -> None:
-        """A forgetful replica that took part in a later session is as good as any."""
+    def count_intact(self) -> None:
+        """Count replicas as intact again that took part in a later session."""
         self._forgetful = {n for n in self._forgetful if not all(self._trusted(n))}
 
     def empty(self, storage: StorageNode) -> None:
@@ -59,9 +59,9 @@ class Damage:
         self._snapshots[storage.name] = sessions
 
     def is_older(self, storage: StorageNode) -> bool:
-        """Whether a disk was remembered before its replicas joined their last sessions.
+        """Whether the snapshot was taken before its replicas joined their last sessions.
 
-        Only then can the others know that it has forgotten something.
+        Only then do the metadata show that the restored disk lacks records.
         """
         sessions = self._snapshots.get(storage.name)
         if sessions is None:
@@ -75,7 +75,7 @@ class Damage:
         return True
 
     def set_back(self, storage: StorageNode) -> None:
-        """Restore the remembered disk; only while down."""
+        """Restore the snapshot of a disk; only while its node is down."""
         storage.restore_snapshot()
         self._forgetful.add(storage.name)
 
@@ -85,7 +85,7 @@ class Damage:
         self._rotten.add(storage.name)
 
     def _trusted(self, name: str) -> list[bool]:
-        """For each partition, whether the last session's metadata vouches for what it holds."""
+        """For each partition, whether the last session's metadata counts this replica."""
         trusted = []
         for partition in self._partitions:
             value = partition.metadata.value

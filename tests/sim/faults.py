@@ -1,4 +1,4 @@
-"""Strikes a cluster with faults, one after the other, but never with more than it must survive."""
+"""Injects faults into a cluster, one after the other, never more than it must tolerate."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from random import Random
 
 from tests.sim.clock import Clock
 from tests.sim.damage import Damage
+from tests.sim.history import History
 from tests.sim.network import Network
 from tests.sim.partition_faults import PartitionFaults
-from tests.sim.partition_life import PartitionLife
+from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode
-from tests.sim.story import Story
 
 _PAUSE_SECONDS = 0.08
 
 
 class Faults:
-    """What may happen to a cluster. ``rot`` adds flipped bits, which it need not survive yet."""
+    """Faults of a cluster. ``rot`` adds flipped bits, which it need not tolerate yet."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class Faults:
         random: Random,
         network: Network,
         storages: Mapping[str, StorageNode],
-        partitions: Sequence[PartitionLife],
-        story: Story,
+        partitions: Sequence[PartitionRun],
+        history: History,
         *,
         rot: bool,
     ) -> None:
@@ -34,7 +34,7 @@ class Faults:
         self._random = random
         self._network = network
         self._storages = storages
-        self._story = story
+        self._history = history
         self._damage = Damage(storages, partitions)
         self._stopped = False
         self._partitions = [
@@ -45,7 +45,7 @@ class Faults:
                 storages,
                 partition,
                 self._damage,
-                story,
+                history,
             )
             for partition in partitions
         ]
@@ -65,13 +65,13 @@ class Faults:
             self._choices.append(self._rot)
 
     def start(self) -> None:
-        """Give each partition its first owner, and begin to strike."""
+        """Give each partition its first owner, and begin with faults."""
         for partition in self._partitions:
             partition.start()
-        self._clock.after(0.05, self._strike)
+        self._clock.after(0.05, self._inject_faults)
 
     def stop(self) -> None:
-        """Strike no more, and repair everything but disks."""
+        """End all faults, and repair everything except disks."""
         self._stopped = True
         self._network.heal()
         for storage in self._storages.values():
@@ -80,11 +80,11 @@ class Faults:
         for partition in self._partitions:
             partition.stop()
 
-    def _strike(self) -> None:
+    def _inject_faults(self) -> None:
         if not self._stopped:
             partition = self._random.choice(self._partitions)
             self._random.choice([*self._choices, *partition.choices])()
-            self._clock.after(self._random.expovariate(1 / _PAUSE_SECONDS), self._strike)
+            self._clock.after(self._random.expovariate(1 / _PAUSE_SECONDS), self._inject_faults)
 
     # ---- storages
 
@@ -98,14 +98,14 @@ class Faults:
             storage.start_later()
 
     def _lose_power(self) -> None:
-        """Of one machine, or of all at once."""
+        """Cut the power of one machine, or of all at once."""
         for storage in self._one_or_all():
             if storage.up:
                 storage.crash(power=True)
                 storage.start_later()
 
     def _lose_power_soon(self) -> None:
-        """Of one machine, or of all, each in the middle of one of its next changes."""
+        """Cut the power of one machine, or of all, in the middle of one of the next changes."""
         for storage in self._one_or_all():
             storage.lose_power_soon()
 
@@ -114,8 +114,8 @@ class Faults:
         return self._random.sample(list(self._storages.values()), victims)
 
     def _lose_disk(self) -> None:
-        """Empty or set back a disk, as long as a quorum of intact ones stays."""
-        self._damage.forgive()
+        """Empty a disk or restore its snapshot, while a quorum of intact disks remains."""
+        self._damage.count_intact()
         storage = self._some_storage()
         if storage is None or not self._damage.may(storage.name):
             return
@@ -140,15 +140,15 @@ class Faults:
             storage.fill(self._random.expovariate(1 / 0.3))
 
     def _rot(self) -> None:
-        """Flip a bit on one of a minority of the disks; others stay free of it."""
+        """Flip a bit on one of a minority of the disks; the other disks stay intact."""
         self._replace_refused()
         storage = self._some_storage()
         if storage is not None and self._damage.may(storage.name):
             self._damage.rot(storage)
 
     def _replace_refused(self) -> None:
-        """Do what a person does with a partition that is refused: have it copied from its peers."""
-        self._damage.forgive()
+        """Replace a refused partition as an administrator does, by a copy from its peers."""
+        self._damage.count_intact()
         for name, storage in self._storages.items():
             refused = any(replica.log is None for replica in storage.replicas)
             if storage.up and refused and self._damage.may(name):
@@ -157,6 +157,6 @@ class Faults:
                 storage.start()
 
     def _slow_network(self) -> None:
-        self._story.fault("network", "slow network")
+        self._history.fault("network", "slow network")
         self._network.slow = self._random.choice((3.0, 20.0))
         self._clock.after(0.1, setattr, self._network, "slow", 1.0)

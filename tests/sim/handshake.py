@@ -1,4 +1,4 @@
-"""What a handshake leaves behind. In the simulation it takes no time and has happened already."""
+"""The result of a handshake, which takes no time in the simulation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from waltz.protocol.frames import CLIENT_SERVER
 
 
 def decoder_of(version: int) -> FrameDecoder:
-    """Return the decoder of a connection that has agreed on ``version``."""
+    """Return the decoder of a connection of protocol ``version``."""
     only = CLIENT_SERVER.limited_to(version)
     decoder = FrameDecoder(only)
     decoder.feed(only.hello(dialer=True))

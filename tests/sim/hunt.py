@@ -1,7 +1,7 @@
-"""Lives seeds until a promise is broken: `python -m tests.sim.hunt SEEDS`.
+"""Runs seeds until a guarantee is violated: `python -m tests.sim.hunt SEEDS`.
 
-Prints one line of JSON: how many lives it took, and the promise that the last one broke, and how
-(null if none was broken).
+Prints one line of JSON: the number of runs, the guarantee that the last run violated, and how (null
+if none was violated).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.sim.life import live
+from tests.sim.cluster_run import run_seed
 
 
 def hunt(seeds: int) -> dict[str, object]:
-    """Live the first ``seeds`` until a promise is broken."""
+    """Run the first ``seeds`` until a guarantee is violated."""
     for seed in range(seeds):
-        result = live(seed)
-        if result.promise is not None:
-            return {"lives": seed + 1, "promise": result.promise.name, "broken": result.broken}
-    return {"lives": seeds, "promise": None, "broken": None}
+        result = run_seed(seed)
+        if result.guarantee is not None:
+            return {"runs": seed + 1, "guarantee": result.guarantee.name, "broken": result.broken}
+    return {"runs": seeds, "guarantee": None, "broken": None}
 
 
 if __name__ == "__main__":

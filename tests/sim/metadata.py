@@ -1,7 +1,7 @@
 """ZooKeeper in the simulation: partition metadata with compare-and-set, replicas, and ownership.
 
-Answers take time, may fail to come although the write was done, and news reaches servers late, so
-that a server may believe for a while that it still owns what it has lost.
+Answers take time and may be lost although the write was done. Notifications reach servers late, so
+that a server may act for a while as the owner of a partition that it has lost.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from random import Random
 
 from tests.sim.clock import Clock
-from tests.sim.story import Story
+from tests.sim.history import History
 from waltz.metadata.core.formats import NEW_PARTITION, UNRESOLVED, PartitionMetadata
 
 SESSION_SECONDS = 1.0
-_DEAF_SECONDS = 0.02
+_WITHOUT_NEWS_SECONDS = 0.02
 
 OnOwner = Callable[[str, int], None]
 OnReplicas = Callable[[tuple[str, ...]], None]
@@ -23,7 +23,7 @@ OnReplicas = Callable[[tuple[str, ...]], None]
 class Metadata:
     """The znodes of one partition."""
 
-    def __init__(self, partition: int, clock: Clock, random: Random, story: Story) -> None:
+    def __init__(self, partition: int, clock: Clock, random: Random, history: History) -> None:
         self.name = f"metadata{partition}"
         self.value: PartitionMetadata = NEW_PARTITION
         self.version = 0
@@ -31,21 +31,21 @@ class Metadata:
         self.generation = 0
         self.replicas: tuple[str, ...] = ()
         self.failing = 0.0
-        """Share of the operations that get no answer."""
+        """Share of the operations whose answer is lost."""
         self._clock = clock
         self._random = random
-        self._story = story
-        self.deaf: set[str] = set()
-        """Whom no news reaches for now."""
+        self._history = history
+        self.without_news: set[str] = set()
+        """Servers that get no notifications at present."""
         self._on_owner: list[tuple[str, OnOwner]] = []
         self._on_replicas: list[OnReplicas] = []
 
     def watch_owner(self, who: str, on_owner: OnOwner) -> None:
-        """Have changes of the partition's server told, late."""
+        """Call ``on_owner`` after changes of the partition's server, late."""
         self._on_owner.append((who, on_owner))
 
     def watch_replicas(self, on_replicas: OnReplicas) -> None:
-        """Have changes of the partition's replicas told, late."""
+        """Call ``on_replicas`` after changes of the partition's replicas, late."""
         self._on_replicas.append(on_replicas)
 
     def read(
@@ -70,12 +70,12 @@ class Metadata:
         done: Callable[[int], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Compare and set."""
+        """Compare and set the partition's metadata."""
 
         def act() -> None:
             silent = self._no_answer()
             if silent and self._random.random() < 0.5:
-                self._reply(failed, "no answer, nothing done")
+                self._reply(failed, "no answer; the operation was not done")
                 return
             if version != self.version:
                 self._reply(failed, "version conflict")
@@ -83,10 +83,10 @@ class Metadata:
             assert new.session_id >= self.value.session_id, "session ids only grow"
             self.value = new
             self.version += 1
-            self._story.tell(self.name, f"written: {_brief(new)}")
+            self._history.note(self.name, f"written: {_brief(new)}")
             if silent:
-                self._story.fault(self.name, "metadata written, answer lost")
-                self._reply(failed, "no answer, but it was done")
+                self._history.fault(self.name, "metadata written, answer lost")
+                self._reply(failed, "no answer; the operation was done")
             else:
                 self._reply(done, self.version)
 
@@ -96,26 +96,26 @@ class Metadata:
         """Make ``owner`` the partition's server, in a new generation."""
         self.owner = owner
         self.generation += 1
-        self._story.tell(self.name, f"{owner} owns the partition, generation {self.generation}")
-        for who, tell in self._on_owner:
-            self._clock.after(self._news_delay(), self._tell_owner, who, tell)
+        self._history.note(self.name, f"{owner} owns the partition, generation {self.generation}")
+        for who, notify in self._on_owner:
+            self._clock.after(self._news_delay(), self._notify_owner, who, notify)
 
     def assign(self, replicas: tuple[str, ...]) -> None:
         """Change the partition's replicas."""
         self.replicas = replicas
-        self._story.tell(self.name, f"replicas are {', '.join(replicas)}")
-        for tell in self._on_replicas:
-            self._clock.after(self._news_delay(), self._tell_replicas, tell)
+        self._history.note(self.name, f"replicas are {', '.join(replicas)}")
+        for notify in self._on_replicas:
+            self._clock.after(self._news_delay(), self._notify_replicas, notify)
 
-    def _tell_owner(self, who: str, tell: OnOwner) -> None:
-        """Tell the latest: a watch only says that something has changed."""
-        if who in self.deaf:
-            self._clock.after(_DEAF_SECONDS, self._tell_owner, who, tell)
+    def _notify_owner(self, who: str, notify: OnOwner) -> None:
+        """Pass the latest value: a watch only shows that something has changed."""
+        if who in self.without_news:
+            self._clock.after(_WITHOUT_NEWS_SECONDS, self._notify_owner, who, notify)
         else:
-            tell(self.owner, self.generation)
+            notify(self.owner, self.generation)
 
-    def _tell_replicas(self, tell: OnReplicas) -> None:
-        tell(self.replicas)
+    def _notify_replicas(self, notify: OnReplicas) -> None:
+        notify(self.replicas)
 
     def _no_answer(self) -> bool:
         return self._random.random() < self.failing

@@ -1,8 +1,8 @@
-"""Plants bugs and has the simulator hunt for each: `python -m tests.sim.mutants [WORD …]`.
+"""Plants bugs and hunts for each with the simulator: `python -m tests.sim.mutants [WORD …]`.
 
 A bug is planted into a copy of the product in a temporary directory; with words, only those bugs
-are planted whose names contain one of them. Exits with 1 if a bug survives or does not fit any
-more.
+are planted whose names contain one of them. Exits with 1 if a bug survives, or if its text is no
+longer found in the product.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 1000
 _COPIED = ("waltz", "services", "tests/sim", "tests/faultdisk.py", "tests/inline_engine.py")
 _PATHS = (".", "services/server", "services/storage")
-_TOLD_COLUMNS = 90
+_TEXT_COLUMNS = 90
 _SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|TypeError)\b")
-"""What a bug shows that is badly planted, and no bug of the kind that it was meant to be."""
+"""Exceptions of a planted text that cannot run: it shows nothing about the simulator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """How the hunt for a planted bug ended."""
+    """The result of the hunt for a planted bug."""
 
     planted: Planted
-    lives: int
-    promise: str | None
-    """The promise that the last life broke, None if the bug survived."""
+    runs: int
+    guarantee: str | None
+    """The guarantee that the last run violated, None if the bug survived."""
     broken: str
 
     def row(self, width: int) -> str:
         """Return a line of the table."""
-        seed = str(self.lives - 1) if self.promise else "-"
-        told = self.broken.replace("\n", " ").partition(" s: ")[2][:_TOLD_COLUMNS]
-        caught = self.promise or "SURVIVED"
-        return f"{self.planted.name:{width}} {caught:9} {seed:>4} {self.lives:5}  {told}".rstrip()
+        seed = str(self.runs - 1) if self.guarantee else "-"
+        text = self.broken.replace("\n", " ").partition(" s: ")[2][:_TEXT_COLUMNS]
+        caught = self.guarantee or "SURVIVED"
+        return f"{self.planted.name:{width}} {caught:9} {seed:>4} {self.runs:5}  {text}".rstrip()
 
 
 def hunt(planted: Planted, seeds: int = SEEDS) -> Hunt:
-    """Plant a bug and live seeds until it shows; raises ValueError if it cannot be planted."""
+    """Plant a bug and run seeds until one fails; raises ValueError if it cannot be planted."""
     with tempfile.TemporaryDirectory(prefix="waltz-mutant-") as directory:
         root = Path(directory)
         for name in _COPIED:
@@ -78,13 +78,13 @@ def hunt(planted: Planted, seeds: int = SEEDS) -> Hunt:
     broken = found["broken"] or ""
     if _SLIP.search(broken):
         raise ValueError(f"{planted.name}: the planted text cannot run: {broken}")
-    return Hunt(planted, found["lives"], found["promise"], broken)
+    return Hunt(planted, found["runs"], found["guarantee"], broken)
 
 
 def hunt_all(
     bugs: Sequence[Planted], workers: int, ended: Callable[[], None]
 ) -> tuple[list[Hunt], list[str]]:
-    """Hunt for ``bugs``, several at a time; return the hunts, and why some could not begin."""
+    """Hunt for ``bugs``, several at a time; return the hunts, and why some failed to start."""
     hunts: dict[str, Hunt] = {}
     unfit = []
     with ThreadPoolExecutor(workers) as pool:
@@ -106,10 +106,10 @@ def main(words: Sequence[str]) -> int:
         task = progress.add_task("planted bugs", total=len(bugs))
         hunts, unfit = hunt_all(bugs, os.cpu_count() or 1, lambda: progress.advance(task))
     width = max(len(planted.name) for planted in PLANTED)
-    print(f"{'planted bug':{width}} {'caught by':9} seed lives  how")
+    print(f"{'planted bug':{width}} {'caught by':9} seed runs  how")
     for result in hunts:
         print(result.row(width))
-    survivors = [result.planted for result in hunts if result.promise is None]
+    survivors = [result.planted for result in hunts if result.guarantee is None]
     for planted in survivors:
         print(f"survived: {planted.name} ({planted.package.value}): {planted.breaks}")
     for reason in unfit:

@@ -1,4 +1,4 @@
-"""A network of ordered connections that delays, tears, cuts, and loses what was under way then."""
+"""A network of ordered connections that delays, splits and cuts; a cut loses data in transit."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from random import Random
 from typing import Any, Protocol
 
 from tests.sim.clock import Clock
-from tests.sim.story import Story
+from tests.sim.history import History
 
 _TORN = 0.1
 """Share of the chunks of bytes that arrive in two parts."""
 
 _TORN_SECONDS = 0.003
-"""How long the second part is behind."""
+"""Delay of the second part."""
 
 
 class End(Protocol):
     """One end of a connection."""
 
     def received(self, channel: Channel, message: Any) -> None:
-        """A message has arrived."""
+        """Handle a message that has arrived."""
 
     def lost(self, channel: Channel) -> None:
-        """The connection is gone; it is told once."""
+        """Handle the end of the connection; called once."""
 
 
 class Channel:
-    """A connection between two ends. What is sent arrives in order, or never.
+    """A connection between two ends. Messages arrive in order, or never.
 
-    A message is an object, or a chunk of bytes: of these a part may arrive and the rest later, or,
-    if the connection is cut meanwhile, never.
+    A message is an object or a chunk of bytes. Of a chunk, one part may arrive and the rest later,
+    or never, if the connection is cut meanwhile.
     """
 
     def __init__(self, network: Network, ends: tuple[End, End], nodes: tuple[str, str]) -> None:
@@ -38,11 +38,11 @@ class Channel:
         self._network = network
         self._ends = ends
         self._last = [0.0, 0.0]
-        self._told = [False, False]
+        self._notified = [False, False]
         self._half = [False, False]
 
     def send(self, sender: End, message: Any) -> None:
-        """Send to the other end; whether it arrives is never told."""
+        """Send to the other end; the sender never learns whether the message arrives."""
         if not self.open:
             return
         side = 1 if self._ends[0] is sender else 0
@@ -54,7 +54,7 @@ class Channel:
         self._post(side, message, half=False)
 
     def cut(self) -> None:
-        """End it: what is under way is lost, perhaps in the middle of a frame."""
+        """Cut it: messages in transit are lost, perhaps in the middle of a frame."""
         if self.open:
             self.open = False
             if any(self._half):
@@ -63,8 +63,8 @@ class Channel:
                 self._network.clock.after(self._network.delay(), self._tell, side)
 
     def drop(self, end: End) -> None:
-        """End it from one side, which is not told."""
-        self._told[0 if self._ends[0] is end else 1] = True
+        """Close it from one end, which is not notified."""
+        self._notified[0 if self._ends[0] is end else 1] = True
         self.cut()
 
     def _post(self, side: int, message: Any, half: bool) -> None:
@@ -79,51 +79,51 @@ class Channel:
             self._ends[side].received(self, message)
 
     def _tell(self, side: int) -> None:
-        if not self._told[side]:
-            self._told[side] = True
+        if not self._notified[side]:
+            self._notified[side] = True
             self._ends[side].lost(self)
 
 
 class Network:
-    """All connections, and which pairs of nodes cannot reach each other now."""
+    """All connections, and the pairs of nodes that cannot reach each other at present."""
 
-    def __init__(self, clock: Clock, random: Random, story: Story) -> None:
+    def __init__(self, clock: Clock, random: Random, history: History) -> None:
         self.clock = clock
         self.slow = 1.0
         self._random = random
-        self._story = story
+        self._history = history
         self._channels: list[Channel] = []
         self._walls: set[frozenset[str]] = set()
         self._slow_links: dict[frozenset[str], float] = {}
 
     def delay(self) -> float:
-        """Return how long the next message takes."""
+        """Return the delay of the next message."""
         base = 0.0002 + self._random.expovariate(1 / 0.0003)
         return base * self.slow
 
     def delay_between(self, nodes: tuple[str, str]) -> float:
-        """Return how long the next message takes between two nodes."""
+        """Return the delay of the next message between two nodes."""
         seconds = self.delay()
         if self._slow_links:
             seconds *= self._slow_links.get(frozenset(nodes), 1.0)
         return seconds
 
     def tear(self, chunk: bytes) -> int:
-        """Return how many bytes arrive on their own, 0 for all."""
+        """Return the size of the part that arrives first, 0 for the whole chunk."""
         if self._random.random() < _TORN:
             return self._random.randrange(len(chunk))
         return 0
 
     def count(self, fault: str) -> None:
-        """Count a fault that a connection met."""
-        self._story.fault("network", fault)
+        """Count a fault of a connection."""
+        self._history.fault("network", fault)
 
     def reachable(self, a: str, b: str) -> bool:
         """Whether a connection between two nodes can be made."""
         return frozenset((a, b)) not in self._walls
 
     def connect(self, ends: tuple[End, End], nodes: tuple[str, str]) -> Channel | None:
-        """Make a connection, None if the nodes are cut off from each other."""
+        """Make a connection; None if the nodes cannot reach each other."""
         if not self.reachable(*nodes):
             return None
         channel = Channel(self, ends, nodes)
@@ -132,22 +132,22 @@ class Network:
         return channel
 
     def cut_node(self, node: str) -> None:
-        """Cut every connection of a node, as its end does."""
+        """Cut every connection of a node whose process ended."""
         for channel in self._channels:
             if node in channel.nodes:
                 channel.cut()
 
     def cut_one(self) -> None:
-        """Cut some connection."""
+        """Cut a random connection."""
         alive = [c for c in self._channels if c.open]
         if alive:
             channel = self._random.choice(alive)
-            self._story.fault("network", "connection cut", f": {' to '.join(channel.nodes)}")
+            self._history.fault("network", "connection cut", f": {' to '.join(channel.nodes)}")
             channel.cut()
 
     def wall(self, a: str, b: str, seconds: float) -> None:
-        """Keep two nodes from reaching each other for a while."""
-        self._story.fault("network", "network partition", f": {a} and {b} for {seconds:.3f} s")
+        """Separate two nodes for ``seconds``."""
+        self._history.fault("network", "network partition", f": {a} and {b} for {seconds:.3f} s")
         pair = frozenset((a, b))
         self._walls.add(pair)
         for channel in self._channels:
@@ -156,7 +156,7 @@ class Network:
         self.clock.after(seconds, self._walls.discard, pair)
 
     def slow_link(self, a: str, b: str, factor: float, seconds: float) -> None:
-        """Have messages between two nodes take longer for a while."""
+        """Delay messages between two nodes for a while."""
         pair = frozenset((a, b))
         self._slow_links[pair] = factor
         self.clock.after(seconds, self._end_slow_link, pair)
@@ -165,7 +165,7 @@ class Network:
         self._slow_links.pop(pair, None)
 
     def heal(self) -> None:
-        """Let everybody reach everybody."""
+        """End all separations and delays."""
         self._walls.clear()
         self._slow_links.clear()
         self.slow = 1.0

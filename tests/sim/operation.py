@@ -1,4 +1,4 @@
-"""What clients in the simulation try to append, alone or several in a batch."""
+"""The appends of simulated clients, alone or several in a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Lock = int
 
 
 class Op:
-    """One append that a client tried: never the same bytes twice."""
+    """One append that a client tried; the data of each differ."""
 
     def __init__(self, data: bytes, write: tuple[Lock, ...], read: tuple[Lock, ...]) -> None:
         self.data = data
@@ -22,30 +22,30 @@ class Op:
         self.committed_as: int | None = None
         self.denied = False
         self.refused_by: int | None = None
-        """The transaction that is said to have taken one of its locks."""
+        """The transaction that took one of its locks, by the server's answer."""
 
     @property
     def name(self) -> str:
-        """The part of the data that tells appends apart."""
+        """The part of the data that identifies the append."""
         return self.data.rstrip(b"\0").decode()
 
     @property
     def ended(self) -> bool:
-        """Whether its client knows what became of it."""
+        """Whether its client has received its outcome."""
         return self.denied or self.committed_as is not None
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """Appends that a client tried as one; ``outcomes`` is what the server said of them."""
+    """Appends that a client sent as one batch; ``outcomes`` are the server's answer."""
 
     ops: tuple[Op, ...]
     generation: int = -1
     sessions_before: int = -1
-    """How many store sessions had opened when it was sent."""
+    """The number of store sessions that had opened when it was sent."""
     outcomes: tuple[BatchedOutcome, ...] = ()
 
     @property
     def name(self) -> str:
-        """The names of its first append and its last."""
+        """The names of its first and its last append."""
         return f"batch {self.ops[0].name} to {self.ops[-1].name}"

@@ -1,4 +1,4 @@
-"""Whoever operates the cluster in the simulation: carries out orders, and may be killed at it.
+"""The simulated operator of the cluster: executes orders, and may be killed at any step.
 
 The plans, the admin client, the offline copy and the storages' admin handlers are the real ones;
 only the connections are not. Coroutines wait only for virtual time and for answers of storages.
@@ -12,11 +12,11 @@ from random import Random
 from typing import Any, Protocol, cast
 
 from tests.sim.clock import Clock
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.history import History
 from tests.sim.network import Channel, Network
-from tests.sim.partition_life import PartitionLife
-from tests.sim.promises import Promise, Violation
+from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode, deliver
-from tests.sim.story import Story
 from waltz.admin.core.comparison import Compared, RangeSum, comparison_of
 from waltz.admin.core.replicas import PartitionView, ReplicaObservation, StorageReplicas
 from waltz.admin.core.steps import (
@@ -56,9 +56,9 @@ Resume = Callable[[object], None]
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """An order to compare a partition's replicas, again until all of them could be read.
+    """An order to compare a partition's replicas, repeated until all of them could be read.
 
-    With ``once`` it is done after the first time, whatever was found.
+    With ``once``, they are compared once, whatever the result.
     """
 
     partition: int
@@ -69,7 +69,7 @@ class AdminStorage(StorageNode):
     """A storage node with an admin port."""
 
     def administer(self, request: admin.Request, reply: Resume) -> None:
-        """Take an admin request; nobody answers while the node is down."""
+        """Handle an admin request; there is no answer while the node is down."""
         if not self.up or self._directory is None:
             return
 
@@ -84,7 +84,7 @@ class AdminStorage(StorageNode):
             reply(answer)
 
         handler = AdminHandler(self._directory, self._submit, deliver)
-        self._guarded(self._life, handler.handle, request, 1, answered)
+        self._guarded(self._incarnation, handler.handle, request, 1, answered)
 
     def _submit(self, arrivals: Any) -> None:
         news: list[Arrival] = list(arrivals)
@@ -98,7 +98,7 @@ class _Awaited(Protocol):
 
 
 class _Await:
-    """Hands something awaited to whoever drives the coroutine."""
+    """Passes an awaited object to the driver of the coroutine."""
 
     def __init__(self, awaited: _Awaited) -> None:
         self._awaited = awaited
@@ -116,8 +116,8 @@ class _Sleep:
         self._clock.after(self._seconds, resume, None)
 
 
-class _Question:
-    """One request to a storage, on either port. It may go unanswered."""
+class _Request:
+    """One request to a storage, on either port. The answer may be lost."""
 
     def __init__(self, network: Network, node: AdminStorage, request: Any) -> None:
         self._network = network
@@ -149,7 +149,7 @@ class _OneWay:
 
 
 class _Wire:
-    """Stands in for an `RpcConnection`."""
+    """Replaces an `RpcConnection`."""
 
     def __init__(self, network: Network, node: AdminStorage) -> None:
         self._network = network
@@ -158,7 +158,7 @@ class _Wire:
 
     async def call(self, make: Callable[[int], Any]) -> Any:
         self._seq += 1
-        question = _Question(self._network, self._node, make(self._seq))
+        question = _Request(self._network, self._node, make(self._seq))
         answer = await _Await(question)
         if isinstance(answer, admin.AdminFailureResponse | storage.FailureResponse):
             raise RemoteFailure(answer.failure.message)
@@ -166,7 +166,7 @@ class _Wire:
 
 
 class OperatorNode:
-    """One process after another that carries out orders, each from what it finds."""
+    """One process after another that executes orders, each from the state that it observes."""
 
     def __init__(
         self,
@@ -175,12 +175,12 @@ class OperatorNode:
         network: Network,
         storages: Mapping[str, AdminStorage],
         groups: Mapping[str, int],
-        partitions: Mapping[int, PartitionLife],
-        story: Story,
+        partitions: Mapping[int, PartitionRun],
+        history: History,
     ) -> None:
         self.orders: list[Order | Compare] = []
         self.compared: list[Compared] = []
-        """What comparisons have found."""
+        """The results of comparisons."""
         self.before_step: Callable[[], None] = lambda: None
         self._clock = clock
         self._random = random
@@ -188,32 +188,32 @@ class OperatorNode:
         self._storages = storages
         self._groups = groups
         self._partitions = partitions
-        self._story = story
+        self._history = history
         self._work: Coroutine[Any, Any, None] | None = None
         self._waits = 0
 
     @property
     def idle(self) -> bool:
-        """Whether every order was carried out."""
+        """Whether every order was executed."""
         return not self.orders
 
     def start(self) -> None:
-        """Begin, with nothing known of what an earlier one has done."""
+        """Start a process without any state of an earlier one."""
         if self._work is None:
             self._work = self._carry_out()
             self._go_on(self._waits, None)
 
     def kill(self) -> None:
-        """End at once; another one starts a little later."""
+        """End the process at once; another one starts a little later."""
         if self._work is not None and not self.idle:
-            self._story.fault("operator", "operator killed")
+            self._history.fault("operator", "operator killed")
             self._work.close()
             self._work = None
             self._waits += 1
             self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
 
     def _go_on(self, wait: int, outcome: object) -> None:
-        """Drive the coroutine on, unless this outcome comes too late."""
+        """Resume the coroutine, unless its process has ended."""
         if wait != self._waits or self._work is None:
             return
         self._waits += 1
@@ -236,24 +236,24 @@ class OperatorNode:
                 continue
             match order.next_step(await self._observe()):
                 case Done():
-                    self._story.tell("operator", f"done: {order}")
+                    self._history.note("operator", f"done: {order}")
                     self.orders.pop(0)
                 case Refuse(reason):
-                    raise Violation(Promise.ALIVE, f"{order} is refused: {reason}")
+                    raise Violation(Guarantee.ALIVE, f"{order} is refused: {reason}")
                 case Wait(reason):
-                    self._story.detail("operator", "waits: {}", reason)
+                    self._history.detail("operator", "waits: {}", reason)
                     await self._sleep()
                 case step:
                     self.before_step()
                     await self._try(step)
 
     async def _try(self, step: Step) -> None:
-        self._story.tell("operator", str(step))
+        self._history.note("operator", str(step))
         try:
             await self._perform(step)
-            self._story.counters[f"operator: {type(step).__name__}"] += 1
+            self._history.counters[f"operator: {type(step).__name__}"] += 1
         except (ConnectionLost, CopyFailed, RemoteFailure, TimeoutError) as problem:
-            self._story.tell("operator", f"that failed: {problem!r}")
+            self._history.note("operator", f"that failed: {problem!r}")
             await self._sleep()
 
     async def _perform(self, step: Step) -> None:
@@ -278,7 +278,7 @@ class OperatorNode:
                         replicas = tuple(name for name in self._storages if name in change.wanted)
                         self._partitions[change.partition].metadata.assign(replicas)
             case RegisterStorage() | UnregisterStorage():
-                raise AssertionError(f"no order of a scenario registers storages: {step}")
+                raise AssertionError(f"no order of this simulation registers storages: {step}")
             case _:
                 await perform_at_storage(self._admin(step.storage), step)
 
@@ -294,11 +294,11 @@ class OperatorNode:
             }
             comparison.add_sums(answers)
         found = comparison.result
-        self._story.tell("operator", f"compared: {found}")
+        self._history.note("operator", f"compared: {found}")
         if found.difference is not None:
-            raise Violation(Promise.SAME, f"replicas differ: {found}")
+            raise Violation(Guarantee.SAME, f"replicas differ: {found}")
         if found.is_sound or order.once:
-            self._story.counters["operator: Compare"] += 1
+            self._history.counters["operator: Compare"] += 1
             self.compared.append(found)
             self.orders.pop(0)
         else:
@@ -315,7 +315,7 @@ class OperatorNode:
         return ReplicaObservation(
             self._maps(),
             len(self._partitions),
-            {p: self._view(p, life) for p, life in self._partitions.items()},
+            {p: self._view(p, run) for p, run in self._partitions.items()},
             said,
             LAG_ALLOWED,
         )
@@ -323,7 +323,7 @@ class OperatorNode:
     def _maps(self) -> StorageMaps:
         """Return the storage maps that ZooKeeper would have."""
         held = {
-            name: tuple(p for p, life in self._partitions.items() if name in life.metadata.replicas)
+            name: tuple(p for p, run in self._partitions.items() if name in run.metadata.replicas)
             for name in self._storages
         }
         groups, ports = GroupDescriptor(self._groups), ConnectionMetadata(dict.fromkeys(held, 1))
@@ -336,9 +336,9 @@ class OperatorNode:
             return StorageReplicas(problem="it does not answer")
         return StorageReplicas({state.partition: state for state in states})
 
-    def _view(self, partition: int, life: PartitionLife) -> PartitionView:
-        metadata = life.metadata
-        core = life.servers[metadata.owner].core
+    def _view(self, partition: int, run: PartitionRun) -> PartitionView:
+        metadata = run.metadata
+        core = run.servers[metadata.owner].core
         problem = None if core is not None and core.store.is_open else "it is not open"
         return PartitionView(partition, frozenset(metadata.replicas), metadata.value, problem)
 

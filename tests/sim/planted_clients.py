@@ -1,4 +1,4 @@
-"""Bugs to plant into what clients meet: locks, feeds, their own cores."""
+"""Bugs to plant into locks, feeds and client cores: the simulator must catch each of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ CLIENT_BUGS = (
         Package.SERVER,
         "if latest > append.client_mark:\n",
         "if latest < append.client_mark:\n",
-        "Who has seen everything is refused, who has not gets in.",
+        "A client with the newest mark is refused, one with an old mark is not.",
     ),
     Planted(
         "locks compared too strictly",
         Package.SERVER,
         "if latest > append.client_mark:\n",
         "if latest >= append.client_mark:\n",
-        "Who has seen everything is refused, too, and can never do better.",
+        "A client with the newest mark is refused, and each retry is refused again.",
     ),
     Planted(
         "read locks are not checked",
         Package.SERVER,
         "append.checked += locks.slots(append.read_locks)\n",
         "append.checked += ()\n",
-        "An append gets in although what it read has changed.",
+        "An append is committed although the data that it read have changed.",
     ),
     Planted(
         "commits leave no mark in the lock table",
@@ -45,10 +45,10 @@ CLIENT_BUGS = (
         Package.SERVER,
         "locks.begin(append.taken)\n",
         "",
-        "Two appends under the same lock get in together.",
+        "Two appends under the same lock are committed together.",
     ),
     Planted(
-        "a new lock table knows nothing",
+        "a new lock table begins without a mark",
         Package.SERVER,
         "self._marks = [high_water_mark] * size\n",
         "self._marks = [-1] * size\n",
@@ -59,10 +59,10 @@ CLIENT_BUGS = (
         Package.SERVER,
         "return client in self._clients or any(",
         "return any(",
-        "The client takes the later one's commit for the failure of the earlier one.",
+        "The client concludes from the later one's commit that the earlier one failed.",
     ),
     Planted(
-        "flushes wait for nobody",
+        "flushes do not wait for open appends",
         Package.SERVER,
         "while self._barriers and self._barriers[0][0] <= self._resolved:\n",
         "while self._barriers:\n",
@@ -73,7 +73,7 @@ CLIENT_BUGS = (
         Package.SERVER,
         "if block is not None and len(block) >= within * FRAME_BYTES:\n",
         "if block is not None:\n",
-        "The feed cache closes up what it lacks.",
+        "The feed cache joins blocks over a gap.",
     ),
     Planted(
         "a feed leaves out its last transaction",
@@ -84,7 +84,7 @@ CLIENT_BUGS = (
         "feed.position += wanted\n"
         "feed.remaining -= wanted\n"
         "out = in_version(frames[: max(1, wanted - 1) * FRAME_BYTES], feed.peer.version)\n",
-        "A client is never fed the last transaction of a stretch.",
+        "A client does not receive the last transaction of each part of the feed.",
     ),
     Planted(
         "records cached under the wrong id",
@@ -95,39 +95,39 @@ CLIENT_BUGS = (
         "A read of a transaction's data is answered with its neighbour's.",
     ),
     Planted(
-        "a lost connection means absent",
+        "a lost connection settles appends as absent",
         Package.CLIENT,
-        "self._flushing.clear()\nself.mount.detach()\n",
-        "self._flushing.clear()\nself.mount.detach()\nself._fail_up_to(self._ids.last)\n",
-        "An append is reported absent because nothing was heard of it.",
+        "self._open_flushes.clear()\nself.mount.detach()\n",
+        "self._open_flushes.clear()\nself.mount.detach()\nself._settle_absent_up_to(self._ids.last)\n",
+        "An append is reported absent because its answer was lost.",
     ),
     Planted(
-        "a refused lock is told too early",
+        "a refused lock is reported too early",
         Package.CLIENT,
         "if t <= mark:\n",
         "if t <= mark + 1000:\n",
-        "A client tries again before it can have seen what it was refused for.",
+        "A client retries before it has received the transaction that took the lock.",
     ),
     Planted(
-        "a flush tells of what came after it",
+        "a flush settles appends that came after it",
         Package.CLIENT,
-        "self._fail_up_to(max(reached))\n",
-        "self._fail_up_to(self._ids.last)\n",
+        "self._settle_absent_up_to(max(reached))\n",
+        "self._settle_absent_up_to(self._ids.last)\n",
         "Appends that were sent after the flush are reported absent.",
     ),
     Planted(
-        "a flush is believed before the feed has come",
+        "a flush settles appends before the feed has reached its mark",
         Package.CLIENT,
-        "reached = [order for t, order in self._flushed if t <= mark]\n",
-        "reached = [order for t, order in self._flushed]\n",
-        "An append is reported absent that the feed has not shown yet.",
+        "reached = [order for t, order in self._answered_flushes if t <= mark]\n",
+        "reached = [order for t, order in self._answered_flushes]\n",
+        "An append is reported absent that the feed has not delivered yet.",
     ),
     Planted(
-        "another client's transaction is taken for one's own",
+        "another client's transaction settles an append",
         Package.CLIENT,
         "if client == own and seq in sent and",
         "if seq in sent and",
-        "An append is reported committed as somebody else's transaction.",
+        "An append is reported committed as another client's transaction.",
     ),
     Planted(
         "request ids begin again with each connection",
@@ -137,10 +137,10 @@ CLIENT_BUGS = (
         "Two appends of a generation have the same id.",
     ),
     Planted(
-        "repetitions are news",
+        "repeated feed records are delivered again",
         Package.CLIENT,
         "if record[4] == mark + 1:\n    mark += 1\n",
         "if record[4] >= 0:\n    mark = record[4]\n",
-        "A stream hands out a transaction twice.",
+        "A stream delivers a transaction twice.",
     ),
 )

@@ -1,7 +1,7 @@
-"""Bugs that can be planted into a copy of the product: pieces of its text and what they become.
+"""Bugs that can be planted into a copy of the product: pieces of its text and replacements.
 
-A piece is looked for in a whole package, at any depth of indentation, so that code may move between
-modules and blocks without disturbing the bugs.
+A piece is searched in a whole package, at any depth of indentation, so that code may move between
+modules and blocks without a change of the bugs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Package(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A bug: ``old``, which occurs once in ``package``, becomes ``new``.
+    """A bug: ``old``, which occurs once in ``package``, is replaced by ``new``.
 
     Text that ends with a line break stands for whole lines, any other for a part of a line.
-    ``breaks`` says what is wrong then.
+    ``breaks`` is the failure that it causes.
     """
 
     name: str
@@ -47,8 +47,8 @@ class Planted:
             changed += [(path, text) for text in self._changed(source)]
         if len(changed) != 1:
             raise ValueError(
-                f"planted bug '{self.name}' is looked for once in {self.package.value}, but is "
-                f"there {len(changed)} times: adapt it in tests/sim to the code as it is now:\n"
+                f"planted bug '{self.name}' must be found once in {self.package.value}, but is "
+                f"found {len(changed)} times: adapt it in tests/sim to the present code:\n"
                 f"{self.old}"
             )
         return changed[0]

@@ -1,4 +1,4 @@
-"""What must hold for answers to reads of ranges: as clients see them, and as servers give them."""
+"""Checks of the answers to reads of ranges, at clients and at servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tests.sim.clock import Clock
-from tests.sim.promises import Promise, Violation
+from tests.sim.guarantees import Guarantee, Violation
 from waltz.client.core.codec import FeedRecord
 from waltz.protocol import Record, RecordHeader
 from waltz.protocol.client_server import (
@@ -20,49 +20,56 @@ from waltz.protocol.client_server import (
 from waltz_server.core.peer import Peer
 
 SLACK_SECONDS = 0.3
-"""How much longer than it asked for a read may wait, with a little for the server's ticks."""
+"""How much longer than requested a read may wait, including the interval of ticks."""
 
 RangeRequest = RecordsRequest | HeadersRequest
 RangeResponse = RecordsResponse | HeadersResponse
 
 
 class Log(Protocol):
-    """What is known of a partition's log."""
+    """The observed log of a partition."""
 
     mark: int
 
     def fed(self, who: str, records: list[FeedRecord]) -> None:
-        """``who`` sees these transactions."""
+        """Check transactions that ``who`` received."""
 
     def data_read(self, who: str, transaction_id: int, data: bytes) -> None:
-        """``who`` has read a transaction's data."""
+        """Check a transaction's data that ``who`` read."""
 
 
 class RangeChecks:
-    """Compares what a client is told with the log."""
+    """Compares the answers that a client receives with the log."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def told(self, who: str, request: RangeRequest, position: int, response: RangeResponse) -> None:
-        """``who``, which had read up to ``position`` when it asked, is answered."""
+    def check_answer(
+        self, who: str, request: RangeRequest, position: int, response: RangeResponse
+    ) -> None:
+        """Check an answer to ``who``, which had read up to ``position`` at its request."""
         if response.error is not None:
             return
         first_id, mark = request.first_id, response.high_water_mark
         items = _items(response)
         ids = [item.transaction_id for item in items]
         if ids != list(range(first_id, first_id + len(ids))):
-            raise Violation(Promise.RANGE, f"{who} asks for {first_id} and gets {_brief(ids)}")
+            raise Violation(
+                Guarantee.RANGE, f"{who} requests {first_id} and receives {_brief(ids)}"
+            )
         if (ids and ids[-1] > mark) or mark > self._log.mark:
             raise Violation(
-                Promise.RANGE,
+                Guarantee.RANGE,
                 f"{who} gets {_brief(ids)} and the mark {mark}; {self._log.mark} is committed",
             )
         if not ids and first_id <= mark:
-            raise Violation(Promise.RANGE, f"{who} gets nothing from {first_id} on, up to {mark}")
+            raise Violation(
+                Guarantee.RANGE, f"{who} receives nothing from {first_id} on, up to {mark}"
+            )
         if not ids and mark < position:
             raise Violation(
-                Promise.RANGE, f"{who} has read {position} and is told that the log ends at {mark}"
+                Guarantee.RANGE,
+                f"{who} has read {position} and receives the answer that the log ends at {mark}",
             )
         _check_bounds(who, request, response)
         self._log.fed(who, [_as_fed(item) for item in items])
@@ -75,16 +82,16 @@ class RangeChecks:
 class _Open:
     request: RangeRequest
     awaited: bool
-    """Whether it asked for what was still to come."""
+    """Whether it requested transactions beyond the log's end."""
 
 
 class OpenReads:
-    """The reads of ranges that one server owes an answer to."""
+    """The unanswered reads of ranges of one server."""
 
     def __init__(
         self, name: str, clock: Clock, counters: Counter[str], mark: Callable[[], int | None]
     ) -> None:
-        """``mark`` tells the server's, None while it has none."""
+        """``mark`` returns the server's mark, None while it has none."""
         self._name = name
         self._mark = mark
         self._clock = clock
@@ -93,12 +100,12 @@ class OpenReads:
 
     @property
     def due(self) -> bool:
-        """Whether there is one that asks for what is there."""
+        """Whether a read requests transactions that are in the log."""
         mark = self._mark()
         return any(mark is None or each.request.first_id <= mark for each in self._open.values())
 
     def asked(self, peer: Peer, request: RangeRequest) -> None:
-        """A request has arrived."""
+        """Record a request that has arrived."""
         mark = self._mark()
         key = (peer, request.req_id.seq)
         wait_ms = request.wait_ms if isinstance(request, RecordsRequest) else 0
@@ -108,14 +115,14 @@ class OpenReads:
             self._clock.after(wait_ms / 1000 + SLACK_SECONDS, self._check_time, key, opened)
 
     def answered(self, peer: Peer, response: RangeResponse, *, confirmed: bool) -> None:
-        """An answer is sent; ``confirmed``: a session has opened in the server's generation."""
+        """Check an answer; ``confirmed``: a session has opened in the server's generation."""
         opened = self._open.pop((peer, response.req_id.seq), None)
         if opened is None:
-            raise Violation(Promise.RANGE, f"{self._name} answers what nobody asked")
+            raise Violation(Guarantee.RANGE, f"{self._name} answers a request that is not open")
         empty = not _items(response)
         if empty and response.error is None and not confirmed:
             raise Violation(
-                Promise.RANGE,
+                Guarantee.RANGE,
                 f"{self._name} says that the log ends at {response.high_water_mark}, and has no "
                 "session of this generation",
             )
@@ -124,26 +131,26 @@ class OpenReads:
             self._counters[f"server: a read waited and was {end}"] += 1
 
     def lost(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Drop the reads of a lost connection."""
         self._open = {key: each for key, each in self._open.items() if key[0] is not peer}
 
     def ended(self) -> None:
-        """The partition leaves this server: everybody must have been told."""
+        """Check that all reads are answered when the partition leaves this server."""
         if self._open:
             raise Violation(
-                Promise.RANGE,
-                f"{self._name} gives the partition up and leaves {len(self._open)} reads open",
+                Guarantee.RANGE,
+                f"{self._name} releases the partition with {len(self._open)} reads open",
             )
 
     def clear(self) -> None:
-        """The process has ended."""
+        """Drop all reads: the process has ended."""
         self._open.clear()
 
     def _check_time(self, key: tuple[Peer, int], opened: _Open) -> None:
         first_id, mark = opened.request.first_id, self._mark()
         if self._open.get(key) is opened and mark is not None and first_id > mark:
             raise Violation(
-                Promise.RANGE, f"{self._name} lets a read of {first_id} wait for too long"
+                Guarantee.RANGE, f"{self._name} lets a read of {first_id} wait for too long"
             )
 
 
@@ -160,9 +167,9 @@ def _check_bounds(who: str, request: RangeRequest, response: RangeResponse) -> N
     elif isinstance(request, HeadersRequest) and isinstance(response, HeadersResponse):
         count, kept = len(response.headers), len(response.headers) <= request.max_headers
     else:
-        raise Violation(Promise.RANGE, f"{who} is answered by a {type(response).__name__}")
+        raise Violation(Guarantee.RANGE, f"{who} is answered by a {type(response).__name__}")
     if not kept:
-        raise Violation(Promise.RANGE, f"{who} gets {count} of {request}")
+        raise Violation(Guarantee.RANGE, f"{who} receives {count} of {request}")
 
 
 def _as_fed(item: Record | RecordHeader) -> FeedRecord:

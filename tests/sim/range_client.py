@@ -1,11 +1,11 @@
-"""A client in the simulation that reads the log in ranges: the real core of requests."""
+"""A simulated client that reads the log in ranges, with the real core of requests."""
 
 from __future__ import annotations
 
 from random import Random
 
-from tests.sim.connected import Connected, Surroundings
-from tests.sim.promises import Promise, Violation
+from tests.sim.connected import Connected, Environment
+from tests.sim.guarantees import Guarantee, Violation
 from waltz.client.core.mount import RequestIds
 from waltz.client.core.requests import (
     Answer,
@@ -35,27 +35,27 @@ class RangeReader(Connected):
     """Reads the log from its beginning range by range, and some ranges of it again."""
 
     def __init__(
-        self, client_id: int, partition: int, random: Random, surroundings: Surroundings
+        self, client_id: int, partition: int, random: Random, environment: Environment
     ) -> None:
         self._random = random
         self.position = -1
         """The last transaction read."""
         self.requests = PartitionRequests(RequestIds(client_id, partition))
         self._asked: dict[int, tuple[RecordsRequest | HeadersRequest, int]] = {}
-        """What was asked on this connection, and the position then."""
-        super().__init__(f"ranges{client_id}", RANGES_SINCE, surroundings)
+        """The open requests of this connection, and the position at each."""
+        super().__init__(f"ranges{client_id}", RANGES_SINCE, environment)
         self.clock.after(NEXT_SECONDS, self._follow)
         self.clock.after(ELSEWHERE_SECONDS, self._look_elsewhere)
 
-    def told(self, message: Message) -> None:
+    def handle(self, message: Message) -> None:
         assert isinstance(message, RecordsResponse | HeadersResponse)
         asked = self._asked.pop(message.req_id.seq, None)
         if asked is None:
-            raise Violation(Promise.RANGE, f"{self.name} gets an answer that it did not ask for")
-        self._checker.ranges.told(self.name, *asked, message)
+            raise Violation(Guarantee.RANGE, f"{self.name} receives an answer without a request")
+        self._checker.ranges.check_answer(self.name, *asked, message)
         if message.error is not None:
             why = _REASONS.get(message.error, "no replica could deliver")
-            self._story.counters[f"client: range refused: {why}"] += 1
+            self._history.counters[f"client: range refused: {why}"] += 1
         self.requests.received(message)
 
     def attach(self) -> None:
@@ -87,18 +87,20 @@ class RangeReader(Connected):
             case AnswerKind.RECORDS:
                 assert answer.records is not None
                 count = answer.records.count
-                self._story.counters["client: records read" if count else "client: no records"] += 1
+                self._history.counters[
+                    "client: records read" if count else "client: no records"
+                ] += 1
                 if following:
                     self.position += count
             case AnswerKind.HEADERS:
                 found = "headers read" if answer.headers else "no headers"
-                self._story.counters[f"client: {found}"] += 1
+                self._history.counters[f"client: {found}"] += 1
             case AnswerKind.UNSUPPORTED:
-                self._story.counters["client: range not supported"] += 1
+                self._history.counters["client: range not supported"] += 1
                 pause = _UNSUPPORTED_SECONDS
             case _:
                 raise Violation(
-                    Promise.RANGE, f"{self.name} is told {answer.kind.name} at {self.position}"
+                    Guarantee.RANGE, f"{self.name} receives {answer.kind.name} at {self.position}"
                 )
         if following:
             self.clock.after(self._random.expovariate(1 / pause), self._follow)

@@ -1,10 +1,10 @@
-"""Clients in the simulation that read one by one: the real cores of streaming and of requests."""
+"""Simulated clients that read one by one, with the real cores of streaming and of requests."""
 
 from __future__ import annotations
 
 from random import Random
 
-from tests.sim.connected import Mounted, Surroundings
+from tests.sim.connected import Environment, Mounted
 from waltz.client.core.codec import FeedRecord
 from waltz.client.core.feed import PartitionFeed
 from waltz.client.core.mount import RequestIds
@@ -18,18 +18,18 @@ class Reader(Mounted):
     """Streams the partition from its beginning, and reads the data of some transactions."""
 
     def __init__(
-        self, client_id: int, partition: int, random: Random, surroundings: Surroundings
+        self, client_id: int, partition: int, random: Random, environment: Environment
     ) -> None:
         self._random = random
         ids = RequestIds(client_id, partition)
         self.core: PartitionFeed = PartitionFeed(ids, -1)
         self.requests = PartitionRequests(ids)
-        super().__init__(f"reader{client_id}", random.choice((4, 5)), surroundings)
+        super().__init__(f"reader{client_id}", random.choice((4, 5)), environment)
         self.clock.after(QUESTION_SECONDS, self._ask)
 
     @property
     def position(self) -> int:
-        """The last transaction seen."""
+        """The last transaction received."""
         return self.core.position
 
     def take(self, records: list[FeedRecord]) -> None:
@@ -39,8 +39,8 @@ class Reader(Mounted):
         self._checker.streamed(self.name, position, new)
         self._checker.fed(self.name, new)
 
-    def told(self, message: Message) -> None:
-        super().told(message)
+    def handle(self, message: Message) -> None:
+        super().handle(message)
         self.requests.received(message)
 
     def attach(self) -> None:
@@ -59,7 +59,7 @@ class Reader(Mounted):
         answers = self.requests.effects.take_results()
         for answer in answers:
             assert isinstance(answer.token, int)
-            self._story.counters["client: data read"] += 1
+            self._history.counters["client: data read"] += 1
             self._checker.data_read(self.name, answer.token, answer.data)
         super().settle()
 

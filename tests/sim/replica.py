@@ -1,10 +1,10 @@
-"""One partition on one storage node in the simulation, and what was proved of its log."""
+"""One partition on one simulated storage node, and the facts established of its log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.sim.promises import Promise, Violation
+from tests.sim.guarantees import Guarantee, Violation
 from waltz.protocol import ReqId
 from waltz.protocol import storage as st
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -13,7 +13,7 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 
 class Replica:
-    """What a storage node holds of ``partition``; ``directory`` says what it has open now."""
+    """A storage node's replica of ``partition``; ``directory`` returns the open directory."""
 
     def __init__(
         self, name: str, partition: int, directory: Callable[[], StorageDirectory | None]
@@ -21,14 +21,14 @@ class Replica:
         self.name = name
         self.partition = partition
         self.verified = -1
-        """Up to where the checker has compared the log with that of others."""
+        """The id up to which the checker has compared the log with other replicas."""
         self.bound = -1
-        """The log cannot go further: what was cut, and what came after it."""
-        self.vouched: dict[int, ReqId] = {}
-        """The last transactions that it held below the marks that were put on its disk."""
+        """The highest id that the log can have after its truncations and appends."""
+        self.trusted: dict[int, ReqId] = {}
+        """The last transactions of the log below the marks on its disk."""
         self._acknowledged = -1
         self._forgotten = -1
-        """What it had acknowledged when its disk was lost, until it takes part again."""
+        """The acknowledged id when its disk was lost, until it takes part again."""
         self._directory = directory
 
     @property
@@ -44,55 +44,55 @@ class Replica:
         return opened.info.session_id if opened is not None else -1
 
     def asked(self, request: st.Request) -> None:
-        """A request has arrived."""
+        """Record a request that has arrived."""
         if isinstance(request, st.AppendRequest) and request.records.count:
             last_id = request.records.first_id() + request.records.count - 1
             self.bound = max(self.bound, last_id)
             self._forgotten = -1
 
     def appended(self, request: st.AppendRequest) -> None:
-        """An append is about to be acknowledged."""
+        """Record an append that is about to be acknowledged."""
         if request.records.count:
             self._acknowledged = request.records.first_id() + request.records.count - 1
 
     def marked(self, mark: int) -> None:
-        """A mark is on its disk: its log up to there is trusted from now on."""
+        """Record a mark on its disk: its log is trusted up to there from now on."""
         log = self.log
         if log is not None and (last := min(mark, log.max_id)) >= 0:
             (record,) = log.read_batch(last, 1, 1 << 30)
-            self.vouched[last] = record.req_id
+            self.trusted[last] = record.req_id
 
     def may_have_held(self, transaction_id: int) -> bool:
-        """Whether it can have acknowledged a transaction rightly: it may be down, or emptied."""
+        """Whether it can have acknowledged a transaction; it may be down or emptied now."""
         log = self.log
         return log is None or max(log.max_id, self._forgotten) >= transaction_id
 
     def cut(self, last_id: int) -> None:
-        """The log was truncated, and ends at ``last_id`` now."""
+        """Record a truncation to ``last_id``."""
         self.bound = last_id
         self.verified = min(self.verified, last_id)
         self._acknowledged = min(self._acknowledged, last_id)
 
     def reset(self, bound: int) -> None:
-        """The disk is another one now, or as it was long ago."""
+        """Record that the disk was replaced, or restored from a snapshot."""
         self._forgotten = max(self._forgotten, self._acknowledged)
         self._acknowledged = -1
-        self.vouched.clear()
+        self.trusted.clear()
         self.verified = -1
         self.bound = bound
 
     def started(self) -> None:
-        """The node has started and read its disk; raises Violation if what was cut is back."""
+        """Check the log after a start; raises Violation if truncated records are back."""
         end = self.log.max_id if self.log is not None else -1
         if end > self.bound:
             raise Violation(
-                Promise.DURABLE,
-                f"{self.name} finds {end}, although all after {self.bound} was cut",
+                Guarantee.DURABLE,
+                f"{self.name} finds {end}, although all after {self.bound} was truncated",
             )
         self.verified = min(self.verified, end)
 
     def state(self) -> str:
-        """Say how far it is, for people."""
+        """Describe its state, for the reader of a failure."""
         log = self.log
         return f"session {self.session_id}, log to {log.max_id}" if log else "serves nothing"
 

@@ -1,6 +1,6 @@
-"""Lives many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`.
+"""Runs many seeds, on all cores: `python -m tests.sim.runner --seeds 2000`.
 
-`--seed N` lives one of them again, exactly as it was; with `--story` it prints what happened.
+`--seed N` repeats one of them exactly; with `--history` it also prints its events.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.sim.life import Life, Result, live
-from tests.sim.promises import Violation
+from tests.sim.cluster_run import ClusterRun, Result, run_seed
+from tests.sim.guarantees import Violation
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
 COUNTERS_THAT_MUST_OCCUR = (
     "client: absent",
-    "client: batch committed but for what was refused",
+    "client: batch committed except refused appends",
     "client: batch cut to a prefix",
     "client: batch with an append absent",
     "client: batch with an append committed",
@@ -49,8 +49,8 @@ COUNTERS_THAT_MUST_OCCUR = (
     "fault: network partition",
     "fault: old snapshot restored",
     "fault: one replica ran ahead",
-    "fault: owner deposed",
-    "fault: owner deposed and back",
+    "fault: owner replaced",
+    "fault: owner replaced and back",
     "fault: owner in a new generation",
     "fault: power lost in the middle of a change",
     "fault: replica that ran ahead assigned again",
@@ -67,9 +67,9 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: a range read from a storage",
     "server: a range read from an older storage",
     "server: a read waited and was answered",
-    "server: a read waited and was in vain",
+    "server: a read waited and timed out",
     "server: a read waited and was refused",
-    "server: a replica was taken back in",
+    "server: a replica rejoined a session",
     "server: a replica caught up by copying",
     "server: appends were in doubt until the next session",
     "server: checkpoint",
@@ -78,7 +78,7 @@ COUNTERS_THAT_MUST_OCCUR = (
     "server: session did not open",
     "storage: a round of several partitions",
 )
-"""What the default seeds must show at least once: every fault, every branch of the rules."""
+"""Counters that the default seeds must raise at least once: every fault, every branch."""
 
 _ROT_COUNTERS = ("rot: ", "fault: bit flipped", "storage: ")
 _DETAIL_SECONDS = 0.25
@@ -87,17 +87,17 @@ _ROTTEN = 20
 
 @dataclass(slots=True)
 class Outcome:
-    """What many lives came to."""
+    """The results of many runs."""
 
     violations: list[str] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
-    lives: int = 0
+    runs: int = 0
     fewest_committed: int = sys.maxsize
     fewest_faults: int = sys.maxsize
 
     def add(self, result: Result) -> None:
-        """Count one life."""
-        self.lives += 1
+        """Add the result of one run."""
+        self.runs += 1
         self.counters.update(result.counters)
         if result.broken is not None:
             self.violations.append(result.broken)
@@ -107,82 +107,82 @@ class Outcome:
 
     @property
     def silent(self) -> list[str]:
-        """The counters that should have occurred, and did not."""
+        """The counters that must occur, and did not."""
         return [name for name in COUNTERS_THAT_MUST_OCCUR if not self.counters[name]]
 
 
-def live_all(
+def run_seeds(
     seeds: Iterable[int],
     workers: int,
-    lived: Callable[[], None] = lambda: None,
+    finished: Callable[[], None] = lambda: None,
     *,
     rot: bool = False,
 ) -> Outcome:
-    """Live ``seeds`` in ``workers`` processes; ``lived`` is called after each."""
+    """Run ``seeds`` in ``workers`` processes; ``finished`` is called after each."""
     outcome = Outcome()
     with ProcessPoolExecutor(workers) as pool:
-        for result in pool.map(partial(live, rot=rot), seeds, chunksize=4):
+        for result in pool.map(partial(run_seed, rot=rot), seeds, chunksize=4):
             outcome.add(result)
-            lived()
+            finished()
     return outcome
 
 
-def replay(seed: int, *, rot: bool, story: bool) -> str:
-    """Live a seed again; return how it ended, after its story with all details of the end."""
-    life = Life(seed, rot=rot, detailed=story)
+def replay(seed: int, *, rot: bool, history: bool) -> str:
+    """Run a seed again; return its result, after its history with details of the end."""
+    run = ClusterRun(seed, rot=rot, detailed=history)
     try:
-        result = life.run()
-        end = f"every promise was kept: {result.committed} committed, {result.faults} faults"
+        result = run.run()
+        end = f"all guarantees held: {result.committed} committed, {result.faults} faults"
     except Violation as violation:
-        end = f"BROKEN: {violation.promise.value}\n{violation}\n{life.state()}"
-    shape = f"seed {seed}: {len(life.storages)} storages"
-    for partition in life.partitions:
+        end = f"VIOLATED: {violation.guarantee.value}\n{violation}\n{run.state()}"
+    shape = f"seed {seed}: {len(run.storages)} storages"
+    for partition in run.partitions:
         shape += f"\npartition {partition.partition}: {len(partition.servers)} servers, "
         shape += str(partition.shape)
-    if story:
-        shape += f"\n{life.story.recount(life.clock.now, _DETAIL_SECONDS)}\n"
+    if history:
+        shape += f"\n{run.history.render(run.clock.now, _DETAIL_SECONDS)}\n"
     return f"{shape}\n{end}"
 
 
 def main() -> None:
-    """Live as many seeds as wanted, with a progress bar; exits with 1 if a promise was broken."""
+    """Run seeds with a progress bar; exits with 1 if a guarantee was violated."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to live")
+    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--rot",
         type=int,
         default=None,
-        help=f"how many of them to live again with bits that flip on disks, {_ROTTEN} if not "
-        "given: what comes of it is counted, and is no failure",
+        help=f"how many of them to run again with bits that flip on disks, {_ROTTEN} if not "
+        "given: the results are counted, and are not failures",
     )
-    parser.add_argument("--seed", type=int, help="live only this one, with rot if --rot is given")
-    parser.add_argument("--story", action="store_true", help="tell what happened to --seed")
+    parser.add_argument("--seed", type=int, help="run only this one, with rot if --rot is given")
+    parser.add_argument("--history", action="store_true", help="print the events of --seed")
     arguments = parser.parse_args()
-    if arguments.story and arguments.seed is None:
-        parser.error("--story tells the story of one seed: say which with --seed")
+    if arguments.history and arguments.seed is None:
+        parser.error("--history prints the events of one seed: name it with --seed")
     if arguments.seed is not None:
-        print(replay(arguments.seed, rot=bool(arguments.rot), story=arguments.story))
+        print(replay(arguments.seed, rot=bool(arguments.rot), history=arguments.history))
         return
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    outcome = _with_progress("lives", seeds, rot=False)
+    outcome = _with_progress("runs", seeds, rot=False)
     rotten = _with_progress(
-        "lives with rot", seeds[: _ROTTEN if arguments.rot is None else arguments.rot], rot=True
+        "runs with rot", seeds[: _ROTTEN if arguments.rot is None else arguments.rot], rot=True
     )
     for name, count in sorted(outcome.counters.items()):
         print(f"{count:10} {name}")
-    if rotten.lives:
-        print(f"\n{rotten.lives} lives with rot:")
+    if rotten.runs:
+        print(f"\n{rotten.runs} runs with rot:")
     for name, count in sorted(rotten.counters.items()):
         if name.startswith(_ROT_COUNTERS):
             print(f"{count:10} {name}")
     for violation in outcome.violations:
         print(f"\n{violation}")
     if outcome.violations:
-        print("\nto see what happened: python -m tests.sim.runner --story --seed …")
+        print("\nto print the events: python -m tests.sim.runner --history --seed …")
     if outcome.silent:
         print(f"\nnever occurred: {outcome.silent}")
-    print(f"\n{outcome.lives - len(outcome.violations)} passed, {len(outcome.violations)} failed")
+    print(f"\n{outcome.runs - len(outcome.violations)} passed, {len(outcome.violations)} failed")
     sys.exit(1 if outcome.violations or outcome.silent else 0)
 
 
@@ -190,7 +190,7 @@ def _with_progress(what: str, seeds: range, *, rot: bool) -> Outcome:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(what, total=len(seeds))
-        return live_all(seeds, os.cpu_count() or 1, lambda: progress.advance(task), rot=rot)
+        return run_seeds(seeds, os.cpu_count() or 1, lambda: progress.advance(task), rot=rot)
 
 
 if __name__ == "__main__":

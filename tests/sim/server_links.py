@@ -1,4 +1,4 @@
-"""A server's connections in the simulation: to storages, and from clients."""
+"""The connections of a simulated server: to storages, and from clients."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ DIAL_SECONDS = 0.05
 class StorageLink:
     """A server's connection to one storage."""
 
-    def __init__(self, server: ServerNode, storage: StorageNode, life: int) -> None:
+    def __init__(self, server: ServerNode, storage: StorageNode, incarnation: int) -> None:
         self.storage = storage
         self._server = server
-        self._life = life
+        self._incarnation = incarnation
         self._channel: Channel | None = None
         self._pending: dict[int, Any] = {}
         self._next_seq = 0
@@ -35,7 +35,7 @@ class StorageLink:
 
     def ask(self, request: Any) -> None:
         if self._channel is None:
-            self._server.later(self._life, "answered", self.storage.name, request, None, 0.0)
+            self._server.later(self._incarnation, "answered", self.storage.name, request, None, 0.0)
             return
         seq = self._next_seq
         self._next_seq += 1
@@ -54,18 +54,22 @@ class StorageLink:
         request = self._pending.pop(message.seq_num)
         if isinstance(message, st.RecordListResponse):
             self._sizes.learn(message.partition, message.records)
-        self._server.store_input(self._life, "answered", self.storage.name, request, message, 1.0)
+        self._server.store_input(
+            self._incarnation, "answered", self.storage.name, request, message, 1.0
+        )
 
     def lost(self, channel: Channel) -> None:
         self._channel = None
         pending, self._pending = self._pending, {}
         for request in pending.values():
-            self._server.store_input(self._life, "answered", self.storage.name, request, None, 0.0)
-        self._server.store_input(self._life, "storage_down", self.storage.name)
+            self._server.store_input(
+                self._incarnation, "answered", self.storage.name, request, None, 0.0
+            )
+        self._server.store_input(self._incarnation, "storage_down", self.storage.name)
         self._server.clock.after(DIAL_SECONDS, self._dial)
 
     def _dial(self) -> None:
-        if self._closed or self._life != self._server.life:
+        if self._closed or self._incarnation != self._server.incarnation:
             return
         if self.storage.up:
             ends = (self, self.storage)
@@ -75,7 +79,7 @@ class StorageLink:
             self._server.clock.after(DIAL_SECONDS, self._dial)
         else:
             self._version = self.storage.version
-            self._server.later(self._life, "storage_up", self.storage.name)
+            self._server.later(self._incarnation, "storage_up", self.storage.name)
 
 
 class ClientEnd:

@@ -1,4 +1,4 @@
-"""A server in the simulation: the real partition core; the world around it is simulated."""
+"""A simulated server: the real partition core in a simulated environment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.sim.checker import Checker
 from tests.sim.clock import Clock
+from tests.sim.history import History
 from tests.sim.metadata import Metadata
 from tests.sim.network import Channel, Network
 from tests.sim.range_checks import OpenReads
 from tests.sim.server_links import ClientEnd, StorageLink
 from tests.sim.storage_node import StorageNode
-from tests.sim.story import Story
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import client_server as cs
@@ -61,20 +61,20 @@ class ServerNode:
         partition: int,
         world: tuple[Clock, Random, Network, Metadata, Checker],
         storages: Mapping[str, StorageNode],
-        story: Story,
+        history: History,
         settings: PartitionSettings,
     ) -> None:
         self.name = name
         self._partition = partition
         self.up = False
         self.version = 5
-        """The newest version of the protocol with clients that its program knows."""
-        self.life = 0
+        """The newest protocol version for clients that its program supports."""
+        self.incarnation = 0
         """Grows when the process ends, and when it loses the partition."""
         self.starts = 0
         self.clock, self._random, self.network, self._metadata, self._checker = world
         self._storages = storages
-        self._story = story
+        self._history = history
         self._settings = settings
         self._core: Partition | None = None
         self._links: dict[str, StorageLink] = {}
@@ -85,30 +85,30 @@ class ServerNode:
         self._session_replicas: tuple[str, ...] = ()
         self._confirmed: int | None = None
         """The last generation in which a session has opened."""
-        self.open_reads = OpenReads(name, self.clock, story.counters, self._known_mark)
+        self.open_reads = OpenReads(name, self.clock, history.counters, self._known_mark)
         self._metadata.watch_owner(name, self._owner_changed)
         self._metadata.watch_replicas(self._replicas_changed)
 
     @property
     def core(self) -> Partition | None:
-        """The partition, if this server believes to own it."""
+        """The partition, if this server acts as its owner."""
         return self._core
 
     def start(self) -> None:
-        """Begin a new life, without any partition."""
+        """Start a new process, without any partition."""
         if not self.up:
             self.up = True
-            self.life += 1
+            self.incarnation += 1
             self.starts += 1
             self.version = self._random.choice((4, 5, 5, 5))
-            self._story.tell(self.name, f"started, with version {self.version}")
+            self._history.note(self.name, f"started, with version {self.version}")
 
     def crash(self) -> None:
-        """End at once."""
+        """End the process at once."""
         if self.up:
-            self._story.fault(self.name, "server killed")
+            self._history.fault(self.name, "server killed")
             self.up = False
-            self.life += 1
+            self.incarnation += 1
             self._core = None
             self._links.clear()
             self._clients.clear()
@@ -116,7 +116,7 @@ class ServerNode:
             self.network.cut_node(self.name)
 
     def accept(self, client: Any, newest: int) -> Channel | None:
-        """Let a client connect that speaks versions up to ``newest``; None if it cannot."""
+        """Accept a client that supports versions up to ``newest``; None if it cannot connect."""
         if not self.up:
             return None
         end = ClientEnd(self, min(newest, self.version))
@@ -126,7 +126,7 @@ class ServerNode:
         return end.channel
 
     def serve(self, end: ClientEnd, bodies: list[bytes]) -> None:
-        """Do what a client's chunk says."""
+        """Handle the messages of a client's chunk."""
         version = end.peer.version
         appends: list[Append] = []
         for body in bodies:
@@ -143,34 +143,34 @@ class ServerNode:
         self._settle()
 
     def forget(self, end: ClientEnd) -> None:
-        """A client's connection is gone."""
+        """Handle the loss of a client's connection."""
         self._clients.pop(end.peer, None)
         self.open_reads.lost(end.peer)
         if self._core is not None:
             self._core.lost(end.peer)
             self._settle()
 
-    def store_input(self, life: int, what: str, *arguments: Any) -> None:
-        """Give the partition's store an input, if the process that expected it still lives."""
-        if life == self.life and self._core is not None:
+    def store_input(self, incarnation: int, what: str, *arguments: Any) -> None:
+        """Give the partition's store an input, if the process that expected it still runs."""
+        if incarnation == self.incarnation and self._core is not None:
             getattr(self._core.store, what)(*arguments)
             self._settle()
 
-    def input(self, life: int, what: str, *arguments: Any) -> None:
-        """Give the partition an input, if the process that expected it still lives."""
-        if life == self.life and self._core is not None:
+    def input(self, incarnation: int, what: str, *arguments: Any) -> None:
+        """Give the partition an input, if the process that expected it still runs."""
+        if incarnation == self.incarnation and self._core is not None:
             getattr(self._core, what)(*arguments)
             self._settle()
 
-    def later(self, life: int, what: str, *arguments: Any) -> None:
+    def later(self, incarnation: int, what: str, *arguments: Any) -> None:
         """Give the partition's store an input soon."""
-        self.clock.after(0.0, self.store_input, life, what, *arguments)
+        self.clock.after(0.0, self.store_input, incarnation, what, *arguments)
 
     def count_read(self, request: st.Request, sent: st.Request) -> None:
         """Count reads of ranges that go to storages."""
         if isinstance(request, st.BoundedRecordListRequest):
             older = "" if sent is request else "n older"
-            self._story.counters[f"server: a range read from a{older} storage"] += 1
+            self._history.counters[f"server: a range read from a{older} storage"] += 1
 
     def _append(self, end: ClientEnd, appends: list[Append]) -> None:
         if self._core is not None and appends:
@@ -226,7 +226,9 @@ class ServerNode:
         if owner != self.name:
             self._close_core()
             return
-        self._story.tell(self.name, f"hears that it owns the partition, generation {generation}")
+        self._history.note(
+            self.name, f"is notified that it owns the partition, generation {generation}"
+        )
         if self._core is None:
             self._core = Partition(self._partition, self._settings, DataCache(1 << 20))
             self._core.set_replicas(self._metadata.replicas)
@@ -241,13 +243,13 @@ class ServerNode:
     def _close_core(self) -> None:
         if self._core is None:
             return
-        self._story.tell(self.name, f"hears that {self._metadata.owner} owns the partition")
+        self._history.note(self.name, f"is notified that {self._metadata.owner} owns the partition")
         self._core.close()
         self._settle()
         self.open_reads.ended()
         self._core = None
         self._confirmed = None
-        self.life += 1
+        self.incarnation += 1
         if self._random.random() < 0.5:
             for end in list(self._clients.values()):
                 assert end.channel is not None
@@ -275,7 +277,9 @@ class ServerNode:
             self._checker.session_opened(self.name, self._session_id, mark)
         if mark > self._mark:
             self._mark = mark
-            self._story.detail(self.name, "commits up to {} in session {}", mark, self._session_id)
+            self._history.detail(
+                self.name, "commits up to {} in session {}", mark, self._session_id
+            )
             self._checker.server_committed(
                 self.name, self._session_id, mark, self._session_replicas, self._metadata.value
             )
@@ -287,21 +291,21 @@ class ServerNode:
                 if end is not None:
                     self._answer_client(end, frames)
             case DisconnectClient(peer, reason):
-                self._story.tell(self.name, f"drops a client: {reason}")
+                self._history.note(self.name, f"disconnects a client: {reason}")
                 end = self._clients.get(peer)
                 if end is not None and end.channel is not None:
                     end.channel.cut()
             case ScheduleTurn():
                 if not self._turning:
                     self._turning = True
-                    self.clock.after(0.0, self._turn, self.life)
+                    self.clock.after(0.0, self._turn, self.incarnation)
             case WriteLog(_, text):
-                self._story.tell(self.name, text)
+                self._history.note(self.name, text)
             case _:
                 self._perform_store_effect(effect)
 
     def _perform_store_effect(self, effect: Any) -> None:
-        life = self.life
+        incarnation = self.incarnation
         match effect:
             case SendToStorage(storage, request):
                 self._links[storage].ask(request)
@@ -309,29 +313,29 @@ class ServerNode:
                 for name in sorted(self._links.keys() - storages):
                     self._links.pop(name).close()
                 for name in sorted(storages - self._links.keys()):
-                    self._links[name] = StorageLink(self, self._storages[name], life)
+                    self._links[name] = StorageLink(self, self._storages[name], incarnation)
             case StartTimer(seconds, purpose):
-                self.clock.after(seconds, self.input, life, "timer_expired", purpose)
+                self.clock.after(seconds, self.input, incarnation, "timer_expired", purpose)
             case ReadMetadata():
                 self._metadata.read(
                     lambda value, version: self.store_input(
-                        life, "metadata_read", effect, value, version
+                        incarnation, "metadata_read", effect, value, version
                     ),
-                    lambda reason: self.store_input(life, "metadata_failed", effect, reason),
+                    lambda reason: self.store_input(incarnation, "metadata_failed", effect, reason),
                 )
             case WriteMetadata(value, version):
                 self._metadata.write(
                     value,
                     version,
-                    lambda new: self.store_input(life, "metadata_written", effect, new),
-                    lambda reason: self.store_input(life, "metadata_failed", effect, reason),
+                    lambda new: self.store_input(incarnation, "metadata_written", effect, new),
+                    lambda reason: self.store_input(incarnation, "metadata_failed", effect, reason),
                 )
             case _:
                 raise AssertionError(effect)
 
-    def _turn(self, life: int) -> None:
+    def _turn(self, incarnation: int) -> None:
         self._turning = False
-        self.input(life, "turn")
+        self.input(incarnation, "turn")
 
     def _known_mark(self) -> int | None:
         return self._core.high_water_mark if self._core is not None else None
@@ -351,7 +355,7 @@ class ServerNode:
 
 
 def settings(random: Random) -> PartitionSettings:
-    """Return settings that make the rare common: small batches, many checkpoints."""
+    """Return settings that make rare events frequent: small batches, many checkpoints."""
     return PartitionSettings(
         lock_table_size=random.choice((50, 500, 5000)),
         min_fetch=random.choice((3, 20, 100)),

@@ -1,4 +1,4 @@
-"""A storage node in the simulation: the real engine and files over a disk that loses and tears."""
+"""A simulated storage node: the real engine and files on a disk that loses and tears writes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from tests.faultdisk import UNLIMITED, FaultDisk
 from tests.inline_engine import arrival
 from tests.sim.clock import Clock
-from tests.sim.engine_pace import TASK_SECONDS, LateFlushes
+from tests.sim.delayed_flushes import TASK_SECONDS, DelayedFlushes
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.history import History
 from tests.sim.network import Channel, Network
-from tests.sim.promises import Promise, Violation
 from tests.sim.replica import Replica
-from tests.sim.story import Story
 from waltz.protocol import storage as st
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask
 from waltz_storage.core.engine.rounds import Answer, RoundPart
@@ -26,15 +26,15 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 KEY = uuid.UUID(int=0x5EED)
 WAKE_SECONDS = 0.0001
-"""How long the engine's thread sleeps on: what arrives meanwhile is done together."""
+"""How long the engine's thread sleeps at most: arrivals in that time are done together."""
 
 RESTART_SECONDS = 0.2
 CRASHES_AGAIN = 0.1
-"""Share of the starts in which power is lost once more."""
+"""Share of the starts in which power is lost again."""
 
 
 class PowerLost(BaseException):
-    """The machine is gone in the middle of what it did. No handler may take it for an error."""
+    """Loss of power in the middle of an operation. No error handler may catch it."""
 
 
 class StorageNode:
@@ -46,7 +46,7 @@ class StorageNode:
         clock: Clock,
         random: Random,
         network: Network,
-        story: Story,
+        history: History,
         segment_bytes: int,
         partitions: int,
     ) -> None:
@@ -54,20 +54,20 @@ class StorageNode:
         self.disk = FaultDisk()
         self.up = False
         self.version = 1
-        """The newest version of the protocol with servers that its program knows."""
+        """The newest protocol version for servers that its program supports."""
         self.replicas = tuple(Replica(name, p, lambda: self._directory) for p in range(partitions))
         self._clock = clock
         self._random = random
         self._network = network
-        self._story = story
+        self._history = history
         self._options = LogOptions(
             now_ms=lambda: 0, segment_threshold=segment_bytes, allocate_bytes=2048
         )
-        self._life = 0
+        self._incarnation = 0
         self._healed = False
         self._directory: StorageDirectory | None = None
         self._engine: Engine | None = None
-        self._flushes = LateFlushes(self._later, story)
+        self._flushes = DelayedFlushes(self._later, history)
         self._news: list[Arrival] = []
         self._waking = False
         self._refused: set[Channel] = set()
@@ -77,7 +77,7 @@ class StorageNode:
     # ---- process
 
     def start(self) -> None:
-        """Open the directory, with recovery; partitions that are missing get assigned."""
+        """Open the directory, with recovery; assign missing partitions."""
         if self.up:
             return
         self.disk.failing_flush = 0
@@ -85,15 +85,15 @@ class StorageNode:
             self.lose_power_soon()
         self.up = True
         self.version = self._random.choice((0, 1))
-        self._life += 1
-        self._guarded(self._life, self._open)
+        self._incarnation += 1
+        self._guarded(self._incarnation, self._open)
 
     def start_later(self) -> None:
         """Start after a while."""
         self._clock.after(self._random.expovariate(1 / RESTART_SECONDS), self.start)
 
     def heal(self) -> None:
-        """Come back, with space and without further faults."""
+        """Start with free space and without further faults."""
         self._healed = True
         self.disk.space = UNLIMITED
         self.disk.failing_flush = 0
@@ -101,15 +101,15 @@ class StorageNode:
         self.start()
 
     def crash(self, *, power: bool) -> None:
-        """End at once: only the process, or the machine with what was not flushed."""
+        """End at once: only the process, or the machine, which loses unflushed writes."""
         if self.up:
             name = "storage machine lost power" if power else "storage killed"
-            self._story.fault(self.name, name)
+            self._history.fault(self.name, name)
             self._end(power)
 
     def _end(self, power: bool) -> None:
         self.up = False
-        self._life += 1
+        self._incarnation += 1
         self._directory = self._engine = None
         self._news.clear()
         self._waking = False
@@ -122,32 +122,32 @@ class StorageNode:
     def wipe(self) -> None:
         """Lose the disk; only while down."""
         assert not self.up
-        self._story.fault(self.name, "disk emptied")
+        self._history.fault(self.name, "disk emptied")
         self.disk = FaultDisk()
         for replica in self.replicas:
             replica.reset(-1)
 
     def take_snapshot(self) -> None:
-        """Remember the disk as it is; only while down."""
+        """Take a snapshot of the disk; only while down."""
         assert not self.up
         self._snapshot = (self.disk.restarted(), [replica.bound for replica in self.replicas])
 
     def restore_snapshot(self) -> None:
-        """Go back to the remembered disk; only while down."""
+        """Restore the snapshot of the disk; only while down."""
         assert not self.up
         assert self._snapshot is not None
-        self._story.fault(self.name, "old snapshot restored")
+        self._history.fault(self.name, "old snapshot restored")
         disk, bounds = self._snapshot
         self.disk = disk.restarted()
         for replica, bound in zip(self.replicas, bounds, strict=True):
             replica.reset(bound)
 
     def fail_a_flush(self) -> None:
-        """Have one of the next flushes fail."""
+        """Make one of the next flushes fail."""
         self.disk.failing_flush = self._random.randint(1, 4)
 
     def lose_power_soon(self) -> None:
-        """Lose power after one of the next changes of the disk, in the middle of what goes on."""
+        """Lose power after one of the next changes of the disk, in the middle of an operation."""
         disk, left = self.disk, self._random.randint(1, 12)
 
         def changed() -> None:
@@ -161,13 +161,13 @@ class StorageNode:
 
     def fill(self, seconds: float) -> None:
         """Leave almost no space on the disk for a while."""
-        self._story.fault(self.name, "disk full", f" for {seconds:.3f} s")
+        self._history.fault(self.name, "disk full", f" for {seconds:.3f} s")
         disk = self.disk
         disk.space = UNLIMITED - disk.left() + self._random.choice((0, 0, 300))
         self._clock.after(seconds, lambda: setattr(disk, "space", UNLIMITED))
 
     def rot(self) -> None:
-        """Flip a bit of a file, behind everybody's back."""
+        """Flip a bit of a file, unnoticed by the program."""
         folder = str(self._random.choice(self.replicas).partition)
         names = sorted(self.disk.names(folder))
         if not names:
@@ -176,17 +176,17 @@ class StorageNode:
         self.rot_at(path, self._random.randrange(len(self.disk.content(path))))
 
     def rot_at(self, path: str, place: int) -> None:
-        """Flip a bit of a certain byte, behind everybody's back."""
+        """Flip a bit of the byte at ``place``, unnoticed by the program."""
         flipped = self.disk.content(path)[place] ^ 1 << self._random.randrange(8)
-        self._story.fault(self.name, "bit flipped", f" in {path} at {place}")
+        self._history.fault(self.name, "bit flipped", f" in {path} at {place}")
         self.disk.damage(path, place, bytes((flipped,)))
 
     # ---- requests
 
     def received(self, channel: Channel, message: Any) -> None:
-        """A request has arrived."""
+        """Queue a request that has arrived."""
         if self.up:
-            self._story.detail(self.name, "gets {}", message)
+            self._history.detail(self.name, "gets {}", message)
             self._check_version(message)
             self.replicas[message.partition].asked(message)
             self._news.append(
@@ -195,13 +195,13 @@ class StorageNode:
             if not self._waking:
                 self._waking = True
                 delay = self._random.random() * WAKE_SECONDS
-                self._clock.after(delay, self._guarded, self._life, self._wake)
+                self._clock.after(delay, self._guarded, self._incarnation, self._wake)
 
     def lost(self, channel: Channel) -> None:
-        """A server's connection is gone; what it asked is done all the same."""
+        """Ignore a lost connection: its requests are done nevertheless."""
 
     def _answer(self, channel: Channel, request: Any, answer: Any) -> None:
-        self._story.detail(self.name, "answers {}", answer)
+        self._history.detail(self.name, "answers {}", answer)
         if isinstance(answer, st.FailureResponse):
             self._check_refusal(channel, request, answer.failure.message or "")
         elif isinstance(request, st.AppendRequest):
@@ -215,18 +215,18 @@ class StorageNode:
     def _check_version(self, request: st.Request) -> None:
         newer = isinstance(request, st.BoundedRecordListRequest | st.CommittedRecordListRequest)
         if newer and self.version < st.BOUNDED_LISTS_SINCE:
-            raise Violation(Promise.SOUND, f"{self.name} is too old for {request}")
+            raise Violation(Guarantee.SOUND, f"{self.name} is too old for {request}")
 
     def _check_refusal(self, channel: Channel, request: Any, why: str) -> None:
-        """Refuse what a server that knows its place would not ask."""
+        """Check a refusal: a server must not send requests that are refused for these reasons."""
         if isinstance(request, st.SetLowWaterMarkRequest) and "max transaction id" in why:
             mark = request.low_water_mark
-            raise Violation(Promise.SAME, f"{self.name} is to begin a session at {mark}: {why}")
+            raise Violation(Guarantee.SAME, f"{self.name} is to begin a session at {mark}: {why}")
         if isinstance(request, st.AppendRequest):
-            # What follows a refused append on its way comes out of order, but nothing else does.
+            # Only appends sent after a refused append may be out of order.
             if OUT_OF_ORDER in why and channel not in self._refused:
                 first_id = request.records.first_id()
-                raise Violation(Promise.SAME, f"{self.name} is to append {first_id}: {why}")
+                raise Violation(Guarantee.SAME, f"{self.name} is to append {first_id}: {why}")
             self._refused.add(channel)
 
     def _open(self) -> None:
@@ -236,23 +236,23 @@ class StorageNode:
                 if not directory.info(replica.partition).assigned:
                     directory.assign(replica.partition)
             except RequestRefused as refused:
-                self._story.tell(self.name, f"cannot take {replica.partition}: {refused}")
+                self._history.note(self.name, f"cannot take {replica.partition}: {refused}")
         for partition, reason in directory.refused.items():
-            self._story.counters["storage: partition refused at start"] += 1
-            self._story.tell(self.name, f"refuses partition {partition}: {reason}")
+            self._history.counters["storage: partition refused at start"] += 1
+            self._history.note(self.name, f"refuses partition {partition}: {reason}")
         self._directory = directory
-        self._flushes = LateFlushes(self._later, self._story)
+        self._flushes = DelayedFlushes(self._later, self._history)
         self._engine = Engine(directory)
         for replica in self.replicas:
             replica.started()
-            self._story.tell(self.name, f"started, {replica.partition}: {replica.state()}")
+            self._history.note(self.name, f"started, {replica.partition}: {replica.state()}")
 
     def _wake(self) -> None:
         self._waking = False
         self._step()
 
     def _step(self) -> None:
-        """Have the engine do what has arrived, and what follows from it, unless it is flushing."""
+        """Step the engine with all arrivals until there are none, unless it is flushing."""
         assert self._engine is not None
         while self._news and not self._flushes.busy:
             taken = list(self._news)
@@ -278,27 +278,27 @@ class StorageNode:
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
         """Do ``work`` after about ``seconds``, unless the process has ended by then."""
-        life = self._life
+        incarnation = self._incarnation
 
         def work_and_step() -> None:
             work()
             self._step()
 
         seconds *= 0.5 + self._random.random()
-        self._clock.after(seconds, self._guarded, life, work_and_step)
+        self._clock.after(seconds, self._guarded, incarnation, work_and_step)
 
-    def _guarded(self, life: int, work: Callable[..., None], *arguments: Any) -> None:
-        """Work in this life of the process; a failed flush ends it, and so does loss of power."""
-        if life != self._life:
+    def _guarded(self, incarnation: int, work: Callable[..., None], *arguments: Any) -> None:
+        """Run ``work`` in this incarnation; a failed flush or a loss of power ends the process."""
+        if incarnation != self._incarnation:
             return
         try:
             work(*arguments)
             return
         except DiskFailed:
-            self._story.fault(self.name, "flush failed")
+            self._history.fault(self.name, "flush failed")
             self._end(power=self._random.random() < 0.5)
         except PowerLost:
-            self._story.fault(self.name, "power lost in the middle of a change")
+            self._history.fault(self.name, "power lost in the middle of a change")
             self._end(power=True)
         self.start_later()
 

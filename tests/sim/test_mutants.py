@@ -1,4 +1,4 @@
-"""Every planted bug still fits the product, and the quickest are hunted down."""
+"""Every planted bug is found in the product's text, and the simulator catches the quickest ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ QUICK = (
     "records cached under the wrong id",
     "locks compared too strictly",
     "outcomes shifted by one",
-    "a batch meets its own locks",
-    "a waiting read waits for ever",
+    "a batch conflicts with its own locks",
+    "a waiting read never times out",
 )
 
 
@@ -34,4 +34,4 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_quickest_are_caught(name: str) -> None:
     (planted,) = (p for p in PLANTED if p.name == name)
-    assert hunt(planted, seeds=20).promise is not None
+    assert hunt(planted, seeds=20).guarantee is not None

@@ -13,7 +13,7 @@ from zlib import crc32
 import pytest
 
 from tests.faultdisk import FaultDisk
-from tests.fuzz.directory_lives import KEY, batch
+from tests.fuzz.directory_runs import KEY, batch
 from tests.fuzz.mutation import mutate
 from tests.fuzz.registry import offline_targets
 from tests.fuzz.runner import Campaign

@@ -200,7 +200,7 @@ def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegm
 
     The scanned records of the ``last`` segment are written again. After a failed flush the kernel
     may keep pages in memory, marked clean, that never reached the disk: a flush alone would report
-    success for them (planted bug "clean but forgotten pages are believed").
+    success for them (planted bug "pages of a failed flush are trusted").
     """
     assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
     assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"

@@ -1,4 +1,4 @@
-"""What happened in a life, in order: for people, and counted."""
+"""The events of a run, in order, as lines to read and as counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waltz.protocol import RecordBatch, ReqId
 
 
 class Line(NamedTuple):
-    """One thing that happened. A ``detail`` is only of interest near what it led to."""
+    """One event. A ``detail`` is shown only near the end of a run."""
 
     time: float
     who: str
@@ -20,8 +20,8 @@ class Line(NamedTuple):
     detail: bool = False
 
 
-class Story:
-    """Collects lines and counters. Details cost time and are only kept if they are wanted."""
+class History:
+    """Collects lines and counters. Details cost time and are kept only if ``detailed``."""
 
     def __init__(self, clock: Clock, detailed: bool = False) -> None:
         self.detailed = detailed
@@ -30,29 +30,29 @@ class Story:
         self.faults = 0
         self._clock = clock
 
-    def tell(self, who: str, text: str) -> None:
-        """Remember that ``who`` did, or suffered, something."""
+    def note(self, who: str, text: str) -> None:
+        """Add an event of the component ``who``."""
         self.lines.append(Line(self._clock.now, who, text))
 
     def fault(self, who: str, name: str, more: str = "") -> None:
-        """Count a fault that was injected, and tell it."""
+        """Count an injected fault, and add it as an event."""
         self.faults += 1
         self.counters[f"fault: {name}"] += 1
-        self.tell(who, f"FAULT {name}{more}")
+        self.note(who, f"FAULT {name}{more}")
 
     def detail(self, who: str, text: str, *values: object) -> None:
-        """Remember something small, if it is wanted: ``text`` with ``values`` put in."""
+        """Add a detail, if they are kept: ``text`` with ``values`` inserted."""
         if self.detailed:
-            told = text.format(*(_brief(value) for value in values))
-            self.lines.append(Line(self._clock.now, who, told, detail=True))
+            full = text.format(*(_brief(value) for value in values))
+            self.lines.append(Line(self._clock.now, who, full, detail=True))
 
     def notes(self, names: list[str]) -> list[str]:
         """Return the texts of ``names``, without details."""
         wanted = set(names)
         return [line.text for line in self.lines if line.who in wanted and not line.detail]
 
-    def recount(self, until: float, detail_seconds: float) -> str:
-        """Return the story up to ``until``, details only of the last ``detail_seconds``."""
+    def render(self, until: float, detail_seconds: float) -> str:
+        """Return the history up to ``until``, details only of the last ``detail_seconds``."""
         since = until - detail_seconds
         return "\n".join(
             f"{line.time:10.4f}  {line.who:<11} {line.text}"
@@ -61,11 +61,11 @@ class Story:
         )
 
 
-_UNTOLD = {"partition", "seq_num", "checksum", "header"}
+_OMITTED = {"partition", "seq_num", "checksum", "header"}
 
 
 def _brief(value: Any) -> str:
-    """Return a message in few words."""
+    """Return a short text for a message."""
     match value:
         case RecordBatch():
             first = value.first_id() if value.count else None
@@ -79,8 +79,8 @@ def _brief(value: Any) -> str:
         case Enum():
             return value.name
         case _ if is_dataclass(value):
-            told = (f.name for f in fields(value) if f.name not in _UNTOLD)
-            parts = (f"{name}={_brief(getattr(value, name))}" for name in told)
+            shown = (f.name for f in fields(value) if f.name not in _OMITTED)
+            parts = (f"{name}={_brief(getattr(value, name))}" for name in shown)
             return f"{type(value).__name__}({', '.join(parts)})"
         case _:
             return str(value)

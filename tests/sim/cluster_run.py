@@ -1,4 +1,4 @@
-"""One life of a cluster, from a seed: appends, faults, and at the end the truth."""
+"""One run of a simulated cluster, from a seed: appends, faults, and checks at the end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from random import Random
 
 from tests.sim.clock import Clock
 from tests.sim.faults import Faults
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.history import History
 from tests.sim.network import Network
-from tests.sim.partition_life import PartitionLife
-from tests.sim.promises import Promise, Violation
+from tests.sim.partition_run import PartitionRun
 from tests.sim.storage_node import StorageNode
-from tests.sim.story import Story
 from waltz_server.core.replication.replica_roles import RecoveryCase
 
 APPENDS = 1000
@@ -24,7 +24,7 @@ FAULTS = 6
 DEADLINE_SECONDS = 300.0
 FINISH_SECONDS = 120.0
 PATIENCE_SECONDS = 120
-"""Of real time, for a life of less than a second: beyond it, one event never ends."""
+"""Of real time; a run takes less than a second. Beyond it, one event never ends."""
 
 SEGMENT_BYTES = (6_000, 24_000)
 
@@ -32,7 +32,7 @@ _NOTED = (
     {
         "ended: checkpoint": "server: checkpoint",
         "ended: the replica assignment changed": "server: replica assignment changed",
-        "ended: to take": "server: a replica was taken back in",
+        "ended: to take": "server: a replica rejoined a session",
         "did not open": "server: session did not open",
         "is over": "server: generation refused",
         "appends in doubt": "server: appends were in doubt until the next session",
@@ -41,12 +41,12 @@ _NOTED = (
     | {case.value: f"recovery: {case.value}" for case in RecoveryCase}
     | {"undecidable": "recovery: the vote was undecidable for a while"}
 )
-"""What servers note, and the counter that a phrase of it raises."""
+"""Phrases in the log lines of servers, and the counter that each one raises."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What a life came to. ``promise`` is the one that it broke, and ``broken`` says how."""
+    """The result of a run. ``guarantee`` is the violated one, and ``broken`` says how."""
 
     seed: int
     committed: int
@@ -54,30 +54,30 @@ class Result:
     events: int
     seconds: float
     counters: Counter[str] = field(default_factory=Counter)
-    promise: Promise | None = None
+    guarantee: Guarantee | None = None
     broken: str | None = None
 
 
-class Life:
+class ClusterRun:
     """A cluster: storages, and one or two partitions with servers and clients of their own."""
 
     def __init__(self, seed: int, *, rot: bool = False, detailed: bool = False) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.clock = Clock()
-        self.story = Story(self.clock, detailed)
-        self.network = Network(self.clock, self._stream(), self.story)
+        self.history = History(self.clock, detailed)
+        self.network = Network(self.clock, self._stream(), self.history)
         copies = self.random.choice((3, 3, 5))
         numbers = range(self.random.choice((1, 1, 2)))
         self.storages = self._make_storages(copies + 2, len(numbers))
         self.partitions = [
-            PartitionLife(
+            PartitionRun(
                 number,
                 self.clock,
                 self._stream(),
                 self.network,
                 self.storages,
-                self.story,
+                self.history,
                 reads_replicas=not rot,
             )
             for number in numbers
@@ -88,7 +88,7 @@ class Life:
             self.network,
             self.storages,
             self.partitions,
-            self.story,
+            self.history,
             rot=rot,
         )
         for storage in self.storages.values():
@@ -100,21 +100,21 @@ class Life:
 
     @property
     def committed(self) -> int:
-        """How many appends were committed, as far as their clients know."""
+        """How many appends their clients have received as committed."""
         return sum(partition.checker.committed for partition in self.partitions)
 
     def run(self) -> Result:
-        """Live it; raises Violation."""
+        """Run to the end; raises Violation."""
         try:
-            self._live()
+            self._run_phases()
         except Violation as violation:
             where = f"seed {self.seed}, at {self.clock.now:.4f} s: {violation}"
-            raise Violation(violation.promise, where) from violation
+            raise Violation(violation.guarantee, where) from violation
         except Exception as error:
-            # The cores are strict: what they do not expect must not come to pass.
+            # The cores assert what they expect: any exception is a bug.
             last = traceback.extract_tb(error.__traceback__)[-1]
             raise Violation(
-                Promise.SOUND,
+                Guarantee.SOUND,
                 f"seed {self.seed}, at {self.clock.now:.4f} s: {type(error).__name__} {error} in "
                 f"{last.name}: {last.line}",
             ) from error
@@ -122,35 +122,35 @@ class Life:
         return Result(
             self.seed,
             self.committed,
-            self.story.faults,
+            self.history.faults,
             self.clock.events,
             self.clock.now,
-            self.story.counters,
+            self.history.counters,
         )
 
     def state(self) -> str:
-        """Describe the cluster, for people."""
+        """Describe the state of the cluster, for the reader of a failure."""
         down = [name for name, storage in self.storages.items() if not storage.up]
         parts = [f"down: {', '.join(down)}"] if down else []
         return "\n".join(parts + [partition.state() for partition in self.partitions])
 
-    def _live(self) -> None:
-        if not self.clock.run(self._has_lived, DEADLINE_SECONDS):
-            raise Violation(Promise.ALIVE, f"only {self.committed} committed: {self.state()}")
-        self.story.tell("life", "faults and appends end")
+    def _run_phases(self) -> None:
+        if not self.clock.run(self._has_enough, DEADLINE_SECONDS):
+            raise Violation(Guarantee.ALIVE, f"only {self.committed} committed: {self.state()}")
+        self.history.note("run", "faults and appends end")
         for partition in self.partitions:
             partition.stop()
         self.faults.stop()
         if not self.clock.run(self._is_quiet, self.clock.now + FINISH_SECONDS):
-            raise Violation(Promise.ALIVE, f"it does not come to rest: {self.state()}")
+            raise Violation(Guarantee.ALIVE, f"activity does not end: {self.state()}")
         for partition in self.partitions:
             partition.check_at_rest()
 
-    def _has_lived(self) -> bool:
-        return self.committed >= APPENDS and self.story.faults >= FAULTS
+    def _has_enough(self) -> bool:
+        return self.committed >= APPENDS and self.history.faults >= FAULTS
 
     def _stream(self) -> Random:
-        """Return a source of its own for each part, so that parts do not disturb each other."""
+        """Return a separate source for each part, so that a change in one does not alter others."""
         return Random(self.random.getrandbits(64))
 
     def _make_storages(self, number: int, partitions: int) -> dict[str, StorageNode]:
@@ -161,7 +161,7 @@ class Life:
                 self.clock,
                 self._stream(),
                 self.network,
-                self.story,
+                self.history,
                 segment_bytes,
                 partitions,
             )
@@ -172,44 +172,44 @@ class Life:
         return all(partition.is_quiet() for partition in self.partitions)
 
     def _count_branches(self) -> None:
-        """Count what the servers noted, and which branches their recoveries took."""
+        """Count log lines of servers, and the branches that their recoveries took."""
         servers = [name for partition in self.partitions for name in partition.servers]
-        for note in self.story.notes(servers):
+        for note in self.history.notes(servers):
             for phrase, name in _NOTED.items():
-                self.story.counters[name] += note.count(phrase)
+                self.history.counters[name] += note.count(phrase)
 
 
-def live(seed: int, *, rot: bool = False) -> Result:
-    """Live one seed, in a process's main thread; a violation is part of the result."""
-    life = Life(seed, rot=rot)
+def run_seed(seed: int, *, rot: bool = False) -> Result:
+    """Run one seed, in a process's main thread; a violation is part of the result."""
+    run = ClusterRun(seed, rot=rot)
     try:
         with _bounded():
-            result = life.run()
+            result = run.run()
         if rot:
-            result.counters["rot: a life in which every promise was kept"] += 1
+            result.counters["rot: all guarantees held"] += 1
         return result
     except Violation as violation:
-        broken = f"{violation} ({violation.promise.value})"
+        broken = f"{violation} ({violation.guarantee.value})"
         if rot:
-            life.story.counters[f"rot: a life that broke: {violation.promise.value}"] += 1
+            run.history.counters[f"rot: guarantee violated: {violation.guarantee.value}"] += 1
         return Result(
             seed,
-            life.committed,
-            life.story.faults,
-            life.clock.events,
-            life.clock.now,
-            life.story.counters,
-            violation.promise,
+            run.committed,
+            run.history.faults,
+            run.clock.events,
+            run.clock.now,
+            run.history.counters,
+            violation.guarantee,
             broken,
         )
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """End a life in which time stands still."""
+    """End a run whose virtual time no longer advances."""
 
     def end(*_: object) -> None:
-        raise Violation(Promise.ALIVE, f"still at one event after {PATIENCE_SECONDS} s")
+        raise Violation(Guarantee.ALIVE, f"still at one event after {PATIENCE_SECONDS} s")
 
     previous = signal.signal(signal.SIGALRM, end)
     signal.alarm(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""One partition in a life: its metadata, servers, clients, and what must hold for its log."""
+"""One partition of a run: its metadata, servers, clients, and the checks of its log."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from random import Random
 from tests.sim.appending_client import Appender
 from tests.sim.checker import Checker
 from tests.sim.clock import Clock
+from tests.sim.guarantees import Guarantee, Violation
+from tests.sim.history import History
 from tests.sim.metadata import Metadata
 from tests.sim.network import Network
-from tests.sim.promises import Promise, Violation
 from tests.sim.range_client import RANGES_SINCE, RangeReader
 from tests.sim.reading_client import Reader
 from tests.sim.server_node import ServerNode, settings
 from tests.sim.storage_node import StorageNode
-from tests.sim.story import Story
 from waltz.protocol import Record
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.partition_log import PartitionLog
@@ -23,10 +23,10 @@ from waltz_storage.core.log.partition_log import PartitionLog
 APPENDERS = 3
 
 
-class PartitionLife:
-    """Everybody who works on one partition. Only its storages are shared with other partitions.
+class PartitionRun:
+    """All components of one partition. Only its storages are shared with other partitions.
 
-    With ``reads_replicas``, what a quorum holds is read from its disks at each commit.
+    With ``reads_replicas``, each commit is checked by reading the disks of its quorum.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class PartitionLife:
         random: Random,
         network: Network,
         storages: Mapping[str, StorageNode],
-        story: Story,
+        history: History,
         *,
         reads_replicas: bool,
     ) -> None:
         self.partition = partition
         self.replicas = {name: s.replicas[partition] for name, s in storages.items()}
-        self.metadata = Metadata(partition, clock, _stream(random), story)
+        self.metadata = Metadata(partition, clock, _stream(random), history)
         self.shape = settings(random)
         self.checker = Checker(
             self.replicas,
-            story.counters,
+            history.counters,
             lambda: self.metadata.generation,
             self.shape.lock_table_size,
             reads_replicas=reads_replicas,
@@ -54,18 +54,18 @@ class PartitionLife:
         world = (clock, _stream(random), network, self.metadata, self.checker)
         first = 10 * partition
         self.servers = {
-            name: ServerNode(name, partition, world, storages, story, self.shape)
+            name: ServerNode(name, partition, world, storages, history, self.shape)
             for name in (f"server{first + i}" for i in range(random.choice((2, 3))))
         }
         for server in self.servers.values():
             server.start()
-        surroundings = (clock, self.servers, self.metadata, self.checker, story)
+        environment = (clock, self.servers, self.metadata, self.checker, history)
         self.appenders = [
-            Appender(first + i, partition, _stream(random), surroundings)
+            Appender(first + i, partition, _stream(random), environment)
             for i in range(1, APPENDERS + 1)
         ]
-        self.reader = Reader(first + 9, partition, _stream(random), surroundings)
-        self.range_reader = RangeReader(first + 8, partition, _stream(random), surroundings)
+        self.reader = Reader(first + 9, partition, _stream(random), environment)
+        self.range_reader = RangeReader(first + 8, partition, _stream(random), environment)
 
     def stop(self) -> None:
         """Begin no further append."""
@@ -73,7 +73,7 @@ class PartitionLife:
             appender.stopped = True
 
     def is_quiet(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether no work is left."""
         if any(appender.open for appender in self.appenders):
             return False
         if any(appender.unanswered for appender in self.appenders):
@@ -95,7 +95,7 @@ class PartitionLife:
         return all(log is not None and log.max_id == mark for log in logs)
 
     def check_at_rest(self) -> None:
-        """Compare all replicas with each other and with what was promised; raises Violation."""
+        """Compare all replicas with each other and with all answers; raises Violation."""
         logs = {name: self._log(name) for name in self.metadata.replicas}
         self.checker.at_rest(
             {name: _read(name, log) for name, log in logs.items()},
@@ -103,7 +103,7 @@ class PartitionLife:
         )
 
     def state(self) -> str:
-        """Describe it, for people."""
+        """Describe its state, for the reader of a failure."""
         parts = [
             f"partition {self.partition}: owner {self.metadata.owner} "
             f"generation {self.metadata.generation}",
@@ -113,7 +113,7 @@ class PartitionLife:
         for server in self.servers.values():
             if server.core is not None:
                 store = server.core.store
-                active = ", ".join(sorted(store.active_replicas)) or "nobody"
+                active = ", ".join(sorted(store.active_replicas)) or "no replica"
                 parts.append(
                     f"{server.name} is at {server.core.high_water_mark}, session "
                     f"{store.session_id} with {active}"
@@ -129,16 +129,16 @@ class PartitionLife:
 
 
 def _read(name: str, log: PartitionLog) -> list[Record]:
-    """Return all that a replica holds; raises Violation if it cannot be read."""
+    """Return all records of a replica; raises Violation if it cannot be read."""
     records: list[Record] = []
     try:
         while log.max_id >= len(records):
             records += log.read_batch(len(records), 1000, 1 << 30)
     except PartitionDamaged as damaged:
-        raise Violation(Promise.READABLE, f"{name}: {damaged}") from damaged
+        raise Violation(Guarantee.READABLE, f"{name}: {damaged}") from damaged
     return records
 
 
 def _stream(random: Random) -> Random:
-    """Return a source of its own for each part, so that parts do not disturb each other."""
+    """Return a separate source for each part, so that a change in one does not alter others."""
     return Random(random.getrandbits(64))

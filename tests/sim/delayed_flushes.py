@@ -1,11 +1,11 @@
-"""How long the storage engine's flushes and tasks take in the simulation: never no time at all."""
+"""The duration of the storage engine's flushes and tasks in the simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tests.sim.story import Story
+from tests.sim.history import History
 from waltz_storage.core.engine.rounds import RoundPart
 
 FLUSH_SECONDS = 0.001
@@ -14,16 +14,16 @@ TASK_SECONDS = 0.0002
 Later = Callable[[float, Callable[[], None]], None]
 
 
-class LateFlushes:
-    """Implements `RoundWriter`: the machine may die between a write and its flush.
+class DelayedFlushes:
+    """Implements `RoundWriter`: the machine may lose power between a write and its flush.
 
-    A real one returns when all is durable, and its thread does nothing else meanwhile: ``busy``
-    says that this one would not have returned yet.
+    A real one blocks its thread until everything is durable. This one returns at once, and is
+    ``busy`` for that time.
     """
 
-    def __init__(self, later: Later, story: Story) -> None:
+    def __init__(self, later: Later, history: History) -> None:
         self._later = later
-        self._story = story
+        self._history = history
         self._flushing = 0
 
     @property
@@ -34,7 +34,7 @@ class LateFlushes:
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write all parts; each one's flush comes later, in any order."""
         if len(parts) > 1:
-            self._story.counters["storage: a round of several partitions"] += 1
+            self._history.counters["storage: a round of several partitions"] += 1
         for part in parts:
             part.log.write(part.staged)
             self._flushing += 1

@@ -1,4 +1,4 @@
-"""Replicas are moved, retired, recovered and compared while nodes die: nothing is lost."""
+"""Replicas are moved, retired, recovered and compared while nodes are killed: no loss."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from tests.sim.ordered_life import OrderedLife
-from tests.sim.promises import Violation
+from tests.sim.guarantees import Violation
+from tests.sim.ordered_run import OrderedRun
 
 SEEDS = int(os.environ.get("SIM_ORDER_SEEDS", "12"))
 
@@ -22,13 +22,13 @@ STEPS = {
 }
 
 
-def live(seed: int, *, kind: str, lost: bool) -> tuple[Counter[str], str | None]:
-    life = OrderedLife(seed, kind, lost=lost)
+def run_seed(seed: int, *, kind: str, lost: bool) -> tuple[Counter[str], str | None]:
+    run = OrderedRun(seed, kind, lost=lost)
     try:
-        life.run()
+        run.run()
     except (Violation, AssertionError) as broken:
-        return life.story.counters, f"{kind}, seed {seed}: {broken!r}"
-    return life.story.counters, None
+        return run.history.counters, f"{kind}, seed {seed}: {broken!r}"
+    return run.history.counters, None
 
 
 @pytest.mark.timeout(300)
@@ -43,13 +43,13 @@ def live(seed: int, *, kind: str, lost: bool) -> tuple[Counter[str], str | None]
         ("retire", True),
     ],
 )
-def test_orders_are_carried_out_while_nodes_die(kind: str, lost: bool) -> None:
+def test_orders_are_executed_while_nodes_are_killed(kind: str, lost: bool) -> None:
     counters: Counter[str] = Counter()
     with ProcessPoolExecutor() as pool:
-        lives = list(pool.map(partial(live, kind=kind, lost=lost), range(SEEDS), chunksize=4))
-    broken = [why for _, why in lives if why is not None]
+        runs = list(pool.map(partial(run_seed, kind=kind, lost=lost), range(SEEDS), chunksize=4))
+    broken = [why for _, why in runs if why is not None]
     assert not broken, "\n\n".join(broken[:3])
-    for counted, _ in lives:
+    for counted, _ in runs:
         counters += counted
     taken = {name.removeprefix("operator: ") for name in counters if name.startswith("operator: ")}
     assert taken >= STEPS[kind]
