@@ -23,14 +23,14 @@ _LIVE_SHARE = 0.4
 
 
 def main() -> int:
-    """Run; returns 1 if anything was found."""
+    """Run; return 1 if there are findings."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", default=str(random.randrange(1 << 32)))
     parser.add_argument("--targets", nargs="*", help="only these; 'live' are the running processes")
     parser.add_argument("--replay", type=Path, help="check the input of a finding again")
     arguments = parser.parse_args()
-    # What parsers warn of is not of interest, and there would be much of it.
+    # Warnings of parsers are suppressed: they are no findings, and there are many.
     logging.disable(logging.CRITICAL)
     if arguments.replay:
         return _replay(arguments.replay)
@@ -58,7 +58,7 @@ def _fuzz(seed: str, seconds: float, wanted: Sequence[str] | None) -> int:
 
 
 def _run(campaigns: Sequence[Campaign], seconds: float) -> list[float]:
-    """Give every campaign the same time, in turns; returns what each has taken."""
+    """Give every campaign the same time, in turns; return the seconds of each."""
     spent = [0.0] * len(campaigns)
     share = seconds / len(campaigns)
     with Progress(TextColumn("parsers"), BarColumn(), TimeRemainingColumn()) as progress:
@@ -95,7 +95,7 @@ def _replay(path: Path) -> int:
     kept = json.loads(path.read_text())
     found = [target for target in offline_targets() if target.name == kept["target"]]
     if not found:
-        print(f"{kept['target']} is no target that can be replayed: run it with its seed")
+        print(f"{kept['target']} is not a target that can be replayed: run it with its seed")
         return 2
     accepted = checked(found[0], bytes.fromhex(kept["input"]))
     print("accepted" if accepted else "refused by name")

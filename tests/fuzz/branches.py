@@ -1,4 +1,4 @@
-"""Shows which branches of the parsers were reached."""
+"""Shows the branches of the parsers that were reached."""
 
 from __future__ import annotations
 

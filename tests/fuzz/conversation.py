@@ -1,4 +1,4 @@
-"""What one side of a connection sends: a Hello, then messages that could make sense. Pure.
+"""The data that one side of a connection sends: a Hello, then plausible messages.
 
 A conversation is the bytes of its frames. It can be changed frame by frame, or as bytes.
 """
@@ -37,7 +37,7 @@ _MOST_MESSAGES = 12
 
 
 def converse(random: Random, spec: ProtocolSpec, messages: Any, *, requests: bool) -> bytes:
-    """Return a conversation; with ``requests``, mostly of what the dialing side may say."""
+    """Return a conversation; with ``requests``, mostly messages that the dialing side may send."""
     offered = tuple(sorted({*random.sample(spec.versions, 1), max(spec.versions)}))
     version = max(offered) if random.random() < 0.7 else random.choice(spec.versions)
     frames = [encode_hello((version,) if version != max(offered) else offered, spec.dialer_hello)]
@@ -57,7 +57,7 @@ def converse(random: Random, spec: ProtocolSpec, messages: Any, *, requests: boo
 
 
 def is_request(kind: type) -> bool:
-    """Tell whether the dialing side may send messages of this class."""
+    """Return whether the dialing side may send messages of this class."""
     return kind.__name__.endswith("Request")
 
 
@@ -89,7 +89,7 @@ def change(random: Random, spec: ProtocolSpec, messages: Any, stream: bytes, oth
 
 
 def split(stream: bytes) -> list[bytes]:
-    """Return the frames of a conversation; what is no whole frame is the last of them."""
+    """Return the frames of a conversation; an incomplete frame is the last one."""
     frames, position = [], 0
     while position < len(stream):
         end = len(stream)
@@ -105,7 +105,7 @@ def split(stream: bytes) -> list[bytes]:
 def offence(spec: ProtocolSpec, messages: Any, stream: bytes) -> str | None:
     """Return why a listener must close a connection that sends this, None if it need not.
 
-    A frame that is cut off at the end counts: the listener has to mention it.
+    An incomplete frame at the end counts: the listener must log it.
     """
     decoder = FrameDecoder(spec)
     try:

@@ -12,11 +12,11 @@ from tests.fuzz.directory_runs import (
     KEY,
     PARTITIONS,
     Files,
-    Life,
+    UsedDirectory,
     batch,
     disk_of,
     is_genuine,
-    life,
+    used_directory,
 )
 from tests.fuzz.disk_formats import forged_entry
 from tests.fuzz.mutation import mutate
@@ -27,7 +27,7 @@ from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES,
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
-_LIVES = 200
+_USED_DIRECTORIES = 200
 _LINEAGE = 77
 _ODD_NAMES = (
     "abc.seg", "0.seg", "0000000000000000005.seg", "0000000000000000000.idx", "9" * 30 + ".seg",
@@ -42,22 +42,22 @@ Contents = dict[int, list[bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    life: Life
+    used: UsedDirectory
     changes: dict[str, bytes | None]
 
     def files(self) -> Files:
         """Return the damaged directory."""
-        merged: dict[str, bytes | None] = {**self.life.files, **self.changes}
+        merged: dict[str, bytes | None] = {**self.used.files, **self.changes}
         return {path: content for path, content in merged.items() if content is not None}
 
     def damaged(self) -> set[str]:
-        """Return the paths that differ from what the node left."""
-        left = self.life.files
+        """Return the paths that differ from the undamaged directory."""
+        left = self.used.files
         return {path for path, content in self.changes.items() if left.get(path) != content}
 
 
 class Directories:
-    """The number of a life, and what its files became: an input holds only the changed ones."""
+    """The seed of a used directory, and its changed files: an input has only these."""
 
     name = "directories"
     modules = (
@@ -75,27 +75,27 @@ class Directories:
 
     def make(self, random: Random) -> bytes:
         """Return an undamaged directory."""
-        return _packed(random.randrange(_LIVES), {})
+        return _packed(random.randrange(_USED_DIRECTORIES), {})
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
-        """Damage one more file; others to take parts from are those of any life."""
+        """Damage one more file, with parts of files of any used directory."""
         seed, changes = _unpacked(data)
-        case = _Case(life(seed), changes)
+        case = _Case(used_directory(seed), changes)
         files = case.files()
         if not files:
             return self.make(random)
         path = random.choice(sorted(files))
-        donor = _Case(life(_unpacked(other)[0]), {}).files() | files
-        changes[path] = _damaged(random, path, files, donor, case.life)
+        donor = _Case(used_directory(_unpacked(other)[0]), {}).files() | files
+        changes[path] = _damaged(random, path, files, donor, case.used)
         if random.random() < 0.05:
             folder = random.choice(("", *(f"{p}/" for p in range(PARTITIONS))))
             changes[folder + random.choice(_ODD_NAMES)] = random.choice((b"", donor[path]))
         return _packed(seed, changes)
 
     def check(self, data: bytes) -> bool:
-        """Open, read everything, open again, use; whatever is served must be genuine."""
+        """Open, read everything, open again, use; all records that are served must be genuine."""
         seed, changes = _unpacked(data)
-        case = _Case(life(seed), changes)
+        case = _Case(used_directory(seed), changes)
         disk = disk_of(case.files())
         try:
             engine = _opened(disk, case)
@@ -105,15 +105,17 @@ class Directories:
         refusals, contents = _look(engine)
         _check_known_clean(engine, case, contents)
         again = _opened(disk.restarted(), case)
-        hold(_look(again) == (refusals, contents), "opening it again gives something else")
+        hold(_look(again) == (refusals, contents), "opening it again gives another result")
         _use(engine, case, contents)
         _make_anew(engine, refusals)
         engine.directory.close()
         return not refusals
 
 
-def _damaged(random: Random, path: str, files: Files, donor: Files, left: Life) -> bytes | None:
-    """Return what a file becomes; None if it is gone."""
+def _damaged(
+    random: Random, path: str, files: Files, donor: Files, left: UsedDirectory
+) -> bytes | None:
+    """Return the damaged content of a file; None if it is removed."""
     content = files[path]
     other = donor[random.choice(sorted(donor))]
     kind = random.random()
@@ -134,7 +136,7 @@ def _damaged(random: Random, path: str, files: Files, donor: Files, left: Life) 
 
 
 def _forged_index(random: Random, content: bytes) -> bytes:
-    """Let an entry point elsewhere: to another record, into the middle of one, or nowhere."""
+    """Change an index entry: to another record, into the middle of one, or outside the file."""
     count = (len(content) - 128) // 8
     if count < 1:
         return content + values.int64(random).to_bytes(8, "big", signed=True)
@@ -147,14 +149,17 @@ def _forged_index(random: Random, content: bytes) -> bytes:
 
 
 def _opened(disk: FaultDisk, case: _Case) -> InlineEngine:
-    return InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, case.life.options))
+    return InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, case.used.options))
 
 
 def _look(engine: InlineEngine) -> tuple[Refusals, Contents]:
-    """Return what is refused, and what can be read."""
+    """Return the refused partitions, and the readable records."""
     directory = engine.directory
     for partition, refused in directory.refused.items():
-        hold(isinstance(refused, PartitionDamaged), f"partition {partition} is refused unnamed")
+        hold(
+            isinstance(refused, PartitionDamaged),
+            f"partition {partition} is refused without its name",
+        )
     contents: Contents = {}
     for partition, opened in directory.partitions.items():
         held: list[bytes | None] = []
@@ -168,24 +173,24 @@ def _look(engine: InlineEngine) -> tuple[Refusals, Contents]:
 
 
 def _read(engine: InlineEngine, partition: int, first_id: int) -> list[bytes | None]:
-    """Return the records from one id on, as far as one answer goes; at least one step."""
+    """Return the records of one answer from an id on, at least one."""
     for count in (_LIMIT, 1):
         answer = engine.administer(admin.RecordListRequest(1, partition, first_id, count))
         if isinstance(answer, admin.RecordListResponse):
-            hold(answer.records.count, "an answer without any record of the log")
+            hold(answer.records.count, "an answer without a record of the log")
             records = list(answer.records)
             for transaction_id, found in enumerate(records, first_id):
                 hold(found.transaction_id == transaction_id, "the ids are not consecutive")
                 hold(is_genuine(found), f"record {transaction_id} was never appended like this")
             return [found.encode() for found in records]
-        hold(_names_damage(answer), f"refused unnamed: {answer}")
+        hold(_names_damage(answer), f"refused without a class: {answer}")
     return [None]
 
 
 def _check_known_clean(engine: InlineEngine, case: _Case, contents: Contents) -> None:
-    """Records at or below the local mark are there, or damage is reported.
+    """Check that records up to the local mark are present, or that damage is reported.
 
-    If several files of a partition went missing together, an older state of it may look whole; then
+    If several files of a partition are missing together, an older state of it may look whole; then
     no session may begin on it.
     """
     for partition, held in contents.items():
@@ -194,11 +199,14 @@ def _check_known_clean(engine: InlineEngine, case: _Case, contents: Contents) ->
             continue
         files = {path for path in case.damaged() if path.startswith(f"{partition}/")}
         untouched = CONTROL_FILE not in case.damaged()
-        hold(not untouched or len(files) > 1, "known clean records are gone, and nobody says so")
+        hold(not untouched or len(files) > 1, "known clean records are missing without a report")
         session = max(info.session_id, 0) + 1
         request = storage.SetLowWaterMarkRequest(session, 1, partition, (1 << 63) - 1)
         answer = engine.ask(request)
-        hold(isinstance(answer, storage.FailureResponse), "a session begins on a log that lost")
+        hold(
+            isinstance(answer, storage.FailureResponse),
+            "a session begins on a log that lost records",
+        )
 
 
 def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
@@ -213,7 +221,7 @@ def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
         keep = max(-1, min(mark, len(held) - 1), len(held) - 1 - len(held) // 3)
         answer = engine.ask(storage.TruncateRequest(session, 1, partition, keep))
         if isinstance(answer, storage.FailureResponse):
-            hold(_names_damage(answer), f"refused unnamed: {answer}")
+            hold(_names_damage(answer), f"refused without a class: {answer}")
             keep = len(held) - 1
         else:
             hold(answer.transaction_id == keep, "a truncation leaves another length")
@@ -227,9 +235,9 @@ def _use(engine: InlineEngine, case: _Case, contents: Contents) -> None:
 
 
 def _continues(before: list[bytes | None], after: list[bytes | None]) -> bool:
-    """Tell whether nothing was lost.
+    """Return whether no record was lost.
 
-    What was refused may be served now: a wrong index entry does no harm to a read that begins
+    A read that was refused may succeed now: a wrong index entry does not affect a read that begins
     before it and does not end at other damage.
     """
     if len(before) != len(after):
@@ -238,14 +246,14 @@ def _continues(before: list[bytes | None], after: list[bytes | None]) -> bool:
 
 
 def _make_anew(engine: InlineEngine, refusals: Refusals) -> None:
-    """Do what a refusal advises: unassign the partition with its files deleted, assign it again."""
+    """Follow the advice of a refusal: unassign the partition with its files, assign it again."""
     for partition in refusals:
         for assigned in (False, True):
             request = admin.PartitionAssignmentRequest(1, (partition,), assigned, True)
             answer = engine.administer(request)
-            hold(isinstance(answer, admin.AdminSuccessResponse), f"not made anew: {answer}")
+            hold(isinstance(answer, admin.AdminSuccessResponse), f"not created again: {answer}")
         hold(engine.directory.partition(partition).log.max_id == -1, "it is not empty")
-    hold(not engine.directory.refused, "what was made anew is still refused")
+    hold(not engine.directory.refused, "the recreated partition is still refused")
 
 
 def _names_damage(answer: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Storage directories to damage: made by the storage engine itself, from a seed. In memory.
+"""Storage directories to damage: written by the storage engine itself, from a seed. In memory.
 
-Every record can be recognised: its data follows from its id and its header, whoever wrote it.
+Every record can be verified: its data follows from its id and its header.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KEY = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
 PARTITIONS = 3
 _THRESHOLDS = (200, 1500, 40_000)
 _LONG_RECORDS = 1000
-"""About what lies between two checkpoints; too many for small segments."""
+"""About as many as between two checkpoints; too many for small segments."""
 
 Files = dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """What a node left behind: its files, some earlier states of them, and how to open them."""
+class UsedDirectory:
+    """The directory of a node that has ended: its files, earlier states, and how to open them."""
 
     files: Files
     earlier: tuple[Files, ...]
@@ -37,14 +37,14 @@ class Life:
 
 @lru_cache(maxsize=1 << 16)
 def record(transaction_id: int, lineage: int) -> Record:
-    """Return the record of an id in a lineage: refilling a truncated log begins another one."""
+    """Return the record of an id in a lineage; each truncation begins another lineage."""
     random = Random(transaction_id * 1000 + lineage)
     data = random.randbytes(random.choice((0, 5, 30, 120)))
     return Record(transaction_id, ReqId(1, 0, 0, transaction_id), lineage, data, checksum(data))
 
 
 def is_genuine(found: Record) -> bool:
-    """Tell whether a record is one that was appended, unchanged."""
+    """Return whether a record is an appended one, unchanged."""
     return found == record(found.transaction_id, found.header)
 
 
@@ -70,27 +70,27 @@ def disk_of(files: Files) -> FaultDisk:
 
 
 def files_of(disk: FaultDisk) -> Files:
-    """Return what is on a disk."""
+    """Return the files on a disk."""
     folders = ["", *(d for d in disk.directories if d)]
     paths = [f"{d}/{name}" if d else name for d in folders for name in disk.names(d)]
     return {path: disk.content(path) for path in paths if path not in disk.directories}
 
 
 @lru_cache(maxsize=200)
-def life(seed: int) -> Life:
-    """Let a node live and stop, cleanly or not."""
-    return _Living(Random(seed)).run()
+def used_directory(seed: int) -> UsedDirectory:
+    """Run a node with random requests and end it, cleanly or not."""
+    return _NodeRun(Random(seed)).run()
 
 
 @dataclass
-class _Living:
+class _NodeRun:
     random: Random
     disk: FaultDisk = field(default_factory=FaultDisk)
     session: int = 1
     threshold: int = 0
     lineage: int = 0
 
-    def run(self) -> Life:
+    def run(self) -> UsedDirectory:
         random = self.random
         allocate = random.choice((0, 700))
         self.threshold = random.choice(_THRESHOLDS)
@@ -105,7 +105,7 @@ class _Living:
             earlier.append(files_of(self.disk))
         if random.random() < 0.5:
             directory.close()
-        return Life(files_of(self.disk), tuple(earlier[-4:]), options)
+        return UsedDirectory(files_of(self.disk), tuple(earlier[-4:]), options)
 
     def _step(self) -> None:
         random = self.random

@@ -55,7 +55,7 @@ def forged_entry(random: Random, raw: bytes) -> bytes:
 
 
 class ControlEntries:
-    """One partition's entry of the control file: two structs, of which one counts."""
+    """One partition's entry of the control file: two structs, of which one is current."""
 
     name = "control"
     modules = ("waltz_storage.core.control.control_format",)
@@ -78,7 +78,7 @@ class ControlEntries:
         return mutate(random, data, other)
 
     def check(self, data: bytes) -> bool:
-        """Decode; what counts is one of the structs, and can be updated."""
+        """Decode; the current info is in one of the structs, and can be updated."""
         header = data.ljust(HEADER_BYTES, b"\0")
         hold(ControlHeader.decode(header).encode()[:32] == header[:32], "a control header changed")
         try:
@@ -88,28 +88,31 @@ class ControlEntries:
             return False
         _check_flags(entry, data[4 + STRUCT_BYTES * entry.slot :])
         following = entry.updated(entry.info.as_assigned())
-        hold(following.slot != entry.slot, "an update overwrites the struct that counts")
+        hold(following.slot != entry.slot, "an update overwrites the current struct")
         raw = bytearray(data[:CONTROL_ENTRY_BYTES])
         start = 4 + STRUCT_BYTES * following.slot
         raw[start : start + STRUCT_BYTES] = following.encode()
         if following.sequence < (1 << 31) - 1:
-            hold(decode_entry(bytes(raw)) == following, "an update does not count")
+            hold(decode_entry(bytes(raw)) == following, "an update is not current")
         return True
 
 
 def _check_flags(entry: ControlEntry, raw: bytes) -> None:
-    """An entry is its struct, but for flags that count for nothing."""
+    """Check that an entry equals its struct, except flags that are ignored."""
     again = entry.encode()
     hold(again[:24] + again[28:32] == raw[:24] + raw[28:32], "an entry is not its struct")
     written, found = (int.from_bytes(each[24:28], "big") for each in (again, raw))
-    hold(written & ~found == 0, "flags that are not there")
+    hold(written & ~found == 0, "flags that are not stored")
     hold((written ^ found) & (_AVAILABLE | _ASSIGNED) == 0, "flags of Waltz 0.13.2 are lost")
     half = written & _HALVES
-    hold(not half or (written == found and not written & _AVAILABLE), "a half without its stamp")
+    hold(
+        not half or (written == found and not written & _AVAILABLE),
+        "a single switch without its stamp",
+    )
 
 
 class _Buffer:
-    """A byte source in memory that notices reads without bounds."""
+    """A byte source in memory that reports reads without bounds."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -133,7 +136,7 @@ class Segments:
         first_id = random.choice((0, 0, 7, 990))
         count = random.choice((0, 1, 2, 5))
         encoder = SegmentEncoder(first_id, HEADER_BYTES, 1 << 30)
-        # Now and then one that is longer than what recovery reads at a time.
+        # Rarely one that is longer than one read of recovery.
         sizes = (0, 3, 90) if random.random() < 0.99 else (0, _WINDOW_BYTES - 300, _WINDOW_BYTES)
         batch = RecordBatch.of(_record(random, first_id + n, sizes) for n in range(count))
         encoder.add(batch.wire, 0, count)
@@ -162,7 +165,7 @@ class Segments:
         return _packed(first_id, mark, content, index)
 
     def check(self, data: bytes) -> bool:
-        """Recover; what the plan says must be found in the data."""
+        """Recover; the plan must agree with the data."""
         first_id, mark, content, index = _unpacked(data)
         try:
             for raw in (content, index):
@@ -171,14 +174,14 @@ class Segments:
             plan = recover_segment(_Buffer(content), _Buffer(index), first_id, mark)
         except Damage as damage:
             hold(damage.what, "damage is explained")
-            hold(0 <= damage.offset <= len(content) + len(index), "damage is nowhere in the file")
+            hold(0 <= damage.offset <= len(content) + len(index), "damage is outside the file")
             return False
         hold(plan.first_id == first_id, "the plan is for another segment")
         hold(HEADER_BYTES <= plan.scan_offset <= plan.end <= len(content), "the plan is impossible")
         scanned = len(plan.offsets)
-        hold(plan.next_id == plan.scanned_from + scanned, "the plan counts wrongly")
+        hold(plan.next_id == plan.scanned_from + scanned, "the plan has a wrong count")
         claimed = first_id + (len(index) - HEADER_BYTES) // ENTRY_BYTES - 1
-        hold(plan.next_id > min(mark, claimed), "known clean records are given up")
+        hold(plan.next_id > min(mark, claimed), "known clean records are dropped")
         wire = decode_records(
             content[plan.scan_offset : plan.end], plan.scan_offset, plan.scanned_from, scanned
         )
@@ -192,7 +195,7 @@ class Segments:
 
 
 def _check_reading(content: bytes) -> None:
-    """Read records where there may be none: damage is all that may be reported."""
+    """Read records at any place: only damage may be reported."""
     for offset in range(HEADER_BYTES, min(len(content), HEADER_BYTES + 60), 7):
         try:
             decode_records(content[offset:], offset, 0, 3)
@@ -206,7 +209,7 @@ def _record(random: Random, transaction_id: int, sizes: tuple[int, ...]) -> Reco
 
 
 def _forged_record(random: Random, content: bytes, index: bytes) -> bytes:
-    """Change a record's id or length, and make its checksum right wherever it now ends."""
+    """Change a record's id or length, and correct the checksum at its new end."""
     offsets = [o for o in decode_entries(index[HEADER_BYTES:]) if 0 <= o <= len(content) - 40]
     if not offsets:
         return content

@@ -1,7 +1,7 @@
 """Mutated sessions on the ports of running processes, beside a well-behaved client.
 
 A session is sent in chunks, then the sending side is closed: the process must close the other one.
-Afterwards it has said one line about each connection that it closed by itself.
+Its log must then have one line about each connection that it closed itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HTTP = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one connection sends; ``outer``: below TLS, instead of through it."""
+    """The data of one connection; ``outer``: sent below TLS, not through it."""
 
     door: Door
     data: bytes
@@ -53,7 +53,7 @@ class Session:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done so far."""
+    """The sessions done so far."""
 
     sessions: Counter[str] = field(default_factory=Counter)
     offences: Counter[str] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ async def _attack(folder: Path, seed: str, tls: bool, seconds: float, tally: Tal
 
 
 async def _burst(scene: Scene, sessions: list[Session], number: int, tally: Tally) -> None:
-    """Let several sessions and the honest client happen at the same time."""
+    """Run several sessions and the honest client at the same time."""
     for log in scene.logs:
         log.forget()
     *ports, _ = await asyncio.gather(*map(_send, sessions), scene.be_honest(number))
@@ -171,20 +171,20 @@ async def _read_all(reader: asyncio.StreamReader) -> None:
 
 
 async def _check_line(session: Session, port: int) -> bool:
-    """Tell whether the process had to close the connection; then there is one line about it."""
+    """Return whether the process had to close the connection; check its line in the log."""
     door, spec = session.door, session.door.spec
     if spec is None:
         return False
     why = "no handshake" if session.outer else offence(spec, door.messages, session.data)
     if door.tls is not None and not session.outer:
-        # TLS has no end of sending alone: what was not read when the peer went is never read.
+        # TLS cannot close only one direction: data unread at the peer's close are never read.
         why = None
     if why is not None:
         try:
             await eventually(lambda: door.log.of_peer(spec, port), _LINE_SECONDS)
         except AssertionError:
             raise Broken(f"{door.name}: no line about a connection with {why}") from None
-    # An answer that closes the connection may come after the peer has gone in mid-frame.
+    # An answer that closes the connection may follow a close by the peer inside a frame.
     lines = [line for line in door.log.of_peer(spec, port) if not line.endswith("in mid-frame")]
     hold(len(lines) <= 1, f"{door.name}: several lines about one connection: {lines}")
     return why is not None

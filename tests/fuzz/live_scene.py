@@ -1,8 +1,8 @@
 """Processes to attack: a small cluster with an honest client, and a storage node beside it.
 
-What mutated requests of servers and administrators may legitimately do to a storage (fence it off,
-truncate it, unassign its partitions) must not happen to the cluster that is served: they go to a
-node that belongs to a cluster of its own. Processes, network, ZooKeeper.
+Mutated requests of servers and administrators may legitimately fence a storage, truncate it or
+unassign its partitions, so they are sent to a node of a separate cluster. Touches processes, the
+network and ZooKeeper.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ class Log:
         return self.lines
 
     def of_peer(self, spec: ProtocolSpec, port: int) -> list[str]:
-        """Return the lines about the peer with this port; another listener may have one, too."""
+        """Return the lines about the peer with this port; another listener may have one too."""
         peer = re.compile(rf" (the|{spec.name}) connection of {re.escape(HOST)}:{port}\b")
         return [line for line in self.read_on() if peer.search(line)]
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget the lines so far."""
         self.read_on()
         self.lines.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A port to attack. ``spec`` is None for HTTP; ``tls`` is how to get in properly."""
+    """A port to attack. ``spec`` is None for HTTP; ``tls`` is how a client connects."""
 
     name: str
     port: int
@@ -93,7 +93,7 @@ class Door:
 
 
 class Scene:
-    """Everything that runs; an async context manager."""
+    """All processes; an async context manager."""
 
     def __init__(self, folder: Path, *, tls: bool) -> None:
         self._folder = folder
@@ -127,7 +127,7 @@ class Scene:
         await self._stack.aclose()
 
     async def _reserve_client_id(self) -> None:
-        """Give the honest client an id that no session hits upon: who has it is believed."""
+        """Give the honest client an id that no session uses: records with it count as its own."""
         async with self.cluster.metadata() as metadata:
             path = Paths(self.cluster.root).client_id
             await metadata.store.set(path, encode_id(_HONEST_ID), ANY_VERSION)
@@ -138,7 +138,7 @@ class Scene:
         return pids | {"spare": self._child.pid}
 
     def check_processes(self) -> None:
-        """All processes run, do not grow, and have reported nothing that nobody foresaw."""
+        """Check that all processes run, do not grow, and have logged no unexpected error."""
         for name, pid in self.pids().items():
             hold(pid is not None, f"{name} has ended")
             size = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
@@ -152,13 +152,13 @@ class Scene:
                 raise Broken(f"{log.path.name} says\n{shown}")
 
     async def be_honest(self, number: int) -> None:
-        """Append as a well-behaved client, beside what else happens."""
+        """Append as a well-behaved client, beside the sessions."""
         data = b"honest %d" % number
         async with asyncio.timeout(_SECONDS):
             self._appended[await self.client.append(0, data)] = data
 
     async def read_back(self) -> None:
-        """Read what was added to the log since the last time; the honest part is all there."""
+        """Read the new part of the log; all appends of the honest client must be in it."""
         async with asyncio.timeout(_SECONDS):
             mark = await self.client.high_water_mark(0)
             stream = self.client.stream(0, after=self._read_until, until=mark, data=True)
@@ -170,7 +170,7 @@ class Scene:
         hold(not self._appended, f"appends are lost: {sorted(self._appended)}")
 
     async def check_spare(self) -> None:
-        """What the node beside holds is whole; a new partition works on it as on any other."""
+        """Check the partitions of the separate node, and that a new partition works."""
         async with asyncio.timeout(_SECONDS), await self._admin() as admin:
             await self._settle(admin)
             for partition in range(_SPARE_PARTITIONS):
@@ -181,7 +181,7 @@ class Scene:
             await self._use_spare()
 
     async def stop_spare(self) -> None:
-        """Stop the node beside; its directory must open and hold what it held."""
+        """Stop the separate node; its directory must open with the same records."""
         held = {}
         async with asyncio.timeout(_SECONDS), await self._admin() as admin:
             await self._settle(admin)
@@ -199,9 +199,9 @@ class Scene:
         directory.close()
 
     async def _settle(self, admin: StorageAdmin) -> None:
-        """Have all partitions, behind what closed connections have still asked for.
+        """Assign all partitions, after the requests of closed connections are done.
 
-        Files that a partition gave up are adopted: later on they would come back.
+        Files of an unassigned partition are opened again now; otherwise later, unexpectedly.
         """
         await admin.assign(range(_SPARE_PARTITIONS))
 
@@ -212,7 +212,7 @@ class Scene:
         await rpc.call(lambda seq: storage.SetLowWaterMarkRequest(session, seq, 0, -1))
         await rpc.call(lambda seq: storage.AppendRequest(session, seq, 0, records))
         answer = await rpc.call(lambda seq: storage.RecordListRequest(session, seq, 0, 0, 9))
-        hold(answer.records == records, "a new partition does not hold what it was given")
+        hold(answer.records == records, "a new partition does not hold the appended records")
         rpc.close()
 
     async def _switch_on(self, partition: int) -> None:
@@ -239,7 +239,7 @@ class Scene:
 
     @contextlib.asynccontextmanager
     async def _spare(self) -> AsyncIterator[None]:
-        """Run the node beside the cluster."""
+        """Run the separate node."""
         folder, cluster = self._folder, self.cluster
         async with cluster.metadata() as metadata:
             await create_cluster(

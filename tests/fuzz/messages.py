@@ -74,7 +74,7 @@ class Frames:
         """Feed it chunk by chunk."""
         spec, _ = values.PROTOCOLS[data[0] % 3]
         stream = data[2:]
-        expected, fate = _walk(spec, stream)
+        expected, ending = _walk(spec, stream)
         decoder = FrameDecoder(spec, _FRAME_LIMIT)
         bodies: list[bytes] = []
         try:
@@ -82,12 +82,12 @@ class Frames:
                 bodies += decoder.feed(chunk)
         except ProtocolViolation as violation:
             hold(str(violation), "a violation is explained")
-            hold(fate == "violation", "a violation depends on the chunks")
+            hold(ending == "violation", "a violation depends on the chunks")
             hold(bodies == expected[: len(bodies)], "bodies depend on the chunks")
             return False
-        hold(fate != "violation", "a violation was missed")
+        hold(ending != "violation", "a violation was missed")
         hold(bodies == expected, "bodies depend on the chunks")
-        hold(decoder.mid_frame == (fate == "cut"), "mid_frame is wrong")
+        hold(decoder.mid_frame == (ending == "cut"), "mid_frame is wrong")
         hold(len(decoder.keep_alive()) == HEAD_BYTES, "a keep-alive is not empty")
         return True
 
@@ -176,7 +176,7 @@ class Messages:
         return data[:2] + mutate(random, data[2:], other[2:])
 
     def check(self, data: bytes) -> bool:
-        """Decode, encode, decode; the quick codecs must agree."""
+        """Decode, encode, decode; the fast codecs must agree."""
         messages, version = _addressed(data)
         body = data[2:]
         decoded = _outcome(lambda: messages.decode(body, version))
@@ -190,7 +190,7 @@ class Messages:
             hold(str(decoded), "a refusal is explained")
             return False
         again = messages.encode(decoded, version)[HEAD_BYTES:]
-        hold(messages.decode(again, version) == decoded, "decoding again gives something else")
+        hold(messages.decode(again, version) == decoded, "decoding again gives another result")
         hold(messages.encode(decoded, version)[HEAD_BYTES:] == again, "encoding is not stable")
         if messages is client_server:
             _check_other_versions(decoded)
@@ -210,7 +210,7 @@ def _outcome(decode: Callable[[], Any]) -> Any:
 
 
 def _check_other_versions(message: Any) -> None:
-    """What an older version can carry is sound there."""
+    """Check that a message encodes for an older version only if it is valid there."""
     for version in CLIENT_SERVER.versions:
         try:
             body = client_server.encode(message, version)[HEAD_BYTES:]
@@ -219,7 +219,7 @@ def _check_other_versions(message: Any) -> None:
                 codec.encode_message(message, version)
             except UnsupportedByPeer:
                 continue
-            raise Broken(f"the client's codec knows how to say it in version {version}") from None
+            raise Broken(f"the client's codec encodes it for version {version}") from None
         try:
             client_server.decode(body, version)
         except MalformedMessage as malformed:
@@ -229,16 +229,18 @@ def _check_other_versions(message: Any) -> None:
 def _check_client_codec(body: bytes, version: int, decoded: Any) -> None:
     parsed = _outcome(lambda: codec.parse([body], version))
     if isinstance(decoded, MalformedMessage):
-        hold(isinstance(parsed, MalformedMessage), "the client's codec takes what is malformed")
+        hold(isinstance(parsed, MalformedMessage), "the client's codec accepts a malformed message")
         return
-    hold(not isinstance(parsed, MalformedMessage), "the client's codec refuses what is sound")
+    hold(not isinstance(parsed, MalformedMessage), "the client's codec refuses a valid message")
     if body[0] == FEED_DATA_TYPE:
         r = decoded.req_id
         fed = (r.client_id, r.generation, r.partition, r.seq, decoded.transaction_id)
         run = codec.FeedRun(r.partition, [(*fed, decoded.header)])
         hold(parsed == [run], "the client's codec reads a feed differently")
         two = codec.FeedRun(r.partition, run.records * 2)
-        hold(codec.parse([body] * 2, version) == [two], "neighbours in a feed are not gathered")
+        hold(
+            codec.parse([body] * 2, version) == [two], "consecutive feed messages are not combined"
+        )
     else:
         hold(parsed == [decoded], "the client's codec reads a message differently")
     frames = {f(decoded, version) for f in (codec.encode_message, client_server.encode)}
@@ -329,7 +331,7 @@ class Batches:
         hold(batch.wire == data[4:end], "a batch has other bytes than it was made of")
         records = list(batch)
         hold(len(records) == count == len(batch), "a batch has another number of records")
-        hold(RecordBatch.of(records) == batch, "a batch is not what its records make")
+        hold(RecordBatch.of(records) == batch, "a batch differs from the batch of its records")
         parts = [(r.transaction_id, r.req_id.encode(), r.encode()[24:]) for r in records]
         hold(parts == list(batch.parts()), "the parts of a batch differ from its records")
         joined = b"".join(

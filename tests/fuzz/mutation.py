@@ -1,6 +1,6 @@
-"""Mutations of bytes: small damage, and the kinds that parsers fall for. Pure.
+"""Mutations of bytes: small damage, and changes that parsers often handle wrongly.
 
-All chance comes from the given `Random`, so that a seed repeats everything.
+All randomness comes from the given `Random`, so that a seed repeats everything.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _swap(random: Random, data: bytearray, _: bytes) -> None:
 
 
 def _splice(random: Random, data: bytearray, other: bytes) -> None:
-    """Go on with the rest of another input, from about the same place or from anywhere."""
+    """Replace the rest by that of another input, from about the same place or any place."""
     at = random.randrange(len(data) + 1)
     start = min(at, len(other)) if random.random() < 0.5 else random.randrange(len(other) + 1)
     data[at:] = other[start:]

@@ -1,4 +1,4 @@
-"""Runs targets: chooses inputs, watches over each check, keeps what is new and what is found.
+"""Runs targets: chooses inputs, bounds each check, keeps new inputs and findings.
 
 Every input of a target follows from the seed and its number. An input must be done within a bound
 of processor time and of memory. Some rounds are traced: their inputs are kept, to be changed
@@ -44,7 +44,7 @@ class TooMuchMemory(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An input that broke something: ``number`` counts the target's inputs."""
+    """An input that failed: ``number`` counts the target's inputs."""
 
     target: str
     seed: str
@@ -75,7 +75,7 @@ class Finding:
 class Tracer:
     """Branch coverage of the given modules, over all traced rounds of one campaign.
 
-    It is not shared by campaigns: what one of them keeps would depend on how far others had come.
+    Campaigns do not share it: the inputs that one keeps would depend on the progress of others.
     """
 
     modules: tuple[str, ...]
@@ -91,7 +91,7 @@ class Tracer:
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
-        """Trace what is done meanwhile."""
+        """Trace the code that runs in this context."""
         self.coverage.start()
         try:
             yield
@@ -99,7 +99,7 @@ class Tracer:
             self.coverage.stop()
 
     def found_more(self) -> bool:
-        """Tell whether branches were reached for the first time since the last call."""
+        """Return whether branches were reached for the first time since the last call."""
         data = self.coverage.get_data()
         arcs = sum(len(data.arcs(path) or ()) for path in data.measured_files())
         before, self._arcs = self._arcs, arcs
@@ -121,7 +121,7 @@ class Campaign:
 
     @property
     def given_up(self) -> bool:
-        """Whether there were so many findings that more would tell nothing new."""
+        """Whether there were enough findings."""
         return len(self.findings) >= _MOST_FINDINGS
 
     def round(self) -> None:
@@ -205,6 +205,6 @@ def _peak_kib() -> int:
 
 
 def _kind(error: str) -> str:
-    """Return what makes two findings the same: where it was raised, and the promise."""
+    """Return the identity of a finding: where it was raised, and the violated property."""
     lines = [line for line in error.splitlines() if line.startswith("  File")]
     return (lines[-1] if lines else "") + error.splitlines()[-1][:60]

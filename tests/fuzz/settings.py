@@ -61,7 +61,7 @@ _ODD_VALUES: tuple[Any, ...] = (
 
 
 class Settings:
-    """A configuration file behind a byte that chooses whose it is; 3 is a local cluster's plan."""
+    """A configuration file after a byte that selects its program; 3 is a local cluster's plan."""
 
     name = "settings"
     modules = (

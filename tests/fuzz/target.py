@@ -1,4 +1,4 @@
-"""What a fuzz target is: where valid inputs come from, how they are changed, what must hold."""
+"""The interface of a fuzz target: valid inputs, their mutations, and the check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ABSENT = -1
 
 
 class Broken(AssertionError):
-    """A promise does not hold for an input; the text says which."""
+    """A property does not hold for an input; the text says which."""
 
 
 class Target(Protocol):
@@ -19,11 +19,11 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What the target is called on the command line and in findings."""
+        """The name of the target on the command line and in findings."""
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules whose branches it is to reach."""
+        """The modules whose branches the inputs should reach."""
 
     def make(self, random: Random) -> bytes:
         """Return a valid input."""
@@ -34,7 +34,7 @@ class Target(Protocol):
     def check(self, data: bytes) -> bool:
         """Parse ``data``; return whether it was accepted (or refused by name).
 
-        Whatever is raised is a finding; `Broken` says which promise does not hold.
+        Any exception is a finding; `Broken` names the property that does not hold.
         """
 
 

@@ -1,4 +1,4 @@
-"""Random values of everything that a message can carry, by its fields' types. Pure."""
+"""Random values of all fields of messages, by the types of the fields."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def number(random: Random, bits: int) -> int:
 
 
 def text(random: Random) -> str:
-    """Return a text that UTF-8 can carry."""
+    """Return a text that UTF-8 can encode."""
     return random.choice(_TEXTS)
 
 
@@ -120,7 +120,7 @@ def failure(random: Random) -> RpcFailure:
 
 
 def stored(random: Random) -> StoredBatch:
-    """Records as storages pass them on unseen: whoever takes them apart checks them."""
+    """Records in disk form, as storages send them unverified: the reader verifies them."""
     count = random.choice((0, 1, 7))
     return StoredBatch(count, random.randbytes(count * STORED_OVERHEAD_BYTES) + data(random))
 

@@ -30,8 +30,8 @@ from waltz.metadata.core.modified_utf8 import MalformedText, decode_text, encode
 
 _PARTITION = 3
 _NOT_WRITTEN = re.compile(rb"\0|\xc0[\x81-\xbf]|\xc1.|\xe0[\x80-\x9f]", re.DOTALL)
-"""What stands for a character in a longer or shorter form than the one that is written: the zero
-byte, and overlong forms."""
+"""Encodings of a character that are longer or shorter than the written one: the zero byte, and
+overlong forms."""
 _OVERLONG = re.compile(rb"\xc0[\x81-\xbf]|\xc1[\x80-\xbf]|\xe0[\x80-\x9f]")
 _TEXTS = ("", "storage-0.waltz:55280", "\0", "Ä", "語", "😀", "\ud800", "x" * 200)
 
@@ -89,7 +89,7 @@ def _encode(value: Any) -> bytes:
 
 
 class Znodes:
-    """A znode's data behind a byte that chooses its format."""
+    """A znode's data after a byte that selects its format."""
 
     name = "znodes"
     modules = (
@@ -104,7 +104,7 @@ class Znodes:
         return bytes((choice,)) + _encode(_FORMATS[choice][0](random))
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
-        """Change bytes, or what they are taken for."""
+        """Change bytes, or the selected format."""
         if random.random() < 0.05:
             return bytes((random.randrange(len(_FORMATS)),)) + data[1:]
         return data[:1] + mutate(random, data[1:], other[1:])
@@ -118,7 +118,7 @@ class Znodes:
             hold(malformed.reason, "a refusal is explained")
             return False
         again = _encode(value)
-        hold(decode(again) == value, "decoding again gives something else")
+        hold(decode(again) == value, "decoding again gives another value")
         unusual = b"\xc0\x80" in again or _OVERLONG.search(raw)
         hold(again == raw or unusual, "encoding again gives other bytes")
         return True

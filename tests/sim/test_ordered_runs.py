@@ -15,9 +15,16 @@ from tests.sim.ordered_run import OrderedRun
 SEEDS = int(os.environ.get("SIM_ORDER_SEEDS", "12"))
 
 STEPS = {
-    "move": {"Hold", "SwitchOff", "Fill", "SwitchOn", "Reassign", "Drop"},
-    "retire": {"Reassign", "Drop"},
-    "recover": {"Fill", "SwitchOn"},
+    "move": {
+        "CreateReplicas",
+        "SwitchOff",
+        "CopyReplica",
+        "SwitchOn",
+        "ChangeAssignment",
+        "DropReplicas",
+    },
+    "retire": {"ChangeAssignment", "DropReplicas"},
+    "recover": {"CopyReplica", "SwitchOn"},
     "compare": {"Compare"},
 }
 
