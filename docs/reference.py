@@ -1,7 +1,6 @@
-"""Writes the pages that are made from the code: commands, settings, metrics.
+"""Generates the pages that are made from the code: commands, settings, metrics.
 
-``python -m docs.reference`` writes them anew, in ``docs``; a test compares them with what it
-would write.
+``python -m docs.reference`` writes them into ``docs``; a test compares them with its output.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ The settings of `waltz-server` and `waltz-storage` are on [another page](setting
 completion is installed by `waltz --install-completion`."""
 
 _ABOUT_SETTINGS = """\
-Settings come from a YAML file and from environment variables, which count more. A variable is \
-the setting's name in capitals behind `WALTZ_`, with an underscore for every dot and before every \
-capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
+Settings come from a YAML file and from environment variables, which take precedence. A variable \
+is the setting's name in capitals behind `WALTZ_`, with an underscore for every dot and before \
+every capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
 `a: {b: 1}` mean the same.
 
-An unknown setting is an error that suggests the nearest one. `waltz config explain server \
+An unknown setting is an error that suggests the most similar one. `waltz config explain server \
 server.yml` shows which value each setting has and where it comes from.
 
-Settings of Waltz 0.13.2 that have no effect here are accepted with a warning; what they were for \
-is said in [compatibility](compatibility.md#settings)."""
+Settings of Waltz 0.13.2 without effect here are accepted with a warning; \
+[compatibility](compatibility.md#settings) has their purpose there."""
 
 _PROCESSES: tuple[tuple[str, type[Settings]], ...] = (
     ("waltz-server FILE", ServerConfig),

@@ -1,4 +1,4 @@
-"""Long messages do not have their memory mapped again and again."""
+"""Memory of long messages is reused, not mapped again for each of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
-def test_memory_of_long_messages_is_mapped_once() -> None:
+def test_kept_memory_is_mapped_once_for_all_long_messages() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A process that contradicts itself ends; one that only loses a connection does not."""
+"""A broken invariant ends the process; a lost connection does not."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def run(action: str, begin: str, *flags: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_broken_invariant_in_a_task_ends_the_process() -> None:
+def test_broken_invariant_in_a_task_ends_the_process() -> None:
     ended = run("assert False, 'the log has a gap'", "watched(loop.create_task(task()))")
     assert ended.returncode == 70
     assert "the log has a gap" in ended.stderr
     assert "still here" not in ended.stdout
 
 
-def test_a_broken_invariant_in_a_callback_ends_the_process() -> None:
+def test_broken_invariant_in_a_callback_ends_the_process() -> None:
     ended = run("pass", "loop.call_soon(lambda: {}['missing'])")
     assert ended.returncode == 70
     assert "KeyError" in ended.stderr
 
 
-def test_a_lost_connection_does_not() -> None:
+def test_lost_connection_in_a_task_does_not_end_the_process() -> None:
     ended = run("raise ConnectionResetError('gone')", "watched(loop.create_task(task()))")
     assert ended.returncode == 0
     assert "still here" in ended.stdout
 
 
-def test_checks_cannot_be_switched_off() -> None:
+def test_process_refuses_to_run_without_assertions() -> None:
     ended = run("pass", "pass", "-O")
     assert ended.returncode == 1
     assert "without python -O" in ended.stderr

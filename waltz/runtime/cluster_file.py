@@ -1,6 +1,6 @@
-"""Reads ``cluster.json``, by which a local cluster is named. Touches that file.
+"""Reads ``cluster.json``, the description of a local cluster. Touches that file.
 
-`waltz.local` writes it; whoever wants to use the cluster needs no more than what is read here.
+`waltz.local` writes it. The values read here are enough to connect to the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class BadClusterFile(ValueError):
-    """The file does not describe a local cluster; the text names it and says why."""
+    """The file does not describe a local cluster; the text has the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ClusterFile:
 
 
 def read_cluster_file(path: Path) -> ClusterFile:
-    """Return what ``path`` says of a cluster. Raises BadClusterFile."""
+    """Return the cluster that the file at ``path`` describes. Raises BadClusterFile."""
     try:
         described = json.loads(path.read_text())
     except OSError as problem:

@@ -1,7 +1,7 @@
 """The HTTP port of a process: ping, build information, metrics, health. Touches the network.
 
 Paths and forms are those of spec/behaviour.md section 12; Prometheus gets the metrics in its own
-form. There is no HTTP without a configured port.
+form. Without a configured port there is no HTTP.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from waltz.runtime.version import build_version
 log = logging.getLogger(__name__)
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Returns whether the process is healthy, and what to say about it."""
+"""Returns whether the process is healthy, and the report that ``/health`` answers."""
 
 _LONGEST_REASON = 200
 
 
 class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
-    """What a peer does wrong is worth one line; a traceback is for errors of this side."""
+    """Logs an error of a peer in one line; a traceback is for errors of this process."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        # UnicodeError: aiohttp quotes what was not text in its own answers.
+        # UnicodeError: aiohttp's answer to a bad request repeats bytes that are no text.
         if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
             reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
             self.warning(f"{msg}: %s", *args, reason)
@@ -48,7 +48,7 @@ async def serve_http(
     metrics: ProcessMetrics[Any, Any],
     health: Health,
 ) -> AsyncIterator[int | None]:
-    """Serve while the context lasts; yields the port in use, None if ``port`` is None.
+    """Serve while the context lasts; yield the port in use, None if ``port`` is None.
 
     Raises ListenFailed.
     """
@@ -64,7 +64,7 @@ async def serve_http(
         except OSError as error:
             raise ListenFailed(
                 f"cannot serve HTTP on {host or '*'}:{port}: {error.strerror or error}; choose "
-                "another port or stop the process that has it"
+                "another port, or stop the process that listens on it"
             ) from error
         yield runner.addresses[0][1]
     finally:

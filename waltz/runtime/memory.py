@@ -1,8 +1,8 @@
-"""Memory that was freed is kept for the next long message. Touches this process' C library.
+"""Keeps freed memory for the next long message. Touches the process's C library.
 
-Messages of a megabyte come and go all the time. glibc gives such memory back as soon as it is free
-and has it mapped anew, page by page, which takes longer than everything else that is done with the
-message.
+Messages of a megabyte are allocated and freed all the time. By default glibc returns such memory to
+the kernel at once and maps new pages for the next message, which takes longer than all other work
+on the message.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import ctypes
 import sys
 
-# Numbers of settings, see mallopt(3).
+# Parameters of mallopt(3).
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _KEPT_BYTES = 32 << 20
 _MAPPED_BYTES = 32 << 20
-"""Longer pieces are still mapped for themselves, and given back; glibc allows no more."""
+"""Longer blocks are still mapped one by one, and returned when freed; glibc allows no more."""
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep up to 32 MiB of what it freed, in each thread that frees long pieces.
+    """Let each thread of this process keep up to 32 MiB of freed memory.
 
-    Where the C library is another one, nothing happens.
+    With a C library other than glibc it has no effect.
     """
     if sys.platform != "linux":
         return

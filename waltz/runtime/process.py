@@ -1,7 +1,7 @@
-"""What the server and the storage process have in common: logging, signals, the event loop.
+"""Logging, signals and the event loop of a process. Touches the process itself.
 
-A process whose program contradicts itself must end: its peers know how to go on without it, and
-nobody knows what it would do next.
+A process with a broken invariant must end: its peers continue without it, and what it would do next
+is undefined (tests/unit/test_process.py).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SOFTWARE_ERROR = 70
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Log to standard error, with times; libraries speak up only when something is wrong."""
+    """Log to standard error, with times; libraries log only warnings and errors."""
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    for chatty in ("kazoo", "aiohttp.access", "asyncio"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for library in ("kazoo", "aiohttp.access", "asyncio"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
@@ -39,7 +39,9 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
     """
     if not __debug__:
         main.close()
-        raise SystemExit("this program checks itself as it runs: start it without python -O")
+        raise SystemExit(
+            "python -O removes the assertions that protect the log: start it without python -O"
+        )
     keep_freed_memory()
     try:
         import uvloop
@@ -50,7 +52,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
-    """Have an exception that ends ``task`` reported at once, not when it is garbage."""
+    """Report an exception that ends ``task`` at once, not when the task is collected."""
     task.add_done_callback(_report)
     return task
 
@@ -63,7 +65,7 @@ async def _fail_stop(main: Coroutine[Any, Any, None]) -> None:
 def _report(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
-        context = {"message": "a task has failed", "exception": error, "task": task}
+        context = {"message": "a task failed", "exception": error, "task": task}
         task.get_loop().call_exception_handler(context)
 
 
@@ -79,7 +81,7 @@ def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) -> None:
-    """Say which ports are in use, in the log and in ``file``, which appears all at once."""
+    """Write the ports in use to the log and to ``file``, which is replaced atomically."""
     shown = " ".join(f"{name}={number}" for name, number in ports.items() if number is not None)
     logging.getLogger("waltz").info("%s ready: %s", what, shown)
     if file is not None:
@@ -89,7 +91,7 @@ def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) 
 
 
 def stop_signal() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set, instead of what else they would do."""
+    """Return an event that SIGTERM and SIGINT set, in place of their default actions."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +100,7 @@ def stop_signal() -> asyncio.Event:
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Return when ``stop`` is set; if ``work`` ends before, return or raise as it does."""
+    """Run ``work`` until it ends or ``stop`` is set; raise what it raises."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

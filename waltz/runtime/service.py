@@ -1,6 +1,6 @@
-"""The command line of the server and the storage: settings in, one process that runs until told.
+"""The command line of the server and the storage: reads settings and runs one process.
 
-Touches the settings' file and the environment, the logs, and what the given ``serve`` touches.
+Touches the settings file, the environment, the log, and what the given ``serve`` touches.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EXPECTED = (
 
 
 def show_version(context: typer.Context, wanted: bool) -> None:
-    """Print the program's name and version, and end it, if that is ``wanted``."""
+    """Print the program's name and version and exit, if ``wanted``."""
     if wanted:
         print(context.find_root().info_name, build_version() or "unknown")  # noqa: T201
         raise typer.Exit
@@ -50,10 +50,10 @@ Version = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Service(Generic[S]):
-    """A process that serves: what it is called, how it is set up, what it does.
+    """A process: its command, the texts of its help, its settings and its main function.
 
-    ``serve`` runs until the event is set, then ends in good order. ``expected`` are the errors of
-    its own that one sentence explains; so do those of settings, ports, TLS and ZooKeeper.
+    ``serve`` runs until the event is set, then stops cleanly. ``expected`` are errors that end the
+    process with their text and status 1, in addition to those of settings, ports, TLS, ZooKeeper.
     """
 
     command: str
@@ -65,9 +65,9 @@ class Service(Generic[S]):
 
 
 def run_service(service: Service[Any]) -> None:
-    """Do what the command line says; ends the process with status 1 if it cannot run."""
+    """Run the process by its command line; exit with status 1 if it cannot run."""
     app = typer.Typer(add_completion=False)
-    app.command(help=service.summary, epilog=_lesson(service))(_verb(service))
+    app.command(help=service.summary, epilog=_epilog(service))(_verb(service))
     app(prog_name=service.command)
 
 
@@ -99,8 +99,8 @@ async def _serve(service: Service[S], config: S) -> None:
     await service.serve(config, stop_signal())
 
 
-def _lesson(service: Service[Any]) -> str:
-    """Return what ``--help`` says after the options; lines of one paragraph would be joined."""
+def _epilog(service: Service[Any]) -> str:
+    """Return the text of ``--help`` after the options; typer joins the lines of a paragraph."""
     known = keys(service.settings)
     required = [key for key in known if key.required]
     optional = [key for key in known if not key.required]
@@ -112,13 +112,13 @@ def _lesson(service: Service[Any]) -> str:
             "Settings are read from the file and from environment variables, which count more. "
             "A variable is the setting's name in capitals behind WALTZ_, with an underscore for "
             "every dot and before every capital letter.",
-            f"What is set and what it means is shown by: waltz config explain {process} FILE",
+            f"Every setting with its value and meaning: waltz config explain {process} FILE",
             service.stopping,
-            "Exit status: 0 when it was told to stop, 1 when it cannot run as it is set up, 70 "
-            "when it had to end at once, because of its disk or a contradiction in itself.",
-            "Must be set:",
+            "Exit status: 0 after a signal to stop, 1 if it cannot run with its settings, 70 if it "
+            "ended at once, because its disk failed or an invariant was broken.",
+            "Required:",
             *(_described(key) for key in required),
-            "May be set:",
+            "Optional:",
             *(_described(key) for key in optional),
         )
     )

@@ -1,4 +1,4 @@
-"""``waltz config``: what can be set, what is set, and where it came from. Reads settings."""
+"""``waltz config``: all settings, their values and origins. Reads settings files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from waltz.cli.running import Failed, failing_clearly
 from waltz.client import settings as client
 from waltz.runtime.configuration import ConfigError, Settings, look_up
 
-app = typer.Typer(no_args_is_help=True, help="What can be set, and what is.")
+app = typer.Typer(no_args_is_help=True, help="Show settings and their values.")
 
 
 @app.callback()
 def _noun() -> None:
-    """Keep ``explain`` a verb: an only command would stand for the whole noun."""
+    """Keep ``explain`` a verb: typer gives a single command the name of the whole noun."""
 
 
 class Process(StrEnum):
-    """Whose settings."""
+    """The processes that have settings."""
 
     SERVER = "server"
     STORAGE = "storage"
@@ -45,18 +45,20 @@ class Process(StrEnum):
 def explain_command(
     process: Annotated[
         Process,
-        typer.Argument(metavar="PROCESS", help=f"Whose settings they are: {', '.join(Process)}."),
+        typer.Argument(
+            metavar="PROCESS", help=f"Process whose settings to show: {', '.join(Process)}."
+        ),
     ],
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="YAML file with settings. Without it: none."),
+        typer.Argument(metavar="[FILE]", help="YAML file with settings. Without it: no file."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every setting: its value, where that came from, its type, default and meaning.
+    """Show every setting: its value, the value's origin, its type, default and meaning.
 
-    What environment variables set counts more than what the file does. The exit status is 1 if the
-    process would refuse the file.
+    Environment variables take precedence over the file. The exit status is 1 if the process would
+    reject the file.
     """
     with failing_clearly():
         try:
@@ -69,7 +71,7 @@ def explain_command(
 
 
 def _model(process: Process) -> type[Settings]:
-    # The services are loaded only here: other verbs need not wait for it.
+    # Imported only here: other verbs do not need the services.
     match process:
         case Process.SERVER:
             from waltz_server.shell import config as server

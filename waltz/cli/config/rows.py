@@ -1,4 +1,4 @@
-"""What ``waltz config`` shows. Pure."""
+"""The tables and values that ``waltz config`` shows. Touches nothing."""
 
 from __future__ import annotations
 
