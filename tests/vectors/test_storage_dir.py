@@ -19,7 +19,7 @@ import pytest
 
 from tests.vectors.conftest import FOLDERS, OWN
 from tests.vectors.damage import damaged_files
-from tests.vectors.storage_files import expand, write
+from tests.vectors.storage_files import expand, files_of, write
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged, RequestRefused
@@ -197,6 +197,19 @@ def test_undamaged_directory_accepts_appends(undamaged: tuple[str, Path], root: 
         assert partition.log.checksum() == checksum
     reopened.close()
     _check_layout(path, opening)
+
+
+def test_partition_with_one_switch_on_is_read_from_the_flags(tmp_path: Path) -> None:
+    """Only our own vectors have such a directory (spec/disk.md section 11)."""
+    vectors = json.loads((OWN / "storage-dir.json").read_text())
+    path = write(tmp_path, files_of(vectors, "one-switch"))
+    opening = {name: vectors[name] for name in ("key", "numPartitions", "segmentSizeThreshold")}
+    directory = _open(path, opening)
+    for wanted in vectors["switches"]:
+        info = directory.info(wanted["partitionId"])
+        assert (info.readable, info.writable) == (wanted["readable"], wanted["writable"])
+        assert not info.available
+    directory.close()
 
 
 def _check_layout(path: Path, opening: Case) -> None:

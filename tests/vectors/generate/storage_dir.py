@@ -23,6 +23,7 @@ from tests.vectors.storage_files import (
     write,
 )
 from waltz.protocol import Record, RecordBatch, ReqId, checksum, storage
+from waltz.protocol.admin import Switch
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -40,7 +41,7 @@ def storage_dir() -> dict[str, Any]:
     directories = {"fresh": fresh, "clean": clean, "checkpoint": checkpoint}
     listed: dict[str, Any] = {
         name: {"files": {file: pieces_of(file, raw) for file, raw in files.items()}}
-        for name, files in (("fresh", fresh), ("clean", clean))
+        for name, files in (("fresh", fresh), ("clean", clean), ("one-switch", _made(_switched)))
     }
     listed["checkpoint"] = {
         "files": {CONTROL: pieces_of(CONTROL, checkpoint[CONTROL])},
@@ -55,6 +56,10 @@ def storage_dir() -> dict[str, Any]:
         "numPartitions": _PARTITIONS,
         "segmentSizeThreshold": _THRESHOLD,
         **_state(clean),
+        "switches": [
+            {"partitionId": 0, "readable": False, "writable": True},
+            {"partitionId": 1, "readable": True, "writable": False},
+        ],
         "directories": listed,
         "damaged": [_damaged(damage, directories) for damage in damages(clean)],
     }
@@ -90,6 +95,13 @@ def _made(fill: Callable[[InlineEngine], None], directory: str = "clean") -> Fil
 
 def _nothing(node: InlineEngine) -> None:
     """Assign no partition."""
+
+
+def _switched(node: InlineEngine) -> None:
+    """Assign partition 0, which is only writable, and 1, which is only readable."""
+    for partition, off in ((0, Switch.READ), (1, Switch.WRITE)):
+        node.directory.assign(partition)
+        node.directory.set_switch(partition, off, False)
 
 
 def _written(node: InlineEngine) -> None:
