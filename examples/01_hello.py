@@ -1,4 +1,4 @@
-"""The first transaction. Run it with ZooKeeper's address: python examples/01_hello.py HOST:PORT."""
+"""Append the first transaction: python examples/01_hello.py HOST:PORT, the ZooKeeper address."""
 
 import sys
 

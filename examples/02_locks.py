@@ -1,8 +1,8 @@
-"""A decision that holds: the next number of an invoice, whoever else takes one at the same time.
+"""Decide under a lock: take the next invoice number while other programs do the same.
 
-``number`` decides by the log up to ``attempt.mark``. If anybody has taken the lock after that, the
-transaction is refused and ``number`` is asked again. Run it as often as you like, also side by
-side: python examples/02_locks.py HOST:PORT
+``number`` decides by the log up to ``attempt.mark``. If another client takes the lock after that,
+the server refuses the transaction and ``number`` is called again. Run it several times, also at the
+same time: python examples/02_locks.py HOST:PORT
 """
 
 import asyncio

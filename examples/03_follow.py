@@ -1,9 +1,9 @@
-"""Following a log and keeping one's place: each line is printed once, however often this is run.
+"""Follow a log and store the mark: each line is printed once, however often this program runs.
 
-The place is a file. It is written after the line, so that a crash between the two prints a line
-again rather than never; example 6 has both in one transaction.
+The mark is in a file. It is written after the line is printed. So a crash between the two prints a
+line twice, but never omits one. Example 6 changes data and mark in one transaction.
 
-    python examples/03_follow.py HOST:PORT PLACE-FILE
+    python examples/03_follow.py HOST:PORT MARK-FILE
 """
 
 import sys
@@ -12,15 +12,15 @@ from pathlib import Path
 import waltz.sync
 
 
-def main(zookeeper: str, place: Path) -> None:
-    """Print what has come to partition 0 since the last time."""
-    mark = int(place.read_text()) if place.exists() else -1
+def main(zookeeper: str, mark_file: Path) -> None:
+    """Print what was appended to partition 0 since the last run."""
+    mark = int(mark_file.read_text()) if mark_file.exists() else -1
     with waltz.sync.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
         client.append(0, b"one more line")
         end = client.high_water_mark(0)
         for transaction in client.stream(0, after=mark, until=end, data=True):
             print(transaction.id, transaction.data.decode(errors="replace"))
-            place.write_text(str(transaction.id))
+            mark_file.write_text(str(transaction.id))
 
 
 if __name__ == "__main__":

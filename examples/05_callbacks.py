@@ -1,7 +1,7 @@
-"""The callback model: an application that applies the log, and contexts that it submits.
+"""Use callbacks: an application applies the log, and submits contexts.
 
-Several of these programs may run side by side: all see the same words in the same order, and no
-word is taken twice. A real application keeps its state, and so its marks, on disk: example 6.
+Several of these programs may run at the same time. All see the same words in the same order, and no
+word is taken twice. A real application keeps its state and its marks on disk, as in example 6.
 
     python examples/05_callbacks.py HOST:PORT WORD...
 """
@@ -13,17 +13,17 @@ from waltz.sync import callbacks
 
 
 class Words(callbacks.Application[str]):
-    """The words taken so far; its state is in memory, and comes anew from the log each time."""
+    """The words taken so far. The state is in memory, and is built from the log in each run."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
 
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Nothing is kept: everything is to be applied."""
+        """Return -1: no state is kept, so that every transaction is applied."""
         return -1
 
     def apply_transaction(self, transaction: waltz.Transaction[str]) -> None:
-        """Take note of a word."""
+        """Add a word."""
         self.taken.append(transaction.data)
 
 
@@ -35,11 +35,11 @@ class Take(callbacks.TransactionContext[str]):
         self.word = word
 
     def partition_id(self, num_partitions: int) -> int:
-        """All words are in the last partition."""
+        """Return the last partition, which has all words."""
         return num_partitions - 1
 
     def execute(self, builder: callbacks.TransactionBuilder[str]) -> bool:
-        """Decide by the state; should somebody be quicker, decide again."""
+        """Decide by the state. If another program takes the lock first, this is called again."""
         if self.word in self.words.taken:
             return False
         builder.data = self.word
@@ -47,7 +47,7 @@ class Take(callbacks.TransactionContext[str]):
         return True
 
     def on_completion(self, result: bool) -> None:
-        """Told once."""
+        """Print the result; it is called once."""
         print(f"{self.word}: {'mine' if result else 'taken'}")
 
 

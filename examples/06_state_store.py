@@ -1,7 +1,7 @@
-"""A state in a database that follows the log: data and mark change in one SQL transaction.
+"""Keep a state in a database that follows the log: data and mark change in one SQL transaction.
 
-Stop it, kill it, run several of it: the counts are those of the log. It needs waltz-log[sql], and
-the driver of the database if that is not SQLite.
+Stop it, kill it, or run several at the same time: the counts are always those of the log. It needs
+waltz-log[sql], and the driver of the database unless that is SQLite.
 
     python examples/06_state_store.py HOST:PORT sqlite:///counts.db
 """
@@ -21,7 +21,7 @@ class Base(DeclarativeBase):
 
 
 class Count(Base):
-    """How often something was seen."""
+    """A counter."""
 
     __tablename__ = "counts"
     name: Mapped[str] = mapped_column(String(50), primary_key=True)
@@ -32,7 +32,7 @@ class Counts(StateStore[bytes]):
     """Counts the transactions of each partition."""
 
     def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
-        """Count one. What is done here is committed with the mark, or not at all."""
+        """Count one. The change is committed together with the mark, or not at all."""
         name = f"partition {transaction.partition}"
         count = session.get(Count, name) or Count(name=name, seen=0)
         count.seen += 1
@@ -40,16 +40,16 @@ class Counts(StateStore[bytes]):
 
 
 class Add(callbacks.TransactionContext[bytes]):
-    """One more."""
+    """Appends one transaction."""
 
     def execute(self, builder: callbacks.TransactionBuilder[bytes]) -> bool:
-        """Append something."""
+        """Build the transaction."""
         builder.data = b"counted"
         return True
 
 
 def main(zookeeper: str, database: str) -> None:
-    """Add one, and show all counts."""
+    """Append one transaction and print all counts."""
     engine = create_engine(database)
     Base.metadata.create_all(engine)
     store = Counts(engine)

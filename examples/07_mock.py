@@ -1,7 +1,7 @@
-"""Testing an application without a cluster: the mock, and what can go wrong with it on demand.
+"""Test an application without a cluster: a mock cluster with faults on demand.
 
-``book`` is the application. It takes any `waltz.LogClient`, so that the test gives it a mock's and
-the program a real one. It needs no cluster, but shows what a test of yours looks like:
+``book`` is the application. It takes any `waltz.LogClient`: a test gives it that of a mock cluster,
+and the program a real one. The functions below it are tests of this application:
 
     python examples/07_mock.py
 """
@@ -15,7 +15,7 @@ SEATS = 3
 
 
 async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
-    """Book a seat; returns its number, None if there are none left."""
+    """Book a seat; return its number, or None if no seat is free."""
     seat: int | None = None
 
     async def decide(attempt: waltz.Attempt) -> waltz.Draft[bytes] | None:
@@ -31,7 +31,7 @@ async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
 
 
 async def no_seat_is_booked_twice() -> None:
-    """A test: many guests, slow and lossy messages, locks that fail for no reason."""
+    """Test with many guests, delayed and lost messages, and locks that fail without a conflict."""
     faults = mock.Faults(delay_seconds=(0, 0.01), lost=0.2, conflict=0.2)
     cluster = mock.MockCluster(seed=1, faults=faults)
     async with cluster.connect() as one, cluster.connect() as two:
@@ -41,8 +41,8 @@ async def no_seat_is_booked_twice() -> None:
     assert booked == list(range(SEATS))
 
 
-async def a_lock_failure_is_lived_through() -> None:
-    """Another one: exactly this fault, exactly now."""
+async def a_lock_failure_is_retried() -> None:
+    """Test with one fault, in the next append."""
     cluster = mock.MockCluster()
     cluster.fail_next_lock(0)
     async with cluster.connect() as client:
@@ -51,4 +51,4 @@ async def a_lock_failure_is_lived_through() -> None:
 
 if __name__ == "__main__":
     asyncio.run(no_seat_is_booked_twice())
-    asyncio.run(a_lock_failure_is_lived_through())
+    asyncio.run(a_lock_failure_is_retried())

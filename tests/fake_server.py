@@ -151,7 +151,7 @@ class FakeCluster:
         return server
 
     async def remove_server(self, server: FakeServer) -> None:
-        """Stop a server for good; its partitions have nobody."""
+        """Stop a server for good; its partitions have no server."""
         await server.stop()
         await self._cluster.store.delete(self._nodes.pop(server))
         self._placed = {p: placed for p, placed in self._placed.items() if placed[0] is not server}

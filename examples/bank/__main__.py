@@ -1,4 +1,4 @@
-"""Runs a bank on a cluster or on the mock, with any database, and audits it in the end."""
+"""Runs a bank on a cluster or a mock cluster, with any database, and audits it at the end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import waltz
 from examples.bank.accounts import Bank
 from examples.bank.audit import audit
 from examples.bank.office import Office
-from waltz import mock
-from waltz import sync as blocking
+from waltz import mock, sync
 from waltz.sync import SyncClient
 
 
@@ -36,8 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
                 tally, money = office.tally, audit(log, office.bank)
         finally:
             engine.dispose()
-    print(f"{tally.done} bookings, {tally.refused} refused, {tally.unknown} of unknown end")
-    print(f"{tally.conflicts} times somebody was quicker, and it was decided again")
+    print(f"{tally.done} bookings, {tally.refused} refused, {tally.unknown} in doubt")
+    print(f"{tally.conflicts} lock failures, after which the order was decided again")
     print(f"{money} in {given.accounts} accounts of each branch: as much as was paid in")
 
 
@@ -45,21 +44,19 @@ def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], Sync
     if zookeeper is None:
         faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
         cluster = mock.MockCluster(partitions=3, faults=faults)
-        return lambda: blocking.opened(cluster.connect())
+        return lambda: sync.opened(cluster.connect())
     how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
-    return lambda: blocking.connect(zookeeper, root=root, tls=how)
+    return lambda: sync.connect(zookeeper, root=root, tls=how)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.bank", description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a running cluster")
-    where.add_argument("--mock", action="store_true", help="no cluster, but faults")
+    where.add_argument("--mock", action="store_true", help="use a mock cluster with faults")
     parser.add_argument("--root", default="/waltz", help="the cluster's znode (%(default)s)")
     parser.add_argument("--tls", action="store_true", help="the cluster's ports speak TLS")
-    parser.add_argument(
-        "--database", metavar="URL", help="by default an SQLite that is thrown away"
-    )
+    parser.add_argument("--database", metavar="URL", help="by default a temporary SQLite database")
     for name, usual in (("accounts", 8), ("transfers", 200), ("tellers", 4), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=usual, help="(%(default)s)")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds before each order (0)")

@@ -14,12 +14,12 @@ BOOKING = 0xB0
 """The header of the bank's transactions; a log may hold others."""
 
 MINT = 0
-"""Not an account: what is booked from here is new."""
+"""The source of a booking that creates money; it is not an account."""
 
 
 @dataclass(frozen=True)
 class Booking:
-    """So much goes from one account of a branch to another."""
+    """A transfer of an amount between two accounts of a branch."""
 
     source: int
     target: int
@@ -34,7 +34,7 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """One account. The database itself sees to it that it is not overdrawn."""
+    """One account. A constraint of the database prevents a negative balance."""
 
     __tablename__ = "bank_accounts"
     __table_args__ = (CheckConstraint("balance >= 0", name="bank_not_overdrawn"),)
@@ -44,7 +44,7 @@ class Account(Base):
 
 
 class Bank(StateStore[bytes]):
-    """All balances, up to the marks that are kept with them."""
+    """All balances, and the marks up to which they reflect the log."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine, table="bank_marks")
@@ -52,7 +52,7 @@ class Bank(StateStore[bytes]):
         self.create_table()
 
     def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
-        """Book it."""
+        """Apply a booking."""
         if transaction.header != BOOKING:
             return
         branch, booking = transaction.partition, BOOKINGS.deserialize(transaction.data)
@@ -64,7 +64,7 @@ class Bank(StateStore[bytes]):
         session.get_one(Account, (branch, booking.target)).balance += booking.amount
 
     def balance(self, branch: int, number: int) -> int | None:
-        """Return the present balance of an account, None if there is no such account."""
+        """Return the balance of an account, None if there is no such account."""
         with Session(self.engine) as session:
             account = session.get(Account, (branch, number))
             return None if account is None else account.balance
@@ -76,6 +76,6 @@ class Bank(StateStore[bytes]):
             return {(each.branch, each.number): each.balance for each in accounts}
 
     def total(self) -> int:
-        """Return how much money there is."""
+        """Return the sum of all balances."""
         with Session(self.engine) as session:
             return int(session.scalar(select(func.sum(Account.balance))) or 0)

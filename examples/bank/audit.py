@@ -1,4 +1,4 @@
-"""What must be true of a bank, whatever has happened. Network, SQL database."""
+"""Verifies a bank against the log. Network, SQL database."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from waltz.sync import SyncClient
 
 
 class Wrong(Exception):
-    """The balances are not what they must be; the text says how."""
+    """The balances are wrong."""
 
 
 def audit(log: SyncClient[bytes], bank: Bank) -> int:
-    """Compare balances with the log, of which they reflect everything; return the money there is.
+    """Compare the balances with the whole log; return the sum of all balances.
 
     Raises Wrong.
     """

@@ -1,4 +1,4 @@
-"""An office: a bank's balances, a client, and tellers that give orders. Threads, network, SQL."""
+"""An office: balances, a client, and tellers that submit orders. Threads, network, SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST_TRANSFER = 400
 
 
 class Office:
-    """Gives orders to every branch. To be closed; it closes ``log``.
+    """Submits orders to every branch. It must be closed, and then closes ``log``.
 
     Each teller waits ``pause`` seconds before an order.
     """
@@ -41,21 +41,21 @@ class Office:
         self._client.close()
 
     def open_accounts(self, accounts: int) -> None:
-        """Open accounts in each branch, unless they are there; they are numbered from 1."""
+        """Open accounts in each branch unless they exist; they are numbered from 1."""
         for branch in range(self._branches):
             for number in range(1, accounts + 1):
                 self._client.submit(Open(self.bank, self.tally, branch, number, OPENING_BALANCE))
         self._client.flush()
 
     def work(self, accounts: int, transfers: int, seed: int = 0) -> None:
-        """Order so many transfers between these accounts, and wait until they have ended."""
+        """Submit this number of transfers between the accounts, and wait until they have ended."""
         shares = [transfers // self._tellers] * self._tellers
         shares[0] += transfers % self._tellers
         counted = [iter(range(share)) for share in shares]
         self._all(accounts, seed, lambda teller: next(counted[teller], None) is not None)
 
     def work_until(self, accounts: int, stop: threading.Event, seed: int = 0) -> None:
-        """Order transfers until ``stop`` is set, and wait until they have ended."""
+        """Submit transfers until ``stop`` is set, and wait until they have ended."""
         self._all(accounts, seed, lambda _: not stop.is_set())
 
     def catch_up(self, seconds: float = 60.0) -> None:
@@ -91,5 +91,5 @@ class Office:
             try:
                 self._client.submit(Transfer(self.bank, self.tally, branch, source, target, amount))
             except TimedOut:
-                # The cluster is busy with itself: what is under way goes on, this one was not sent.
+                # Too many orders are open. They continue; this one was not sent.
                 self.tally.count(refused=1)

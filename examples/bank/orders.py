@@ -1,4 +1,4 @@
-"""What customers order. Each decides by the balances, under the locks of the accounts concerned."""
+"""The orders. Each decides by the balances, under the locks of its accounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waltz.sync.callbacks import TransactionBuilder, TransactionContext
 
 @dataclass
 class Tally:
-    """How orders ended; counted on several threads."""
+    """The number of orders by their end, counted on several threads."""
 
     done: int = 0
     refused: int = 0
@@ -32,7 +32,7 @@ class Tally:
 
 
 class Order(TransactionContext[bytes]):
-    """An order in one branch; it tells the tally how it ended."""
+    """An order in one branch; it counts its end in the tally."""
 
     def __init__(self, bank: Bank, tally: Tally, branch: int) -> None:
         self._bank = bank
@@ -40,11 +40,11 @@ class Order(TransactionContext[bytes]):
         self._branch = branch
 
     def partition_id(self, num_partitions: int) -> int:
-        """The branch's partition."""
+        """Return the partition of the branch."""
         return self._branch
 
     def execute(self, builder: TransactionBuilder[bytes]) -> bool:
-        """Book what `booking` says, unless somebody else changes one of the accounts meanwhile."""
+        """Append `booking` under the locks of its accounts."""
         booking = self.booking()
         if booking is None:
             return False
@@ -55,24 +55,24 @@ class Order(TransactionContext[bytes]):
         return True
 
     def booking(self) -> Booking | None:
-        """Return what to book as things are now, None if nothing."""
+        """Return the booking by the present balances, or None to refuse the order."""
         raise NotImplementedError
 
     def on_completion(self, result: bool) -> None:
-        """In the log, or refused."""
+        """Count an order that is in the log, or was refused."""
         self._tally.count(done=result, refused=not result)
 
     def on_lock_failure(self) -> None:
-        """Somebody was quicker; it is decided again."""
+        """Count a conflict; the order is decided again."""
         self._tally.count(conflicts=1)
 
     def on_exception(self, error: Exception) -> None:
-        """It may be in the log; the balances will tell. The customer has to look."""
+        """Count an order in doubt. It may be in the log: the balances show it."""
         self._tally.count(unknown=1)
 
 
 class Open(Order):
-    """Opens an account with some money in it."""
+    """Opens an account with a first amount."""
 
     def __init__(self, bank: Bank, tally: Tally, branch: int, number: int, amount: int) -> None:
         super().__init__(bank, tally, branch)
@@ -80,7 +80,7 @@ class Open(Order):
         self._amount = amount
 
     def booking(self) -> Booking | None:
-        """Not if there is one."""
+        """Refuse the order if the account exists."""
         if self._bank.balance(self._branch, self._number) is not None:
             return None
         return Booking(MINT, self._number, self._amount)
@@ -96,7 +96,7 @@ class Transfer(Order):
         self._booking = Booking(source, target, amount)
 
     def booking(self) -> Booking | None:
-        """Not if that would overdraw the account, or if there is no such account."""
+        """Refuse a transfer that would overdraw the account, or that has an unknown account."""
         source = self._bank.balance(self._branch, self._booking.source)
         target = self._bank.balance(self._branch, self._booking.target)
         if source is None or target is None or source < self._booking.amount:

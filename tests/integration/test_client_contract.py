@@ -309,9 +309,9 @@ async def test_each_append_of_a_batch_is_checked_by_its_own_locks(connect: Conne
     mark = await one.high_water_mark(2)
     taken = await other.append(2, b"quicker", write_locks=row("batch"))
     drafts = [
-        Draft(b"free", write_locks=row("nobody else's")),
+        Draft(b"free", write_locks=row("unused")),
         Draft(b"late", write_locks=row("batch")),
-        Draft(b"free, too", write_locks=row("nobody else's")),
+        Draft(b"free, too", write_locks=row("unused")),
     ]
     outcomes = await one.bulk.append(2, drafts, mark=mark)
     assert outcomes == [

@@ -105,8 +105,8 @@ def test_applications_apply_the_same_transactions(
     for index, app in enumerate(apps):
         assert app.errors == []
         for number in range(40):
-            told = [event[0] for event in app.record.of(f"{index}/{number}")]
-            assert [word for word in told if word != "lock failure"] == [
+            events = [event[0] for event in app.record.of(f"{index}/{number}")]
+            assert [word for word in events if word != "lock failure"] == [
                 "completion",
                 "applied",
                 "application",

@@ -1,4 +1,4 @@
-"""The stage on which transcripts of clients play: one open partition, and one line per message.
+"""Runs the transcripts of clients: one open partition, and one line for each message.
 
 The partition has three replicas and is open. Commands:
 
@@ -8,15 +8,15 @@ The partition has three replicas and is open. Commands:
     x batch [mark=3] [generation=1]: one write=7 | two | three read=7
                                             a batch of appends
     x records from=3 [most=10] [bytes=500] [wait=200]
-    x headers from=3 [most=10]              a read of a range; nobody needs to mount for it
+    x headers from=3 [most=10]              a read of a range, for which no mount is needed
     x flush
-    hold / release                          the storages let requests wait / do what waits
-    busy x / drain x                        x takes no bytes / does again
-    generation 2                            the partition is dealt anew, to this server
-    time                                    every read that waits has waited long enough
-    close                                   the partition goes to another server
+    hold / release                          the storages hold requests / handle them
+    busy x / drain x                        x takes no bytes / takes them again
+    generation 2                            the partition is assigned again, to this server
+    time                                    the wait of every read has ended
+    close                                   this server releases the partition
 
-Between two commands everything happens that can. What is shown: the messages that clients get.
+After each command everything runs that can. The output is the messages that clients get.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Client:
     number: int
     next_seq: int = 0
     names: dict[int, str] = field(default_factory=dict)
-    """What each request is called, by sequence number."""
+    """The name of each request, by its sequence number."""
 
     def __post_init__(self) -> None:
         self.peer = Peer(_VERSION)
@@ -60,7 +60,7 @@ class _Client:
 
 
 class ClientStage:
-    """Plays one transcript."""
+    """Runs one transcript."""
 
     def __init__(self) -> None:
         self._world = opened()
@@ -68,17 +68,19 @@ class ClientStage:
         self._clients: dict[str, _Client] = {}
 
     def run(self, command: str) -> list[str]:
-        """Do one command; return what is to be seen."""
+        """Run one command; return its output."""
         first, *words = command.split()
         if hasattr(self, f"_do_{first}"):
             getattr(self, f"_do_{first}")(*words)
         else:
             found = _SAID.fullmatch(command)
-            assert found, f"a command is a client and what it does: {command}"
+            assert found, f"a command is a client and its request: {command}"
             getattr(self, f"_client_{found['what']}")(self._client(first), found["rest"].strip())
         self._world.settle()
         return [
-            line for name, client in self._clients.items() for line in self._heard(name, client)
+            line
+            for name, client in self._clients.items()
+            for line in self._messages_of(name, client)
         ]
 
     # ---- commands
@@ -169,14 +171,14 @@ class ClientStage:
             lock_only=_locks(locks.pop("append", "")),
         )
 
-    # ---- what is to be seen
+    # ---- output
 
-    def _heard(self, name: str, client: _Client) -> list[str]:
+    def _messages_of(self, name: str, client: _Client) -> list[str]:
         messages = said(self._world, client.peer)
-        return [f"{name}  {_told(client, message)}" for message in messages]
+        return [f"{name}  {_described(client, message)}" for message in messages]
 
 
-def _told(client: _Client, message: Any) -> str:
+def _described(client: _Client, message: Any) -> str:
     asked = client.names[message.req_id.seq]
     match message:
         case cs.MountResponse(state=state):
@@ -187,7 +189,7 @@ def _told(client: _Client, message: Any) -> str:
             return f"{asked}: everything up to {mark} is decided"
         case cs.AppendBatchResponse(outcomes=outcomes):
             names = [client.names[message.req_id.seq + i] for i in range(len(outcomes))]
-            return "batch: " + ", ".join(map(_fate, names, outcomes))
+            return "batch: " + ", ".join(map(_outcome, names, outcomes))
         case cs.RecordsResponse(error=None, records=records):
             return f"{asked}: {_contents(records)}; the log ends at {message.high_water_mark}"
         case cs.HeadersResponse(error=None, headers=headers):
@@ -200,7 +202,7 @@ def _told(client: _Client, message: Any) -> str:
             raise AssertionError(message)
 
 
-def _fate(name: str, outcome: BatchedOutcome) -> str:
+def _outcome(name: str, outcome: BatchedOutcome) -> str:
     match outcome.kind:
         case OutcomeKind.COMMITTED:
             return f"{name} is {outcome.transaction_id}"

@@ -1,4 +1,4 @@
-"""The fate of appends: known only from the log, whatever happens on the way."""
+"""The outcomes of appends, which are known only from the log, under any fault in between."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def draft(data: bytes = b"x", **more: Any) -> Append:
 
 
 class Wire:
-    """A partition's client half and server half, with both directions of a connection between.
+    """The client core and a fake server of a partition, and the connection between them.
 
-    Messages travel as bytes; nothing moves until told.
+    Messages are transferred as bytes, by `up`, `down` and `exchange`.
     """
 
     def __init__(self, mark: int = -1, version: int = 4, *, auto: bool = True) -> None:
@@ -125,7 +125,7 @@ class Wire:
 
 
 def mounted(*, auto: bool = True, version: int = 4) -> Wire:
-    """A mounted partition; without ``auto`` its server decides and feeds only when told."""
+    """A mounted partition; without ``auto`` its server decides and feeds only on request."""
     wire = Wire(version=version)
     wire.connect()
     wire.exchange()

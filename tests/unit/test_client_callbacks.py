@@ -1,4 +1,4 @@
-"""Contexts and callbacks, on a mock cluster: what is told, in which order, and how often."""
+"""Contexts and callbacks on a mock cluster: which are called, in which order, how often."""
 
 from __future__ import annotations
 
@@ -245,8 +245,8 @@ def test_uncertain_append_is_reported_and_applying_continues(
     client.submit(Say(app.record, "next"))
     client.flush(10)
     until(lambda: len(app.applied) == 1 + committed)
-    told = [event for event in app.record.of("lost") if event[0] != "applied"]
-    assert told == [("exception", "AppendUncertain")]
+    events = [event for event in app.record.of("lost") if event[0] != "applied"]
+    assert events == [("exception", "AppendUncertain")]
     assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
 
 
@@ -511,5 +511,5 @@ def test_random_faults_lose_and_repeat_no_callback() -> None:
         assert sorted(each.data.decode() for each in app.applied) == sorted(names)
     for index, app in enumerate(apps):
         for name in (name for name in names if name.endswith(f"/{index}")):
-            told = [event[0] for event in app.record.of(name) if event[0] != "lock failure"]
-            assert told == ["completion", "applied", "application"]
+            events = [event[0] for event in app.record.of(name) if event[0] != "lock failure"]
+            assert events == ["completion", "applied", "application"]

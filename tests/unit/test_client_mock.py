@@ -69,31 +69,31 @@ async def test_close_makes_unseen_appends_uncertain() -> None:
         await append
 
 
-async def life(seed: int) -> list[str]:
-    """Return what two clients live through."""
+async def outcomes_of(seed: int) -> list[str]:
+    """Return the outcomes of the appends of two clients."""
     faults = mock.Faults(lost=0.2, uncertain=0.2, conflict=0.2)
     cluster = mock.MockCluster(2, seed=seed, faults=faults)
-    story: list[str] = []
+    outcomes: list[str] = []
 
     async def append(client: LogClient[bytes], number: int) -> None:
         try:
             locks = [Lock("row", number)]
             tx = await client.append(number % 2, b"%d" % number, write_locks=locks)
-            story.append(f"{client.client_id}/{number} is {tx}")
+            outcomes.append(f"{client.client_id}/{number} is {tx}")
         except waltz.WaltzError as error:
-            story.append(f"{client.client_id}/{number} {type(error).__name__}")
+            outcomes.append(f"{client.client_id}/{number} {type(error).__name__}")
 
     async with cluster.connect() as one, cluster.connect() as two:
         for number in range(40):
             await append(one if number % 3 else two, number)
-    return story
+    return outcomes
 
 
 async def test_same_seed_gives_the_same_faults() -> None:
-    story = await life(3)
-    assert story == await life(3)
-    assert story != await life(4)
-    text = "\n".join(story)
+    outcomes = await outcomes_of(3)
+    assert outcomes == await outcomes_of(3)
+    assert outcomes != await outcomes_of(4)
+    text = "\n".join(outcomes)
     for word in ("is", "AppendUncertain", "LockFailed"):
         assert word in text
 

@@ -40,7 +40,7 @@ _GENERATION = 1
 
 @dataclass(slots=True)
 class _Appending:
-    """What the measures ask for; see `waltz.client.core.metrics.Appending`."""
+    """The state that the metrics read; see `waltz.client.core.metrics.Appending`."""
 
     cluster: SharedLogs
     partitions: dict[int, MockPartition] = field(default_factory=dict)
