@@ -88,7 +88,7 @@ def test_server_and_cluster_commands_print_results(cluster: LocalCluster) -> Non
     assert alone["id"] == servers[0]["id"]
     missing = invoke(cluster, "server", "list", "127.0.0.1:1")
     assert missing.exit_code == 1
-    assert "servers are: 127.0.0.1" in missing.stderr
+    assert "running servers: 127.0.0.1" in missing.stderr
 
 
 def test_dry_run_changes_nothing(cluster: LocalCluster) -> None:

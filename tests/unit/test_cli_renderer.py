@@ -1,0 +1,102 @@
+"""The renderer of results: one declaration gives the JSON value and the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
+from uuid import UUID
+
+import pytest
+
+from waltz.cli.rows import Rows, blank, column, listing, nested, record, word
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    name: str
+    healthy: bool
+    hidden: Annotated[int, column(in_table=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    tree_id: int
+    color: Annotated[Color, column("colour", show=lambda color: color.name)]
+    partitions: tuple[int, ...]
+    problem: Annotated[str | None, column(show=blank)]
+    count: Annotated[str, column(in_value=False)]
+    leaves: Annotated[tuple[Leaf, ...], nested(Leaf, "Leaves", show=len)]
+
+
+TREE = Tree(3, Color.RED, (0, 1, 2, 5), None, "one", (Leaf("a", True, 7),))
+
+
+def test_fields_are_keys_of_the_value() -> None:
+    assert record("Tree", TREE).value == {
+        "tree_id": 3,
+        "color": "red",
+        "partitions": [0, 1, 2, 5],
+        "problem": None,
+        "leaves": [{"name": "a", "healthy": True, "hidden": 7}],
+    }
+
+
+def test_record_is_table_of_names_and_values_and_its_nested_rows() -> None:
+    head, leaves = record("Tree", TREE).tables
+    assert head == Rows(
+        "Tree",
+        ("", ""),
+        [
+            ("tree id", 3),
+            ("colour", "RED"),
+            ("partitions", "0-2,5"),
+            ("problem", ""),
+            ("count", "one"),
+            ("leaves", 1),
+        ],
+    )
+    assert leaves == Rows("Leaves", ("name", "healthy"), [("a", "yes")])
+
+
+def test_listing_repeats_first_column_in_table_of_nested_rows() -> None:
+    shown = listing("Trees", Tree, [TREE, TREE])
+    trees, leaves = shown.tables
+    assert len(trees.cells) == 2
+    assert leaves == Rows(
+        "Leaves", ("tree id", "name", "healthy"), [(3, "a", "yes"), (3, "a", "yes")]
+    )
+
+
+def test_empty_listing_keeps_its_columns() -> None:
+    shown = listing("Trees", Tree, [])
+    assert shown.value == []
+    assert list(shown.tables[0].columns) == [
+        "tree id",
+        "colour",
+        "partitions",
+        "problem",
+        "count",
+        "leaves",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (False, "no"),
+        ((), "-"),
+        ((1, 2, 3), "1-3"),
+        (("a", "b"), "a b"),
+        (4.5, 4.5),
+        (UUID(int=1), UUID(int=1)),
+    ],
+)
+def test_word_shows_values_as_people_read_them(value: object, cell: object) -> None:
+    assert word(value) == cell
