@@ -1,15 +1,36 @@
-"""The tables and values that ``waltz config`` shows. Touches nothing."""
+"""The result of ``waltz config``, as it is shown."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from waltz.cli.rows import Rows, Shown
+from waltz.cli.rows import Rows, Shown, as_value, column, listing
 from waltz.runtime.configuration import DEFAULT, Resolved, Setting
 from waltz.runtime.core.setting_names import variable
 
-_COLUMNS = ("setting", "value", "from", "type", "default", "meaning")
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedSetting:
+    """One setting, its value and its source."""
+
+    name: Annotated[str, column("setting")]
+    value: Annotated[Any, column(show=_written)]
+    origin: Annotated[str, column(in_table=False)]
+    source: Annotated[str, column("from", in_value=False)]
+    type: str
+    required: Annotated[bool, column(in_table=False)]
+    default: Annotated[Any, column(in_table=False)]
+    shown_default: Annotated[str, column("default", in_value=False)]
+    variable: Annotated[str, column(in_table=False)]
+    meaning: str
 
 
 def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown:
@@ -18,51 +39,35 @@ def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown
         *(("problem", problem) for problem in resolved.problems),
         *(("no effect", warning) for warning in resolved.warnings),
     ]
-    tables = [Rows(f"Settings of {process}", _COLUMNS, [_row(s) for s in resolved.settings])]
+    settings = [_explained(setting) for setting in resolved.settings]
+    tables = [*listing(f"Settings of {process}", ExplainedSetting, settings).tables]
     if remarks:
         tables.append(Rows("Remarks", ("", ""), remarks))
     value = {
         "process": process,
         "file": None if file is None else str(file),
-        "settings": [_value(setting) for setting in resolved.settings],
+        "settings": as_value(settings),
         "problems": list(resolved.problems),
         "warnings": list(resolved.warnings),
     }
     return Shown(value, tuple(tables))
 
 
-def _row(setting: Setting) -> tuple[str, ...]:
+def _explained(setting: Setting) -> ExplainedSetting:
     key = setting.key
-    default = "must be set" if key.required else _written(key.default)
-    return (
+    return ExplainedSetting(
         key.name,
-        _written(setting.value),
+        _plain(setting.value),
+        setting.origin,
         "nowhere" if key.required and setting.origin == DEFAULT else setting.origin,
         key.kind,
-        default,
+        key.required,
+        _plain(key.default),
+        "must be set" if key.required else _written(key.default),
+        variable(key.name),
         key.meaning,
     )
 
 
-def _value(setting: Setting) -> dict[str, Any]:
-    key = setting.key
-    return {
-        "name": key.name,
-        "value": _plain(setting.value),
-        "origin": setting.origin,
-        "type": key.kind,
-        "required": key.required,
-        "default": _plain(key.default),
-        "variable": variable(key.name),
-        "meaning": key.meaning,
-    }
-
-
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)

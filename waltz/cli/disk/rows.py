@@ -5,11 +5,23 @@ from __future__ import annotations
 import base64
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
-from waltz.cli.rows import Rows, Shown, or_dash, pairs, word
+from waltz.cli.rows import (
+    Rows,
+    Shown,
+    as_value,
+    blank,
+    column,
+    listing,
+    nested,
+    record,
+    word,
+)
 from waltz_storage.core.control.control_format import ControlEntry
 from waltz_storage.core.log.segment_format import FileHeader
 from waltz_storage.inspect.control_reading import ControlContent
@@ -19,7 +31,6 @@ from waltz_storage.inspect.start_rehearsal import StartOutcome
 
 Ids = tuple[int, int | None]
 _ROW_BYTES = 16
-_INFO = ("session", "low_water_mark", "local_low_water_mark", "assigned", "available")
 
 
 class Data(StrEnum):
@@ -31,6 +42,86 @@ class Data(StrEnum):
 
 
 Deserialize = Callable[[bytes], object]
+
+
+def _word_or_blank(value: object) -> object:
+    return "" if value is None else word(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSegment:
+    """The records of one segment; ``tail`` is what follows them."""
+
+    partition: int
+    first_id: int
+    last_id: int
+    records: int
+    end: Annotated[int, column("bytes")]
+    tail_bytes: Annotated[int, column(in_table=False)]
+    tail: Annotated[str, column(in_table=False)]
+    flaws: Annotated[int, column(in_table=False)]
+    after: Annotated[str, column("after the last record", in_value=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A record or an index entry that is damaged."""
+
+    partition: int
+    segment: int
+    transaction: Annotated[int, column("id")]
+    offset: Annotated[int, column("at byte")]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataSizes:
+    """Statistics of the data sizes of one segment; without a partition, of all."""
+
+    partition: Annotated[int | None, column(show=lambda p: "all" if p is None else p)]
+    segment: int | None
+    records: int
+    max: int | None
+    min: int | None
+    average: float | None
+    median: float | None
+    sum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The header of a segment's data file."""
+
+    version: int
+    created: str
+    key: UUID
+    partition: int
+    first_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEntry:
+    """What the control file has of one partition; ``problem`` is why it cannot be read."""
+
+    partition: int
+    session: Annotated[int | None, column(show=blank)]
+    low_water_mark: Annotated[int | None, column(show=blank)]
+    local_low_water_mark: Annotated[int | None, column(show=blank)]
+    assigned: Annotated[bool | None, column(show=_word_or_blank)]
+    available: Annotated[bool | None, column(show=_word_or_blank)]
+    updates: Annotated[int | None, column(show=blank)]
+    problem: Annotated[str | None, column(show=blank)]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFile:
+    """The header of a control file, and its entries."""
+
+    version: int
+    created: str
+    key: UUID
+    num_partitions: int
+    entries: Annotated[tuple[PartitionEntry, ...], nested(PartitionEntry, "Partitions")]
 
 
 def verified(
@@ -45,61 +136,27 @@ def verified(
     """
     segments = [_segment(partition, report) for (partition, _), report in reports.items()]
     flaws = [
-        {
-            "partition": partition,
-            "segment": first_id,
-            "transaction": flaw.transaction_id,
-            "offset": flaw.offset,
-            "problem": flaw.what,
-        }
+        Flaw(partition, first_id, flaw.transaction_id, flaw.offset, flaw.what)
         for (partition, first_id), report in reports.items()
         for flaw in report.flaws
         if ids is None or _within(flaw.transaction_id, ids)
     ]
     starts = [_start(partition, outcome) for partition, outcome in outcomes.items()]
-    tables = [
-        Rows(
-            "Segments",
-            ("partition", "first id", "last id", "records", "bytes", "after the last record"),
-            [
-                (
-                    s["partition"],
-                    s["first_id"],
-                    s["last_id"],
-                    s["records"],
-                    s["end"],
-                    s["tail"] if s["tail_bytes"] == 0 else f"{s['tail_bytes']} bytes: {s['tail']}",
-                )
-                for s in segments
-            ],
-        )
-    ]
+    tables = [*listing("Segments", CheckedSegment, segments).tables]
     if flaws:
         more = f" (the first {limit} of {len(flaws)})" if len(flaws) > limit else ""
-        cells = [tuple(flaw.values()) for flaw in flaws[:limit]]
-        tables.append(
-            Rows(f"Flaws{more}", ("partition", "segment", "id", "at byte", "problem"), cells)
-        )
+        tables += listing(f"Flaws{more}", Flaw, flaws[:limit]).tables
     lines = [(s["partition"], line) for s in starts for line in _start_lines(s)]
     tables.append(Rows("A start of the storage", ("partition", "would"), lines))
-    value = {"segments": segments, "flaws": flaws, "start": starts}
+    value = {"segments": as_value(segments), "flaws": as_value(flaws), "start": starts}
     return Shown(value, tuple(tables))
 
 
 def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
     """Show statistics of data sizes, by partition and first id of the segment."""
-    value: list[dict[str, Any]] = [
-        {"partition": partition, "segment": first_id, **_sizes(found)}
-        for (partition, first_id), found in sizes.items()
-    ]
-    total = _sizes([size for found in sizes.values() for size in found])
-    value.append({"partition": None, "segment": None, **total})
-    columns = ("partition", "segment", "records", "max", "min", "average", "median", "sum")
-    cells = [
-        ("all" if entry is value[-1] else entry["partition"], *map(or_dash, [*entry.values()][1:]))
-        for entry in value
-    ]
-    return Shown(value, (Rows("Bytes of data", columns, cells),))
+    found = [_sizes(partition, segment, each) for (partition, segment), each in sizes.items()]
+    total = _sizes(None, None, [size for each in sizes.values() for size in each])
+    return listing("Bytes of data", DataSizes, [*found, total])
 
 
 def dumped(
@@ -115,14 +172,18 @@ def dumped(
     value: dict[str, Any] = {}
     tables: list[Rows] = []
     if header is not None:
-        value["header"] = {
-            "version": header.version,
-            "created": _time(header.created_ms),
-            "key": str(header.key),
-            "partition": header.partition,
-            "first_id": header.first_id,
-        }
-        tables.append(pairs("Header", value["header"]))
+        shown_header = record(
+            "Header",
+            SegmentHeader(
+                header.version,
+                _time(header.created_ms),
+                header.key,
+                header.partition,
+                header.first_id,
+            ),
+        )
+        value["header"] = shown_header.value
+        tables += shown_header.tables
     if records is not None:
         contents = [_content(stored.record.data, data, deserialize) for stored in records]
         value["records"] = [_record(stored) for stored in records]
@@ -148,22 +209,17 @@ def control(
 ) -> Shown:
     """Show a control file; ``partitions`` None: all of them."""
     wanted = None if partitions is None else set(partitions)
-    head = {
-        "version": found.header.version,
-        "created": _time(found.header.created_ms),
-        "key": str(found.header.key),
-        "num_partitions": found.header.num_partitions,
-    }
-    entries = [
+    entries = tuple(
         _entry(partition, entry)
         for partition, entry in found.entries.items()
         if (wanted is None or partition in wanted)
         and not (only_assigned and isinstance(entry, ControlEntry) and not entry.info.assigned)
-    ]
-    names = ("partition", *_INFO, "updates", "problem")
-    cells = [tuple("" if e[n] is None else word(e[n]) for n in names) for e in entries]
-    table = Rows("Partitions", tuple(name.replace("_", " ") for name in names), cells)
-    return Shown({**head, "entries": entries}, (pairs("Control file", head), table))
+    )
+    header = found.header
+    file = ControlFile(
+        header.version, _time(header.created_ms), header.key, header.num_partitions, entries
+    )
+    return record("Control file", file)
 
 
 def hex_dump(data: bytes) -> str:
@@ -176,17 +232,19 @@ def hex_dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-def _segment(partition: int, report: SegmentReport) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "first_id": report.first_id,
-        "last_id": report.next_id - 1,
-        "records": report.records,
-        "end": report.end,
-        "tail_bytes": max(0, report.size - report.end),
-        "tail": report.tail.value,
-        "flaws": len(report.flaws),
-    }
+def _segment(partition: int, report: SegmentReport) -> CheckedSegment:
+    tail_bytes, tail = max(0, report.size - report.end), report.tail.value
+    return CheckedSegment(
+        partition,
+        report.first_id,
+        report.next_id - 1,
+        report.records,
+        report.end,
+        tail_bytes,
+        tail,
+        len(report.flaws),
+        tail if tail_bytes == 0 else f"{tail_bytes} bytes: {tail}",
+    )
 
 
 def _start(partition: int, outcome: StartOutcome) -> dict[str, Any]:
@@ -235,17 +293,19 @@ def _change(change: Change) -> str:
             return "write it anew"
 
 
-def _sizes(found: Sequence[int]) -> dict[str, Any]:
+def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> DataSizes:
     if not found:
-        return {"records": 0} | dict.fromkeys(("max", "min", "average", "median")) | {"sum": 0}
-    return {
-        "records": len(found),
-        "max": max(found),
-        "min": min(found),
-        "average": round(statistics.fmean(found), 1),
-        "median": statistics.median(found),
-        "sum": sum(found),
-    }
+        return DataSizes(partition, segment, 0, None, None, None, None, 0)
+    return DataSizes(
+        partition,
+        segment,
+        len(found),
+        max(found),
+        min(found),
+        round(statistics.fmean(found), 1),
+        statistics.median(found),
+        sum(found),
+    )
 
 
 def _record(stored: Stored) -> dict[str, Any]:
@@ -280,20 +340,20 @@ def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | 
             return None
 
 
-def _entry(partition: int, entry: ControlEntry | str) -> dict[str, Any]:
+def _entry(partition: int, entry: ControlEntry | str) -> PartitionEntry:
     if isinstance(entry, str):
-        nothing = dict.fromkeys((*_INFO, "updates"))
-        return {"partition": partition, **nothing, "problem": entry}
+        return PartitionEntry(partition, None, None, None, None, None, None, entry)
     info = entry.info
-    said = (
+    return PartitionEntry(
+        partition,
         info.session_id,
         info.low_water_mark,
         info.local_low_water_mark,
         info.assigned,
         info.available,
+        entry.sequence,
+        None,
     )
-    known = dict(zip(_INFO, said, strict=True))
-    return {"partition": partition, **known, "updates": entry.sequence, "problem": None}
 
 
 def _time(milliseconds: int) -> str:
