@@ -21,17 +21,17 @@ QUICK = (
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
-def test_planted_text_occurs_once_and_still_compiles(planted: Planted) -> None:
+def test_planted_text_is_found_once_and_compiles(planted: Planted) -> None:
     path, text = planted.place(ROOT)
     assert text != path.read_text()
     compile(text, str(path), "exec")
 
 
-def test_names_are_unique() -> None:
+def test_names_of_planted_bugs_are_unique() -> None:
     assert len({planted.name for planted in PLANTED}) == len(PLANTED)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_quickest_are_caught(name: str) -> None:
+def test_quickest_planted_bugs_are_caught(name: str) -> None:
     (planted,) = (p for p in PLANTED if p.name == name)
     assert hunt(planted, seeds=20).guarantee is not None

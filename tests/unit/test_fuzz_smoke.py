@@ -34,7 +34,7 @@ _INDEX = f"0/{0:019d}.idx"
 
 
 @pytest.mark.parametrize("target", offline_targets(), ids=lambda target: target.name)
-def test_nothing_is_found(target: Target) -> None:
+def test_short_campaign_has_no_findings(target: Target) -> None:
     campaign = Campaign(target, "smoke")
     for _ in range(_ROUNDS.get(target.name, 12)):
         campaign.round()
@@ -63,7 +63,7 @@ class _Planted:
         return bool(len(data) == 4 + length)
 
 
-def test_a_planted_mistake_is_found_and_found_again(tmp_path: Path) -> None:
+def test_planted_bug_is_found_and_replayed(tmp_path: Path) -> None:
     def found() -> Campaign:
         campaign = Campaign(_Planted(), "7", traced=True)
         for _ in range(40):
@@ -78,7 +78,7 @@ def test_a_planted_mistake_is_found_and_found_again(tmp_path: Path) -> None:
     assert bytes.fromhex(kept["input"]) == finding.data
 
 
-def test_settings_that_only_look_like_yaml(tmp_path: Path) -> None:
+def test_settings_that_are_almost_yaml_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "storage.yml"
     deep, large = "[" * 500, "9" * 400
     for value in (
@@ -111,13 +111,13 @@ def _stopped(count: int) -> FaultDisk:
     return disk
 
 
-def test_the_first_record_is_known_clean_if_the_mark_says_so() -> None:
+def test_damaged_first_record_below_local_mark_is_damage() -> None:
     disk = _stopped(1)
     disk.damage(_SEGMENT, 130, b"rot")
     assert set(_directory(disk).refused) == {0}
 
 
-def test_a_truncation_does_not_trust_an_index_entry() -> None:
+def test_truncation_verifies_index_entry() -> None:
     disk = _stopped(20)
     wrong = disk.content(_INDEX)[128 + 8 * 3 : 128 + 8 * 4]
     disk.damage(_INDEX, 128 + 8 * 10, wrong)
@@ -129,7 +129,7 @@ def test_a_truncation_does_not_trust_an_index_entry() -> None:
     assert log.read_batch(0, 9, 1 << 20) == batch(0, 9, 0)
 
 
-def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:
+def test_control_entry_with_last_sequence_is_refused() -> None:
     raw = bytearray(fresh_entry(0))
     body = struct.pack(">qqqii", 1, -1, -1, 5, (1 << 31) - 1)
     raw[4:40] = body + struct.pack(">I", crc32(body))
@@ -137,7 +137,7 @@ def test_a_control_entry_that_cannot_be_updated_is_refused() -> None:
         decode_entry(bytes(raw))
 
 
-async def test_bad_http_requests_are_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_bad_http_request_logs_one_line(caplog: pytest.LogCaptureFixture) -> None:
     declared: Declared[None, None] = Declared("g", "g_info", {}, (), (), {})
     metrics = ProcessMetrics(declared, None, lambda: 0.0)
     async with serve_http("test", "127.0.0.1", 0, metrics, lambda: (True, {})) as port:

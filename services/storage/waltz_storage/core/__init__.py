@@ -7,5 +7,5 @@ that fail, and it starts no thread: `engine.Engine` returns what the shell must 
 * `control`: sessions, marks and switches of all partitions, in the control file
 * `partitions`: what each request does to a partition, and which requests are refused
 * `engine`: the order of requests, and rounds of appends that share their flushes
-* `disk`, `errors`, `metrics`: the interface to the disk, why requests are refused, metric names
+* `disk`, `errors`: the interface to the disk, and why requests are refused
 """

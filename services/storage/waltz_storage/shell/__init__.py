@@ -4,5 +4,5 @@
 * `connections`, `admin_handler`: requests of servers and of administrators
 * `engine_thread`, `parallel_flushes`: the threads that run the engine, and flush
 * `posix_disk`: files of the operating system
-* `config`, `measurements`: settings, metrics and health
+* `config`, `metrics`: settings, metrics and health
 """

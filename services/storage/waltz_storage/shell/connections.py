@@ -223,7 +223,7 @@ class AdminConnection(FrameHandler):
         if answer is None:
             if not connection.closed:
                 reason = "a request that version 0 of the protocol cannot answer"
-                log.warning("admin connection of %s: closing: %s", connection.peer, reason)
+                log.warning("closing storage admin connection of %s: %s", connection.peer, reason)
                 connection.close(reason)
             return
         connection.send(*admin.encode_parts(answer, connection.version))

@@ -9,7 +9,8 @@ The engine starts nothing and calls nothing back. Each method returns what the s
 * `step` returns `Ready`: answers to deliver, tasks to run, a round to write and flush
 * `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
 
-`step` runs on one thread. `run_task` and `settle` may run on others, at the same time.
+`step` runs on one thread. `run_task` and `settle` may run on others, at the same time. That is why
+they return their own `Done`; the server's core runs on one thread and adds all to one `Ready`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from waltz_storage.core.log.segment_format import (
     INDEX_SUFFIX,
     Damage,
 )
-from waltz_storage.core.log.segment_reads import Extent, Stretch, read_records
+from waltz_storage.core.log.segment_reads import Extent, VerifiedRecords, read_records
 from waltz_storage.core.log.tail_segment import TailSegment
 
 _READ_STEP_RECORDS = 4096
@@ -102,7 +102,7 @@ class LogSegments:
 
     def read_step(
         self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
-    ) -> Stretch:
+    ) -> VerifiedRecords:
         """Read records of one segment, verified. Raises PartitionDamaged, OSError."""
         extent = self.extent(segment, first_id, step)
         with self.damage_in(segment, DATA_SUFFIX):

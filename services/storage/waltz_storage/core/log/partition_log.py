@@ -32,7 +32,12 @@ from waltz_storage.core.log.segment_format import (
     SegmentEncoder,
     entry_position,
 )
-from waltz_storage.core.log.segment_reads import HeaderBudget, Stretch, read_headers, read_stored
+from waltz_storage.core.log.segment_reads import (
+    HeaderBudget,
+    VerifiedRecords,
+    read_headers,
+    read_stored,
+)
 from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
@@ -177,7 +182,7 @@ class PartitionLog:
         exceeded, but never before the first record. Raises PartitionDamaged.
         """
         count, wire = 0, []
-        for found in self._stretches(first_id, max_records, max_bytes):
+        for found in self._read_verified(first_id, max_records, max_bytes):
             count += found.count
             wire.append(found.wire)
         return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
@@ -199,7 +204,7 @@ class PartitionLog:
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
         """Read as `read_batch` does; continue the CRC-32 ``value`` over the bytes on disk."""
         count = size = 0
-        for found in self._stretches(first_id, max_records, max_bytes):
+        for found in self._read_verified(first_id, max_records, max_bytes):
             count += found.count
             size += len(found.raw)
             value = crc32(found.raw, value)
@@ -298,7 +303,9 @@ class PartitionLog:
                 raise Damage(position, f"index corrupted: record {last_id} does not end there")
         return segments.extent(segment, last_id, 1).offsets[1]
 
-    def _stretches(self, first_id: int, max_records: int, max_bytes: int) -> Iterator[Stretch]:
+    def _read_verified(
+        self, first_id: int, max_records: int, max_bytes: int
+    ) -> Iterator[VerifiedRecords]:
         segments = self._segments
         for segment, transaction_id, step in segments.steps(first_id, max_records):
             at_least = 1 if transaction_id == first_id else 0

@@ -41,7 +41,7 @@ _WINDOW_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class VerifiedRecords:
     """Records of one segment: verified, as they are on disk and in wire form."""
 
     count: int
@@ -80,12 +80,14 @@ class Extent:
     end: int
 
 
-def read_records(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> Stretch:
+def read_records(
+    data: ByteSource, extent: Extent, max_bytes: int, at_least: int
+) -> VerifiedRecords:
     """Read as many of the records as ``max_bytes`` allow, and ``at_least``; raises Damage."""
     stored = read_stored(data, extent, max_bytes, at_least)
     raw = bytes(stored.raw)
     wire = decode_records(raw, extent.offsets[0], extent.first_id, stored.count)
-    return Stretch(stored.count, raw, wire)
+    return VerifiedRecords(stored.count, raw, wire)
 
 
 def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
