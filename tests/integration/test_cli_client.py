@@ -59,7 +59,7 @@ def test_high_water_mark_prints_yaml(cluster: LocalCluster) -> None:
     assert all({"id", "data"} <= each.keys() for each in yaml.safe_load_all(lines.stdout))
 
 
-def test_perf_measures_producers_and_consumers(cluster: LocalCluster) -> None:
+def test_perf_reports_rates_of_producers_and_consumers(cluster: LocalCluster) -> None:
     load = ["--clients", "2", "--in-flight", "5", "-n", "40", "--size", "100", "-p", "0-1"]
     produced = value(cluster, "perf", "producers", *load)
     assert (produced["transactions"], produced["megabytes"]) == (80, 0.008)

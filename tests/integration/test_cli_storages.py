@@ -137,7 +137,7 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     assert held(changed, source, 1)
     done(changed, "storage", "unassign", source, *drop[3:], "--force", "--dry-run")
     done(changed, "storage", "assign", destination, "1", "--only", "storage")
-    # Nobody has written to it since, so that no server knows.
+    # No server has written to it since, so that none detects the loss.
     unaware = invoke(changed, "cluster", "verify", "--partition", "1")
     assert (unaware.exit_code, "reports that it is in no session" in unaware.stdout) == (1, True)
     done(changed, "storage", "availability", destination, "1", "off")

@@ -1,4 +1,4 @@
-"""What a local cluster is planned to be: kept as it was, told to each process, refused if odd."""
+"""The plan of a local cluster: its file, the settings of its processes, and bad input."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ async def query_servers(
     members: Iterable[ServerDescriptor], tls: TlsConfig, *, timeout_seconds: float = 10.0
 ) -> Mapping[int, ServerReport]:
     """Query servers concurrently for their partitions and the storages that they reach."""
-    asked = tuple(members)
-    answers = await asyncio.gather(*(_query_server(d, tls, timeout_seconds) for d in asked))
-    return {each.server_id: answer for each, answer in zip(asked, answers, strict=True)}
+    queried = tuple(members)
+    answers = await asyncio.gather(*(_query_server(d, tls, timeout_seconds) for d in queried))
+    return {each.server_id: answer for each, answer in zip(queried, answers, strict=True)}
 
 
 async def read_partitions(cluster: Cluster, num_partitions: int) -> Mapping[int, PartitionMetadata]:

@@ -47,14 +47,13 @@ async def compare_replicas(
     comparison = comparison_of(observation, view, first_id=first_id, last_id=last_id)
     params = await cluster.store_params()
     ports = (await cluster.connections()).value.admin_ports
-    while (asked := comparison.next_range) is not None:
+    while (span := comparison.next_range) is not None:
         summing = (
-            _sum(storage, ports, tls, params, (partition, *asked))
-            for storage in comparison.storages
+            _sum(storage, ports, tls, params, (partition, *span)) for storage in comparison.storages
         )
         answers = await asyncio.gather(*summing)
         comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
-        on_compared(asked[1], comparison.last_id)
+        on_compared(span[1], comparison.last_id)
     return comparison.result
 
 
@@ -63,7 +62,7 @@ async def _sum(
     ports: Mapping[str, int],
     tls: TlsConfig,
     params: StoreParams,
-    asked: tuple[int, int, int],
+    queried: tuple[int, int, int],
 ) -> RangeSum | str:
     """Return the checksum of a range at ``storage``, or why it is not known."""
     if storage not in ports:
@@ -74,9 +73,9 @@ async def _sum(
             await StorageAdmin.open(storage, ports[storage], tls, params) as admin,
         ):
             try:
-                return await admin.range_checksum(*asked)
+                return await admin.range_checksum(*queried)
             except UnsupportedByPeer:
-                return await read_and_sum(admin, *asked)
+                return await read_and_sum(admin, *queried)
     except TimeoutError:
         return f"no answer within {_ANSWER_SECONDS:g} s"
     except (ConnectionLost, DialFailed, RemoteFailure) as problem:

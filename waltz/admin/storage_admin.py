@@ -80,9 +80,9 @@ class StorageAdmin:
         )
 
     async def states(self) -> tuple[HeldPartition, ...]:
-        """Return everything that the storage says of the partitions that it holds.
+        """Return the state of all replicas that the storage holds.
 
-        A storage of Waltz 0.13.2 is asked in several questions, and gives no sizes.
+        A storage of Waltz 0.13.2 needs several requests, and reports no sizes.
         """
         try:
             answer = await self._connection.call(admin.PartitionStatesRequest)

@@ -28,7 +28,7 @@ class Ports:
 async def check_ports(
     maps: StorageMaps, tls: TlsConfig, params: StoreParams, *, timeout_seconds: float
 ) -> Mapping[str, Ports]:
-    """Open both ports of every storage that ZooKeeper knows, all at once."""
+    """Open both ports of every storage in ZooKeeper's maps, concurrently."""
     cluster = params.key, params.num_partitions
     names = sorted({*maps.groups.groups, *maps.connections.admin_ports})
 
@@ -38,7 +38,7 @@ async def check_ports(
             RpcConnection.open_storage(storage_address(storage), tls, cluster), timeout_seconds
         )
         if admin_port is None:
-            return Ports(storage_problem, "ZooKeeper does not know its admin port")
+            return Ports(storage_problem, "ZooKeeper has no admin port of it")
         opening = RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster)
         return Ports(storage_problem, await _problem(opening, timeout_seconds))
 

@@ -104,8 +104,8 @@ class ChildProcess:
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()
-        said = "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:]) or " nothing"
-        return f"{ended}. Its log, {self._log}, ends with:{said}"
+        ending = "".join(f"\n    {line}" for line in lines[-_SHOWN_LINES:]) or " nothing"
+        return f"{ended}. Its log, {self._log}, ends with:{ending}"
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -194,7 +194,7 @@ class LocalCluster:
         return pids | {name: child.pid for name, child in self._children.items()}
 
     def last_words(self, name: str) -> str:
-        """Return how a storage or server ended and what it said last."""
+        """Return how a storage or server ended, and the end of its log."""
         return self._child(name).last_words()
 
     def describe(self) -> None:
@@ -224,7 +224,7 @@ class LocalCluster:
                 await asyncio.sleep(_HEALTHY_POLL_S)
 
     async def sync(self, name: str) -> None:
-        """Have a storage hold the partitions that ZooKeeper says.
+        """Make a storage hold the partitions that ZooKeeper assigns to it.
 
         Raises DialFailed, RemoteFailure, ConnectionLost.
         """

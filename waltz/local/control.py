@@ -41,7 +41,7 @@ class ControlFailed(RuntimeError):
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return what ``cluster.json`` says. Raises NotRunning if it is not there."""
+    """Return the contents of ``cluster.json``. Raises NotRunning if it does not exist."""
     path = Layout(directory.absolute()).description
     try:
         description: dict[str, Any] = json.loads(path.read_text())

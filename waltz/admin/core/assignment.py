@@ -48,8 +48,8 @@ class Assignment(Order):
     @property
     def scope(self) -> ObservationScope:
         """The storage."""
-        asked = () if self.only is AssignmentSide.ZOOKEEPER else (self.storage,)
-        return ObservationScope((), frozenset(asked))
+        storages = () if self.only is AssignmentSide.ZOOKEEPER else (self.storage,)
+        return ObservationScope((), frozenset(storages))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why ZooKeeper's maps do not allow it."""

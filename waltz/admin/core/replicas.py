@@ -3,7 +3,7 @@
 Every order looks at one `ReplicaObservation`, decides one step, and looks again. A quorum is
 counted twice, because a new store session needs both (spec/behaviour.md section 6): one of the
 assigned replicas, to open the session, and one of the replicas that the partition's metadata names,
-to know what was committed. A replica that is no longer assigned is not asked, whatever it holds.
+to know what was committed. Servers do not ask a replica that is no longer assigned.
 """
 
 from __future__ import annotations

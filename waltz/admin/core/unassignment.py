@@ -53,10 +53,10 @@ class Unassignment(Order):
     @property
     def scope(self) -> ObservationScope:
         """The partitions, their replicas, and the storage."""
-        asked = frozenset({self.storage})
+        storages = frozenset({self.storage})
         if self.force and self.only is AssignmentSide.ZOOKEEPER:
-            asked = frozenset()
-        return ObservationScope(self.partitions, asked, query_peers=not self.force)
+            storages = frozenset()
+        return ObservationScope(self.partitions, storages, query_peers=not self.force)
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why ZooKeeper's maps do not allow it: the group must keep a full copy."""

@@ -187,12 +187,12 @@ def _other_session(
     """
     answers = facts.storages.get(storage, StorageReport())
     if partition not in answers.partitions:
-        return None  # It says nothing, or holds nothing: that is for other checks.
+        return None  # Other checks report a storage that is silent or holds nothing.
     own = answers.sessions.get(partition)
     if own == session_id:
         return None
-    said = "no session" if own is None or own < 0 else f"session {own}"
-    return f"the replica on {storage} reports that it is in {said}, not in {session_id}"
+    session = "no session" if own is None or own < 0 else f"session {own}"
+    return f"the replica on {storage} reports that it is in {session}, not in {session_id}"
 
 
 def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:

@@ -82,7 +82,7 @@ class KnownServer:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplica:
-    """What a partition's metadata say of one replica."""
+    """The state of one replica in a partition's metadata."""
 
     storage: str
     session: int | None
@@ -92,7 +92,7 @@ class SessionReplica:
 
 @dataclass(frozen=True, slots=True)
 class KnownPartition:
-    """What ZooKeeper says of one partition."""
+    """The state of one partition in ZooKeeper."""
 
     partition: int
     server: int | None
@@ -110,7 +110,7 @@ class KnownPartition:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What ZooKeeper says of a cluster."""
+    """The contents of ZooKeeper for a cluster."""
 
     name: str
     root: str

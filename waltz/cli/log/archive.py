@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A transaction to import; None where the file says nothing."""
+    """A transaction to import; None where the file has no value."""
 
     partition: int | None
     id: int | None

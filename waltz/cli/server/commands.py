@@ -52,8 +52,8 @@ def list_command(
             for server, member in view.servers().items()
             if not servers or f"{member.host}:{member.port}" in servers
         }
-        said = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
-        return server_rows.servers(members, said, replicas)
+        reports = await query_servers(members.values(), where.tls, timeout_seconds=timeout)
+        return server_rows.servers(members, reports, replicas)
 
     show(output, run(ask()))
 
@@ -97,8 +97,8 @@ def _prefer(
         if dry_run:
             return
         host, _, port = server.rpartition(":")
-        async with await ServerQuery.open((host, int(port)), where.tls) as asked:
-            if not await asked.prefer(ids, wanted=wanted):
+        async with await ServerQuery.open((host, int(port)), where.tls) as query:
+            if not await query.prefer(ids, wanted=wanted):
                 raise Failed(
                     f"server {server} refused to change its preference for partitions {shown}"
                 )

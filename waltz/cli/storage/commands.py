@@ -65,8 +65,10 @@ def list_command(
                     f"{', '.join(names) or 'none'}."
                 )
             queried = [name for name in names if not storages or name in storages]
-            said = await asyncio.gather(*(_holdings(found, maps, s, where.tls) for s in queried))
-        return storage_rows.storages(maps, dict(zip(queried, said, strict=True)))
+            holdings = await asyncio.gather(
+                *(_holdings(found, maps, s, where.tls) for s in queried)
+            )
+        return storage_rows.storages(maps, dict(zip(queried, holdings, strict=True)))
 
     show(output, run(read()))
 

@@ -22,7 +22,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """What ZooKeeper says of a storage; None where one of its maps lacks it."""
+    """The entries of a storage in ZooKeeper's maps; None where one map lacks it."""
 
     storage: str
     group: int | None
@@ -47,7 +47,7 @@ class HeldReplica:
 
 @dataclass(frozen=True, slots=True)
 class ListedStorage:
-    """What ZooKeeper says of a storage, and what the storage reports."""
+    """The entries of a storage in ZooKeeper's maps, and the report of the storage."""
 
     storage: str
     group: int | None
@@ -172,7 +172,7 @@ def compared(found: Mapping[int, Compared]) -> Shown:
 
 
 def known_storages(maps: StorageMaps) -> tuple[KnownStorage, ...]:
-    """Return what ZooKeeper says of each storage, also of those that it knows only in part."""
+    """Return each storage in ZooKeeper's maps, also those that only some maps have."""
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     assigned = maps.assignments.partitions
     return tuple(

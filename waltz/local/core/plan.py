@@ -174,7 +174,7 @@ class Layout:
         return self.directory / "config" / f"{_flat(name)}.yml"
 
     def ports_file(self, name: str) -> Path:
-        """Where a storage or a server says that it is ready."""
+        """The file that a storage or a server writes when it is ready."""
         return self.directory / "run" / f"{_flat(name)}.json"
 
     def log(self, name: str) -> Path:
@@ -226,7 +226,7 @@ def server_settings(
 def describe(
     plan: ClusterPlan, layout: Layout, pids: Mapping[str, int | None], control: str | None
 ) -> dict[str, Any]:
-    """Return what ``cluster.json`` says; ``control`` is where the supervisor takes orders."""
+    """Return the contents of ``cluster.json``; ``control`` is the socket of the supervisor."""
     processes: dict[str, dict[str, Any]] = {
         ZOOKEEPER: {"address": plan.zookeeper, "port": plan.zookeeper_port}
     }
