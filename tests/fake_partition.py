@@ -73,7 +73,7 @@ class FakeLog:
         return [entry.req_id for entry in self.entries]
 
     def fill(self, count: int, client_id: int = 9999, size: int = 8) -> None:
-        """Append ``count`` transactions of somebody else."""
+        """Append ``count`` transactions of another client."""
         for _ in range(count):
             data = b"%0*d" % (size, self.mark + 1)
             req_id = ReqId(client_id, 0, self.partition, self.mark + 1)

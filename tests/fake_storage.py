@@ -1,4 +1,4 @@
-"""A storage node on loopback that can be told to misbehave: a listener with scripted storages."""
+"""A storage node on loopback that misbehaves on demand: a listener with scripted storages."""
 
 from __future__ import annotations
 

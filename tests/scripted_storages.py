@@ -1,7 +1,7 @@
 """Storages in memory and a driver that performs a partition's effects one by one: for tests.
 
-The storages follow the rules of spec/disk.md section 9. Nothing happens by itself: `settle` goes on
-until there is nothing left to do but what the test holds back.
+The storages follow the rules of spec/disk.md section 9. `settle` performs effects and answers
+requests until only those are left that the test holds back.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from waltz_server.core.replication.store_partition import StorePartition
 from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 
 PARTITION = 0
-_NOBODY = ReqId(0, 0, PARTITION, 0)
+_NO_CLIENT = ReqId(0, 0, PARTITION, 0)
 
 
-def record(transaction_id: int, text: str | None = None, req_id: ReqId = _NOBODY) -> Record:
+def record(transaction_id: int, text: str | None = None, req_id: ReqId = _NO_CLIENT) -> Record:
     """Return a record whose data is ``text``, by default its own id."""
     data = (text if text is not None else str(transaction_id)).encode()
     return Record(transaction_id, req_id, 0, data, checksum(data))
@@ -64,7 +64,7 @@ def append(
 
 
 class Refusal(Exception):
-    """A request that the storage does not do."""
+    """A request that the storage refuses."""
 
 
 class ScriptedStorage:
@@ -192,7 +192,7 @@ class World:
         self.calls: list[tuple[str, Any, Any]] = []
         """Storage, request, answer: everything that was done, in order."""
         self.events: list[Any] = []
-        """What the core tells its owner: commits, failures, frames for clients."""
+        """Reports of the store, and frames for clients."""
         self.notes: list[str] = []
         self.wakes: list[StartTimer] = []
         self.turning = False
@@ -214,10 +214,10 @@ class World:
         store = StorePartition(PARTITION, limits, retry, ready, reports)
         return cls(store, store, lambda: [*reports.take(), *ready.take()], storages)
 
-    # ---- what a test does
+    # ---- actions of a test
 
     def settle(self) -> None:
-        """Go on until nothing is left to do."""
+        """Perform effects and answer requests until none are left."""
         while True:
             effects = self._take_ready()
             for effect in effects:
@@ -233,7 +233,7 @@ class World:
             self.settle()
 
     def cut(self, name: str) -> None:
-        """Lose the connection to a storage: what was asked and not answered stays unknown."""
+        """Lose the connection to a storage: requests on it stay unanswered."""
         self.up.discard(name)
         lost = [request for storage, request in self._asked if storage == name]
         self._asked = deque(entry for entry in self._asked if entry[0] != name)
@@ -243,11 +243,11 @@ class World:
         self.settle()
 
     def hold(self, *names: str) -> None:
-        """Let requests to these storages wait."""
+        """Hold back the requests to these storages."""
         self.held |= set(names)
 
     def release(self, *names: str) -> None:
-        """Let them be done."""
+        """Perform the requests that were held back."""
         self.held -= set(names)
         self.settle()
 
@@ -307,7 +307,7 @@ class World:
         """Return what was sent to clients since the events were last taken."""
         return [event for event in self.events if isinstance(event, SendToClient)]
 
-    # ---- the world
+    # ---- effects
 
     def _perform(self, effect: Any) -> None:
         match effect:

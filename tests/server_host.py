@@ -100,7 +100,7 @@ async def serving(
 
 
 class Client(FrameHandler):
-    """A client's end, with everything that it was told."""
+    """A client's end, with every message that it received."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -124,7 +124,7 @@ class Client(FrameHandler):
         version = self.connection.version
         self.connection.send(b"".join(cs.encode(m, version) for m in messages))
 
-    async def told(self, count: int = 1) -> list[Any]:
+    async def take(self, count: int = 1) -> list[Any]:
         """Take the next messages."""
         await eventually(lambda: len(self.messages) >= count)
         taken, self.messages = self.messages[:count], self.messages[count:]
@@ -158,7 +158,7 @@ def new_append(
 
 async def mount(client: Client, partition: int = 0, number: int = 1) -> None:
     client.say(cs.MountRequest(req_id(0, partition, number), -1, 0))
-    (answer,) = await client.told()
+    (answer,) = await client.take()
     assert answer == cs.MountResponse(req_id(0, partition, number), cs.MountState.READY)
 
 

@@ -41,7 +41,7 @@ def answers(world: World, peer: Peer) -> list[tuple[BatchedOutcome, ...]]:
     return [m.outcomes for m in said(world, peer) if isinstance(m, cs.AppendBatchResponse)]
 
 
-def test_a_batch_goes_to_the_log_in_its_order_and_is_answered_once() -> None:
+def test_batch_is_logged_in_order_and_answered_once() -> None:
     world = opened()
     peer = mounted(world, 1)
     put_batch(world, peer, append("0"), append("1"), append("2"))
@@ -53,7 +53,7 @@ def test_a_batch_goes_to_the_log_in_its_order_and_is_answered_once() -> None:
     assert world.core.open_appends == 0
 
 
-def test_the_answer_waits_for_the_last_of_them() -> None:
+def test_batch_answer_waits_for_the_last_append() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -65,7 +65,7 @@ def test_the_answer_waits_for_the_last_of_them() -> None:
     assert log_of(world) == ["before", "0", "2"]
 
 
-def test_appends_of_one_batch_never_refuse_one_another() -> None:
+def test_appends_of_one_batch_do_not_conflict() -> None:
     world = opened()
     peer = mounted(world, 1)
     put_batch(
@@ -81,7 +81,7 @@ def test_appends_of_one_batch_never_refuse_one_another() -> None:
     assert answers(world, peer) == [(refused(3), committed(4))]
 
 
-def test_one_that_is_refused_takes_nothing_along() -> None:
+def test_refused_append_of_a_batch_does_not_refuse_the_others() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     put(world, one, append("0", write=(7,)))
@@ -97,8 +97,8 @@ def test_one_that_is_refused_takes_nothing_along() -> None:
     assert log_of(world) == ["0", "1", "2", "3"]
 
 
-def test_a_batch_waits_as_one_for_locks_that_others_hold() -> None:
-    """Decided later one by one, its first append would be committed before the lock's fate."""
+def test_batch_waits_as_a_whole_for_open_locks() -> None:
+    """Decided later one by one, its first append would be committed before the lock is decided."""
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)
@@ -111,7 +111,7 @@ def test_a_batch_waits_as_one_for_locks_that_others_hold() -> None:
     assert answers(world, two) == [(committed(2), committed(3))]
 
 
-def test_others_wait_behind_a_waiting_batch_only_for_its_locks() -> None:
+def test_only_appends_with_its_locks_wait_behind_a_waiting_batch() -> None:
     world = opened()
     peers = {client: mounted(world, client) for client in (1, 2, 3)}
     world.hold(*NAMES)
@@ -133,7 +133,7 @@ def test_others_wait_behind_a_waiting_batch_only_for_its_locks() -> None:
     assert sorted(order[4:]) == ["behind its own", "same client", "same lock"]
 
 
-def test_a_batch_waits_behind_its_own_client_and_behind_those_who_want_its_locks() -> None:
+def test_batch_waits_behind_its_own_client_and_earlier_waiters_for_its_locks() -> None:
     world = opened()
     peers = {client: mounted(world, client) for client in (1, 2, 3)}
     world.hold(*NAMES)
@@ -145,7 +145,7 @@ def test_a_batch_waits_behind_its_own_client_and_behind_those_who_want_its_locks
     assert log_of(world) == ["holder", "waits", "same client", "same lock"]
 
 
-def test_a_flush_behind_a_waiting_batch_waits_for_it() -> None:
+def test_flush_behind_a_waiting_batch_waits_for_it() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -159,7 +159,7 @@ def test_a_flush_behind_a_waiting_batch_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 2])
-def test_a_batch_of_another_generation_is_absent(generation: int) -> None:
+def test_batch_of_another_generation_is_absent(generation: int) -> None:
     world = opened()
     peer = mounted(world, 1)
     batch = [append(f"{n}", generation=generation) for n in range(3)]
@@ -168,7 +168,7 @@ def test_a_batch_of_another_generation_is_absent(generation: int) -> None:
     assert log_of(world) == []
 
 
-def test_a_batch_of_a_connection_that_does_not_speak_for_the_client_is_absent() -> None:
+def test_batch_of_a_stale_connection_is_absent() -> None:
     world = opened()
     stranger, old = Peer(5), mounted(world, 1)
     mount(world, 1, seq=1, peer=Peer(5))
@@ -178,7 +178,7 @@ def test_a_batch_of_a_connection_that_does_not_speak_for_the_client_is_absent() 
     assert log_of(world) == []
 
 
-def test_a_new_generation_ends_what_waits_and_leaves_open_what_was_sent() -> None:
+def test_new_generation_fails_waiting_batches_and_leaves_sent_ones_open() -> None:
     world = opened()
     peer, other = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)
@@ -193,7 +193,7 @@ def test_a_new_generation_ends_what_waits_and_leaves_open_what_was_sent() -> Non
     assert world.core.open_appends == 0
 
 
-def test_after_a_fault_what_reached_the_log_is_a_prefix() -> None:
+def test_batch_in_the_log_after_a_fault_is_a_prefix() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -214,7 +214,7 @@ def test_after_a_fault_what_reached_the_log_is_a_prefix() -> None:
     assert log_of(world) == [f"{n}" for n in range(done)]
 
 
-def test_an_eager_batch_waits_for_the_first_session() -> None:
+def test_batch_before_the_first_session_waits_for_it() -> None:
     world = new_world(last=2)
     peer = mount(world, 1, 2, peer=Peer(5))
     put_batch(world, peer, append("3", mark=2, write=(7,)), append("late", mark=1, write=(7,)))
@@ -223,7 +223,7 @@ def test_an_eager_batch_waits_for_the_first_session() -> None:
     assert answers(world, peer) == [(committed(3), refused(2))]
 
 
-def test_a_partition_that_goes_leaves_what_is_open_to_the_log() -> None:
+def test_close_answers_open_batches_with_unknown_outcomes() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -235,7 +235,7 @@ def test_a_partition_that_goes_leaves_what_is_open_to_the_log() -> None:
     assert answers(world, peer) == []
 
 
-def test_locks_of_others_written_in_between_count_for_batches_too() -> None:
+def test_batch_is_checked_against_locks_of_another_owner() -> None:
     world = opened()
     mounted(world, 1)
     world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
@@ -250,7 +250,7 @@ def test_locks_of_others_written_in_between_count_for_batches_too() -> None:
     assert answers(world, peer) == [(refused(0),)]
 
 
-def test_counters_know_batches() -> None:
+def test_counters_include_appends_of_batches() -> None:
     world = opened()
     peer = mounted(world, 1)
     put(world, peer, append("0", write=(7,)))

@@ -1,4 +1,4 @@
-"""The short way of reading an append says the same as the long one, also of malformed ones."""
+"""The append codec of the server agrees with the reference codec, also on malformed messages."""
 
 from __future__ import annotations
 
@@ -79,13 +79,15 @@ def shown(found: tuple[int, Append] | None) -> object:
     return partition, *head, a.write_locks, a.read_locks, a.append_locks
 
 
-def test_the_type_is_that_of_an_append() -> None:
+def test_append_type_matches_the_codec() -> None:
     body = body_of(cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (), (), (), 0, b"", 0), 4)
     assert body[0] == APPEND_TYPE
 
 
 @given(_REQUESTS, _VERSIONS)
-def test_every_append_is_read_alike(request: cs.AppendRequest, version: int) -> None:
+def test_any_append_decodes_as_by_the_reference_codec(
+    request: cs.AppendRequest, version: int
+) -> None:
     body = body_of(request, version)
     found = short_way(body, version)
     assert found is not None
@@ -94,7 +96,7 @@ def test_every_append_is_read_alike(request: cs.AppendRequest, version: int) -> 
 
 @given(_REQUESTS, _VERSIONS, st.data())
 @settings(max_examples=300)
-def test_damaged_appends_are_judged_alike(
+def test_damaged_append_is_refused_as_by_the_reference_codec(
     request: cs.AppendRequest, version: int, data: st.DataObject
 ) -> None:
     raw = damaged(body_of(request, version), data)
@@ -121,7 +123,7 @@ def damaged(original: bytes, data: st.DataObject) -> bytes:
 
 
 @given(_REQUESTS, _VERSIONS, _VERSIONS)
-def test_appends_of_another_version_are_judged_alike(
+def test_append_of_another_version_decodes_as_by_the_reference_codec(
     request: cs.AppendRequest, written: int, read: int
 ) -> None:
     body = body_of(request, written)
@@ -182,7 +184,7 @@ def body_of_batch(request: cs.AppendBatchRequest) -> bytes:
 
 
 @given(_BATCHES)
-def test_every_batch_is_read_alike(request: cs.AppendBatchRequest) -> None:
+def test_any_batch_decodes_as_by_the_reference_codec(request: cs.AppendBatchRequest) -> None:
     body = body_of_batch(request)
     assert decode_batch(body)[0] == request.req_id
     assert batch_the_short_way(body) == batch_the_long_way(body)
@@ -190,14 +192,14 @@ def test_every_batch_is_read_alike(request: cs.AppendBatchRequest) -> None:
 
 @given(_BATCHES, st.data())
 @settings(max_examples=300)
-def test_damaged_batches_are_judged_alike(
+def test_damaged_batch_is_refused_as_by_the_reference_codec(
     request: cs.AppendBatchRequest, data: st.DataObject
 ) -> None:
     raw = damaged(body_of_batch(request), data)
     assert batch_the_short_way(raw) == batch_the_long_way(raw)
 
 
-def test_the_least_sequence_number_follows_the_greatest() -> None:
+def test_sequence_numbers_of_a_batch_wrap_around() -> None:
     empty = BatchedAppend((), (), (), 0, b"", 0)
     body = body_of_batch(cs.AppendBatchRequest(ReqId(1, 1, 0, 2**31 - 1), 0, (empty, empty)))
     seqs = [ReqId.decode(append.req_id).seq for append in decode_batch(body)[1]]
@@ -224,7 +226,7 @@ def test_too_many_locks_are_refused() -> None:
         (lambda b: b[:25] + b"\x7f\xff\xff\xff" + b[29:], "impossible number of locks"),
     ],
 )
-def test_the_reason_is_told(damage: object, reason: str) -> None:
+def test_refusal_names_the_reason(damage: object, reason: str) -> None:
     request = cs.AppendRequest(ReqId(1, 1, 0, 0), 0, (1, 2), (), (), 0, b"data", checksum(b"data"))
     assert callable(damage)
     with pytest.raises(MalformedMessage, match=reason):

@@ -25,7 +25,7 @@ START = 10
 PEERS = {client: Peer(4) for client in (1, 2, 3)}
 
 
-def test_the_locks_of_these_tests_share_no_slot() -> None:
+def test_locks_used_by_these_tests_share_no_slot() -> None:
     table = LockTable(SIZE, 0)
     assert len({slot for slots in table.slots(LOCKS) for slot in slots}) == 3 * len(LOCKS)
 
@@ -179,7 +179,7 @@ class History:
             assert mine == [a for a in order if a in mine]
 
     def _check_reasons(self) -> None:
-        """Whoever waits, waits for a lock that is held, or behind one who does."""
+        """Every waiter waits for a lock that is held, or behind another waiter."""
         held = {x for a in self.submitted for x in (*a.write_locks, *a.append_locks)}
         clients: set[int] = set()
         wanted: set[int] = set()
@@ -193,7 +193,7 @@ class History:
 
 @given(_STEPS)
 @settings(max_examples=400, deadline=None)
-def test_histories(steps: list[tuple[object, ...]]) -> None:
+def test_any_history_keeps_order_and_locks_exclusive(steps: list[tuple[object, ...]]) -> None:
     history = History()
     for name, *arguments in steps:
         match name, arguments:
@@ -236,7 +236,7 @@ def test_barriers_behind_waiting_appends_keep_their_order() -> None:
     assert queue.passed_barriers() == [barriers[2]]
 
 
-def test_unlocked_appends_of_others_pass_a_waiting_one() -> None:
+def test_unlocked_appends_of_other_clients_pass_a_waiting_append() -> None:
     queue = AppendQueue(SIZE)
     queue.open(0)
     peer = Peer(4)
@@ -251,7 +251,7 @@ def test_unlocked_appends_of_others_pass_a_waiting_one() -> None:
     assert queue.take() == ([waiter, mine], [])
 
 
-def test_a_free_lock_is_kept_for_the_first_who_waits_with_it() -> None:
+def test_free_lock_is_reserved_for_the_first_waiter() -> None:
     queue = AppendQueue(SIZE)
     queue.open(0)
     peer = Peer(4)
@@ -267,7 +267,7 @@ def test_a_free_lock_is_kept_for_the_first_who_waits_with_it() -> None:
     assert queue.take() == ([later], [])
 
 
-def test_those_who_waited_before_a_new_generation_hold_up_nobody_after_it() -> None:
+def test_stale_waiters_do_not_block_a_new_generation() -> None:
     queue = AppendQueue(SIZE)
     queue.open(0)
     peer = Peer(4)

@@ -217,13 +217,13 @@ def _check_outcomes(
             case OutcomeKind.ABSENT:
                 assert at is None
             case OutcomeKind.UNKNOWN:
-                assert history.changed, "only another writer makes fates unknown"
+                assert history.changed, "only another writer makes outcomes unknown"
     assert ids == list(range(ids[0], ids[0] + len(ids))) if ids else True, "not consecutive"
 
 
 @given(_STEPS)
 @settings(max_examples=300, deadline=None)
-def test_the_log_explains_every_outcome(steps: list[tuple[object, ...]]) -> None:
+def test_every_batch_outcome_agrees_with_the_log(steps: list[tuple[object, ...]]) -> None:
     history = History()
     for name, *arguments in steps:
         getattr(history, "generation_" if name == "generation" else str(name))(*arguments)

@@ -31,7 +31,7 @@ def in_blocks(cache: FeedCache) -> int:
     return len(cache._blocks)
 
 
-def test_frames_are_those_of_the_codec() -> None:
+def test_feed_frames_equal_those_of_the_codec() -> None:
     feed = [cs.FeedData(h.req_id, h.transaction_id, h.header) for h in map(header, range(9, 13))]
     assert frames(9, 4) == b"".join(cs.encode(m, 5) for m in feed)
     assert len(frames(9, 4)) == 4 * FRAME_BYTES
@@ -39,7 +39,7 @@ def test_frames_are_those_of_the_codec() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_cached_frames_are_turned_into_any_version(version: int) -> None:
+def test_cached_frames_convert_to_any_version(version: int) -> None:
     feed = [cs.FeedData(h.req_id, h.transaction_id, h.header) for h in map(header, range(3))]
     assert in_version(frames(0, 3), version) == b"".join(cs.encode(m, version) for m in feed)
     assert in_version(b"", version) == b""
@@ -53,7 +53,7 @@ _OPERATIONS = st.lists(
 
 
 @given(_OPERATIONS, st.integers(0, 6 * BLOCK_TRANSACTIONS * FRAME_BYTES))
-def test_the_feed_cache_returns_the_latest_of_what_was_put(
+def test_feed_cache_returns_the_latest_frames_put(
     operations: list[tuple[str, int, int, int]], capacity: int
 ) -> None:
     cache, model = FeedCache(capacity), dict[int, bytes]()
@@ -72,7 +72,7 @@ def test_the_feed_cache_returns_the_latest_of_what_was_put(
 
 
 @given(st.lists(st.integers(1, 150), min_size=1, max_size=20))
-def test_a_log_fed_from_its_beginning_is_cached_whole(batches: list[int]) -> None:
+def test_feed_cache_keeps_a_whole_log_put_from_its_beginning(batches: list[int]) -> None:
     total = sum(batches)
     cache, first = FeedCache((total + BLOCK_TRANSACTIONS) * FRAME_BYTES), 0
     for count in batches:
@@ -81,7 +81,7 @@ def test_a_log_fed_from_its_beginning_is_cached_whole(batches: list[int]) -> Non
     assert cache.get(0, total + 10) == frames(0, total)
 
 
-def test_a_gap_is_never_bridged() -> None:
+def test_feed_cache_never_bridges_a_gap() -> None:
     cache = FeedCache(1 << 20)
     cache.put(0, frames(0, 10))
     cache.put(20, frames(20, 10))
@@ -91,7 +91,7 @@ def test_a_gap_is_never_bridged() -> None:
     assert cache.get(0, 100) == frames(0, 25)
 
 
-def test_the_block_used_least_recently_goes_first() -> None:
+def test_feed_cache_drops_the_least_recently_used_block() -> None:
     cache = FeedCache(3 * BLOCK_TRANSACTIONS * FRAME_BYTES)
     for block in range(3):
         cache.put(block * BLOCK_TRANSACTIONS, frames(block * BLOCK_TRANSACTIONS, 64))
@@ -105,7 +105,7 @@ def test_the_block_used_least_recently_goes_first() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 900)), max_size=60),
     st.integers(0, 5000),
 )
-def test_the_data_cache_is_bounded_and_never_wrong(
+def test_data_cache_stays_bounded_and_correct(
     puts: list[tuple[int, int, int]], capacity: int
 ) -> None:
     cache, model = DataCache(capacity), dict[tuple[int, int], bytes]()
@@ -122,7 +122,7 @@ def test_the_data_cache_is_bounded_and_never_wrong(
     assert cache.used_bytes == sum(len(data) + 200 for data in kept if data is not None)
 
 
-def test_what_was_put_first_goes_first() -> None:
+def test_data_cache_drops_the_oldest_entry_first() -> None:
     cache = DataCache(4 * 300)
     for transaction_id in range(100):
         cache.put(0, transaction_id, b"x" * 100)
@@ -130,7 +130,7 @@ def test_what_was_put_first_goes_first() -> None:
     assert [t for t in range(100) if cache.get(0, t)] == [96, 97, 98, 99]
 
 
-def test_an_entry_that_is_put_again_is_a_new_one() -> None:
+def test_data_cache_entry_put_again_becomes_the_newest() -> None:
     cache = DataCache(1200)
     for transaction_id in range(5):
         cache.put(0, transaction_id, b"")
@@ -140,7 +140,7 @@ def test_an_entry_that_is_put_again_is_a_new_one() -> None:
     assert cache.get(0, 1) is None
 
 
-def test_large_entries_are_not_kept_and_displace_nothing() -> None:
+def test_data_cache_ignores_entries_that_are_too_large() -> None:
     cache = DataCache(4000)
     cache.put(0, 1, b"x" * 100)
     cache.put(0, 2, b"y" * 900)

@@ -48,17 +48,17 @@ async def client(host: Host) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_append_feed_and_read_in_every_version(host: Host, version: int) -> None:
+async def test_append_feed_and_read_work_in_every_version(host: Host, version: int) -> None:
     client = await connect(host, version)
     await mount(client)
     client.say(cs.FeedRequest(req_id(), -1))
     client.say(new_append("first", 1), new_append("second", 2))
-    assert await client.told(2) == [
+    assert await client.take(2) == [
         cs.FeedData(req_id(1), 0, 5),
         cs.FeedData(req_id(2), 1, 5),
     ]
     client.say(cs.TransactionDataRequest(req_id(3), 1), cs.HighWaterMarkRequest(req_id(4)))
-    assert await client.told(2) == [
+    assert await client.take(2) == [
         cs.TransactionDataResponse(req_id(3), 1, b"second", checksum(b"second")),
         cs.HighWaterMarkResponse(req_id(4), 1),
     ]
@@ -77,21 +77,21 @@ async def test_appends_and_a_flush_in_one_chunk_keep_their_order(
         new_append("c", 4),
         cs.FlushRequest(req_id(5, partition=1)),
     )
-    told = await client.told(2)
-    assert {m.req_id.seq: m.transaction_id >= 0 for m in told} == {3: True, 5: True}
+    answers = await client.take(2)
+    assert {m.req_id.seq: m.transaction_id >= 0 for m in answers} == {3: True, 5: True}
     await eventually(lambda: storage.partitions[0].texts == ["a", "c"])
     assert storage.partitions[1].texts == ["b"]
 
 
-async def test_a_lock_failure_is_answered(client: Client) -> None:
+async def test_append_with_a_taken_lock_gets_lock_failure(client: Client) -> None:
     await mount(client)
     client.say(new_append("a", 1, locks=(7,)), cs.FlushRequest(req_id(2)))
-    await client.told()
+    await client.take()
     client.say(new_append("b", 3, locks=(7,)))
-    assert await client.told() == [cs.LockFailure(req_id(3), 0)]
+    assert await client.take() == [cs.LockFailure(req_id(3), 0)]
 
 
-async def test_partitions_that_are_elsewhere(client: Client) -> None:
+async def test_requests_to_a_partition_not_on_this_server_are_refused(client: Client) -> None:
     there = 2
     client.say(
         new_append("lost", 1, there),
@@ -101,14 +101,14 @@ async def test_partitions_that_are_elsewhere(client: Client) -> None:
         cs.MountRequest(req_id(5, there), -1, 0),
         cs.TransactionDataRequest(req_id(6, there), 0),
     )
-    assert await client.told(2) == [
+    assert await client.take(2) == [
         cs.MountResponse(req_id(5, there), cs.MountState.NOT_READY),
         cs.TransactionDataResponse(req_id(6, there), 0, None, error="partition not ready"),
     ]
     assert client.messages == []
 
 
-async def test_questions_about_the_server(client: Client, storage: FakeStorage) -> None:
+async def test_requests_about_the_server_are_answered(client: Client, storage: FakeStorage) -> None:
     await mount(client)
     await mount(client, 1)
     client.say(
@@ -116,34 +116,34 @@ async def test_questions_about_the_server(client: Client, storage: FakeStorage) 
         cs.ServerPartitionsHealthStatRequest(req_id(2)),
         cs.CheckStorageConnectivityRequest(req_id(3)),
     )
-    assert await client.told(3) == [
+    assert await client.take(3) == [
         cs.ServerPartitionsAssignmentResponse(req_id(1), HERE),
         cs.ServerPartitionsHealthStatResponse(req_id(2), dict.fromkeys(HERE, True)),
         cs.CheckStorageConnectivityResponse(req_id(3), {storage.name: True, "127.0.0.1:1": False}),
     ]
 
 
-async def test_preferences(client: Client, host: Host) -> None:
+async def test_preferred_partitions_are_changed_by_request(client: Client, host: Host) -> None:
     add, remove = cs.AddPreferredPartitionRequest, cs.RemovePreferredPartitionRequest
     added, removed = cs.AddPreferredPartitionResponse, cs.RemovePreferredPartitionResponse
     client.say(add(req_id(1), (0, 2)))
-    assert await client.told() == [added(req_id(1), True)]
+    assert await client.take() == [added(req_id(1), True)]
     client.say(remove(req_id(2), (0,)))
-    assert await client.told() == [removed(req_id(2), True)]
+    assert await client.take() == [removed(req_id(2), True)]
     assert host.preferred == {2}
     client.say(add(req_id(3), (0, PARTITIONS)), remove(req_id(4), (-1,)))
-    assert await client.told(2) == [added(req_id(3), False), removed(req_id(4), False)]
+    assert await client.take(2) == [added(req_id(3), False), removed(req_id(4), False)]
     assert host.preferred == {2}
     host.policy_error = "two servers prefer 0"
     client.say(add(req_id(5), (0,)))
-    assert await client.told() == [added(req_id(5), True)]
+    assert await client.take() == [added(req_id(5), True)]
     client.say(add(req_id(6), ()))
     await eventually(lambda: client.lost_because is not None)
 
 
-async def test_a_connection_that_ends_frees_its_client_number(host: Host, client: Client) -> None:
+async def test_closed_connection_releases_its_client_id(host: Host, client: Client) -> None:
     client.say(cs.MountRequest(req_id(), -1, 9))
-    await client.told()
+    await client.take()
     client.connection.close()  # type: ignore[union-attr]
     await eventually(lambda: not host.connections)
     other = await connect(host)
@@ -160,7 +160,7 @@ async def test_a_connection_that_ends_frees_its_client_number(host: Host, client
         pytest.param(cs.encode(new_append("x"), 4)[7:-1] + b"?", id="a wrong checksum"),
     ],
 )
-async def test_a_malformed_message_closes_only_its_own_connection(
+async def test_malformed_message_closes_only_its_own_connection(
     host: Host, client: Client, body: bytes
 ) -> None:
     bad = await connect(host)
@@ -172,7 +172,7 @@ async def test_a_malformed_message_closes_only_its_own_connection(
 
 
 @pytest.mark.parametrize("decoder", ["cs.decode", "decode_append"])
-async def test_a_message_that_the_decoder_cannot_cope_with_closes_only_its_own_connection(
+async def test_decoder_error_closes_only_its_own_connection(
     host: Host,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
@@ -196,19 +196,17 @@ async def test_a_message_that_the_decoder_cannot_cope_with_closes_only_its_own_c
     other.connection.close()
 
 
-async def test_a_feed_request_beyond_the_log_closes_the_connection(client: Client) -> None:
+async def test_feed_request_beyond_the_log_closes_the_connection(client: Client) -> None:
     await mount(client)
     client.say(cs.FeedRequest(req_id(), 7))
     await eventually(lambda: client.lost_because is not None)
 
 
-async def test_a_client_that_does_not_read_does_not_hold_up_others(
-    host: Host, client: Client
-) -> None:
+async def test_client_that_does_not_read_does_not_delay_others(host: Host, client: Client) -> None:
     await mount(client)
     text = "x" * 100_000
     client.say(*(new_append(text, seq) for seq in range(50)), cs.FlushRequest(req_id(99)))
-    await client.told()
+    await client.take()
     slow = socket.create_connection(("127.0.0.1", host.listener.port))
     slow.setblocking(False)
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -218,14 +216,14 @@ async def test_a_client_that_does_not_read_does_not_hold_up_others(
     await loop.sock_sendall(slow, b"".join(cs.encode(m, 4) for m in wanted))
     await eventually(lambda: any(c.congested for c in host.connections.values()))
     client.say(new_append("quick", 100), cs.FlushRequest(req_id(101)))
-    assert await client.told() == [cs.FlushResponse(req_id(101), 50)]
+    assert await client.take() == [cs.FlushResponse(req_id(101), 50)]
     slow.close()
 
 
 async def test_latency_is_measured_from_arrival_to_commit(host: Host, client: Client) -> None:
     await mount(client)
     client.say(*(new_append("x", seq) for seq in range(10)), cs.FlushRequest(req_id(99)))
-    await client.told()
+    await client.take()
     latency = host.hosted[0].latency
     assert latency.count == 10
     shown = latency.ordered()

@@ -1,4 +1,4 @@
-"""A replica that answers but refuses: the others open without it, and it may always come back."""
+"""A replica that connects and refuses: the others open without it, and it may return later."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ RECOVERY = (st.MaxTransactionIdRequest, st.TruncateRequest, st.SetLowWaterMarkRe
 
 @pytest.mark.parametrize("names", ["abc", "abcde"])
 @pytest.mark.parametrize("refused", RECOVERY)
-def test_a_cold_start_opens_without_a_replica_that_refuses(refused: type, names: str) -> None:
+def test_cold_start_opens_without_a_refusing_replica(refused: type, names: str) -> None:
     timed = cold(tuple(names))
     bad = timed.world.storages["c"]
     bad.refusing[refused] = "no space"
@@ -84,7 +84,7 @@ def test_a_cold_start_opens_without_a_replica_that_refuses(refused: type, names:
 
 
 @pytest.mark.parametrize("refused", RECOVERY)
-def test_a_replica_that_goes_on_refusing_costs_few_sessions(refused: type) -> None:
+def test_replica_that_keeps_refusing_causes_few_sessions(refused: type) -> None:
     timed = cold()
     timed.world.storages["c"].refusing[refused] = "no space"
     timed.start(*NAMES)
@@ -96,7 +96,7 @@ def test_a_replica_that_goes_on_refusing_costs_few_sessions(refused: type) -> No
 
 
 @pytest.mark.parametrize("refused", RECOVERY)
-def test_with_one_absent_and_one_refusing_nothing_opens_until_either_is_well(
+def test_session_opens_only_after_an_absent_or_refusing_replica_recovers(
     refused: type,
 ) -> None:
     timed = cold()
@@ -109,7 +109,7 @@ def test_with_one_absent_and_one_refusing_nothing_opens_until_either_is_well(
     assert timed.world.active == {"a", "c"}, "no longer than the longest rest"
 
 
-def test_with_one_absent_and_one_refusing_the_absent_one_is_all_it_takes() -> None:
+def test_session_opens_when_the_absent_replica_returns() -> None:
     timed = cold()
     timed.world.storages["c"].refusing[st.SetLowWaterMarkRequest] = "no space"
     timed.start("a", "c")
@@ -119,7 +119,7 @@ def test_with_one_absent_and_one_refusing_the_absent_one_is_all_it_takes() -> No
     assert timed.world.active == {"a", "b"}
 
 
-def test_a_recovery_at_work_goes_on_when_a_replica_that_left_it_is_back() -> None:
+def test_busy_recovery_is_not_ended_for_a_returning_replica() -> None:
     timed = cold()
     world = timed.world
     world.storages["c"].refusing[st.TruncateRequest] = "no space"
@@ -137,7 +137,7 @@ def test_a_recovery_at_work_goes_on_when_a_replica_that_left_it_is_back() -> Non
     assert world.active == set(NAMES)
 
 
-def test_a_vote_that_stands_still_takes_a_replica_that_left_it_back_in_at_once() -> None:
+def test_stuck_vote_readmits_a_failed_replica_at_once() -> None:
     timed = cold()
     world = timed.world
     timed.start("a")
@@ -154,7 +154,7 @@ def test_a_vote_that_stands_still_takes_a_replica_that_left_it_back_in_at_once()
     assert world.active == {"a", "c"}
 
 
-def test_the_session_ends_when_no_quorum_can_come_any_more() -> None:
+def test_session_ends_when_no_quorum_is_possible() -> None:
     timed = cold()
     world = timed.world
     world.hold(*NAMES)
@@ -169,7 +169,7 @@ def test_the_session_ends_when_no_quorum_can_come_any_more() -> None:
     assert world.active == frozenset()
 
 
-def test_whoever_copies_from_a_peer_that_leaves_copies_from_another() -> None:
+def test_replica_copies_from_another_source_when_its_source_fails() -> None:
     timed = cold(tuple("abcde"))
     world = timed.world
     world.storages["a"] = ScriptedStorage("a", 3, 0, 0)
@@ -188,7 +188,7 @@ def test_whoever_copies_from_a_peer_that_leaves_copies_from_another() -> None:
     assert states(world)["b"] == (0, 9)
 
 
-def test_a_vote_of_one_that_left_is_not_counted() -> None:
+def test_vote_of_a_failed_replica_is_not_counted() -> None:
     timed = cold()
     world = timed.world
     world.storages["b"] = ScriptedStorage("b", 5, 0, 0)
@@ -203,7 +203,7 @@ def test_a_vote_of_one_that_left_is_not_counted() -> None:
     assert {world.storages[name].last for name in "ab"} == {9}
 
 
-def test_a_recovered_replica_that_leaves_before_the_metadata_is_written_does_not_open_it() -> None:
+def test_replica_that_fails_before_the_metadata_is_written_does_not_open_the_session() -> None:
     timed = cold()
     world = timed.world
     world.core.set_generation(2)
@@ -221,7 +221,7 @@ def test_a_recovered_replica_that_leaves_before_the_metadata_is_written_does_not
     assert states(world) == {"a": (1, UNRESOLVED), "b": (1, 9), "c": (1, UNRESOLVED)}
 
 
-def test_a_recovered_replica_that_the_metadata_names_may_leave_before_the_session_opens() -> None:
+def test_replica_named_in_the_metadata_may_fail_before_the_session_opens() -> None:
     timed = cold()
     world = timed.world
     world.core.set_generation(2)

@@ -15,7 +15,7 @@ from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_mount_behind_the_mark_feeds_up_to_it_and_then_says_ready(version: int) -> None:
+def test_mount_behind_the_mark_feeds_up_to_it_before_ready(version: int) -> None:
     world, client = world_with(30), Client(1, version)
     mount(world, client, 12)
     run(world, client)
@@ -27,7 +27,7 @@ def test_a_mount_behind_the_mark_feeds_up_to_it_and_then_says_ready(version: int
     assert client.got[-1] == 30, "no feed until the client asks"
 
 
-def test_a_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None:
+def test_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None:
     world, client = world_with(5), Client(1)
     mount(world, client, 5)
     feed(world, client, 5)
@@ -39,7 +39,7 @@ def test_a_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None
 
 
 @pytest.mark.parametrize(("behind", "fed"), [(0, 10), (3, 10), (10, 10), (11, 11), (25, 25)])
-def test_a_feed_is_suspended_after_the_distance_or_the_least_fetch(behind: int, fed: int) -> None:
+def test_feed_is_suspended_after_its_distance_or_the_minimum_fetch(behind: int, fed: int) -> None:
     world, client = world_with(40), Client(1)
     mount(world, client, 40)
     feed(world, client, 40 - behind)
@@ -50,14 +50,14 @@ def test_a_feed_is_suspended_after_the_distance_or_the_least_fetch(behind: int, 
     assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
 
 
-def test_a_feed_request_before_a_mount_is_ignored() -> None:
+def test_feed_request_before_a_mount_is_ignored() -> None:
     world, client = world_with(40), Client(1)
     feed(world, client, 0)
     run(world, client)
     assert client.got == client.said == []
 
 
-def test_commits_reach_waiting_feeds_at_once_as_the_appends_were_made() -> None:
+def test_commits_reach_real_time_feeds_at_once() -> None:
     world, client = world_with(-1), Client(3)
     mount(world, client, -1)
     feed(world, client, -1)
@@ -73,7 +73,7 @@ def test_commits_reach_waiting_feeds_at_once_as_the_appends_were_made() -> None:
     assert world.core.feed_cache_misses == 0
 
 
-def test_headers_read_from_storages_are_those_that_were_appended() -> None:
+def test_headers_read_from_storages_equal_those_appended() -> None:
     world, client, late = world_with(-1), Client(3), Client(4)
     mount(world, client, -1)
     for start in range(0, 300, 50):
@@ -93,7 +93,7 @@ def test_headers_read_from_storages_are_those_that_were_appended() -> None:
     assert is_ready(messages[-1])
 
 
-def test_far_feeds_take_turns() -> None:
+def test_catch_up_feeds_take_turns() -> None:
     world = world_with(5000)
     clients = [Client(n) for n in (1, 2, 3)]
     for client in clients:
@@ -112,7 +112,7 @@ def test_far_feeds_take_turns() -> None:
     assert all(len(c.said) == 1 and is_ready(c.said[0]) for c in clients)
 
 
-def test_a_far_feed_does_not_delay_a_near_one() -> None:
+def test_catch_up_feed_does_not_delay_a_real_time_feed() -> None:
     world, far, near = world_with(5000), Client(1), Client(2)
     mount(world, near, 5000)
     feed(world, near, 5000)
@@ -124,7 +124,7 @@ def test_a_far_feed_does_not_delay_a_near_one() -> None:
     assert far.got == list(range(5001)), "as far as the log went when it mounted"
 
 
-def test_a_congested_client_is_parked_alone_and_goes_on_when_it_drains() -> None:
+def test_catch_up_feed_of_a_congested_client_is_parked_until_it_drains() -> None:
     world, slow, quick = world_with(2000), Client(1, congested=True), Client(2)
     mount(world, slow, -1)
     mount(world, quick, -1)
@@ -137,7 +137,7 @@ def test_a_congested_client_is_parked_alone_and_goes_on_when_it_drains() -> None
     assert len(slow.said) == 1
 
 
-def test_a_congested_client_near_the_end_goes_on_when_it_drains() -> None:
+def test_real_time_feed_of_a_congested_client_resumes_when_it_drains() -> None:
     world, client = world_with(20), Client(1)
     mount(world, client, 20)
     feed(world, client, 20)
@@ -150,7 +150,7 @@ def test_a_congested_client_near_the_end_goes_on_when_it_drains() -> None:
     assert client.got == [21, 22, 23]
 
 
-def test_a_client_that_drains_while_headers_are_read_has_its_feed_once() -> None:
+def test_drain_during_a_read_of_headers_does_not_duplicate_the_feed() -> None:
     """It was congested by another partition's feed, so that this one was not parked."""
     world, client, writer = world_with(1000), Client(1), Client(2)
     mount(world, writer, 1000)
@@ -178,7 +178,7 @@ def test_a_client_that_drains_while_headers_are_read_has_its_feed_once() -> None
     assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
 
 
-def test_a_failed_header_read_is_tried_again_after_a_pause() -> None:
+def test_failed_read_of_headers_is_retried_after_a_pause() -> None:
     world, client = world_with(1000), Client(1)
     for storage in world.storages.values():
         storage.refusing[storage_messages.RecordHeaderListRequest] = "damaged"
@@ -192,7 +192,7 @@ def test_a_failed_header_read_is_tried_again_after_a_pause() -> None:
     assert client.got == list(range(6, 1001))
 
 
-def test_a_lost_client_is_fed_no_more() -> None:
+def test_lost_client_is_sent_no_more_feed() -> None:
     world, gone, other = world_with(1000), Client(1), Client(2)
     world.hold(*NAMES)
     mount(world, gone, 5)
@@ -214,7 +214,7 @@ def test_feed_counters_balance() -> None:
     assert sum(feeds.added.values()) == sum(feeds.removed.values()) > 0
 
 
-def test_feeds_that_need_more_than_the_cache_holds_go_on_in_turns() -> None:
+def test_feeds_larger_than_the_cache_make_progress_in_turns() -> None:
     world = world_with(2000)
     clients = [Client(n) for n in range(1, 7)]
     for client in clients:

@@ -1,4 +1,4 @@
-"""The lock table never misses a lock that is held or was taken, and invents as little as it can."""
+"""The lock table never misses a held or taken lock, and overestimates as little as it can."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEPS = st.lists(st.tuples(st.booleans(), _SMALL_LOCKS | _LOCKS, st.booleans())
 
 
 @given(st.sampled_from((1, 2, 7, 40, 30_000)), _STEPS)
-def test_against_a_table_of_exact_locks(
+def test_lock_table_never_underestimates_exact_locks(
     size: int, steps: list[tuple[bool, tuple[int, ...], bool]]
 ) -> None:
     table, mark = LockTable(size, START), START
@@ -42,7 +42,7 @@ def test_against_a_table_of_exact_locks(
     assert not table.any_open(())
 
 
-def test_what_others_did_counts_as_taken_and_what_is_open_stays_so() -> None:
+def test_assume_raises_all_marks_and_keeps_open_locks() -> None:
     table = LockTable(30_000, START)
     mine, other = table.slots((1,)), table.slots((2,))
     table.begin(mine)

@@ -1,4 +1,4 @@
-"""A partition and its clients: who may append, what locks refuse, what a flush promises."""
+"""A partition and its clients: which appends are accepted, lock failures, flushes, mounts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from waltz_server.core.peer import Peer
 # ---- who may append
 
 
-def test_an_append_before_any_mount_is_dropped() -> None:
+def test_append_before_any_mount_is_dropped() -> None:
     world = opened()
     put(world, Peer(4), append("1"))
     assert log_of(world) == []
     assert world.core.open_appends == 0
 
 
-def test_a_newer_connection_takes_over_and_the_stale_one_is_ignored() -> None:
+def test_newer_connection_replaces_the_stale_one() -> None:
     world = opened()
     old = mounted(world, 1)
     new = mount(world, 1, seq=1)
@@ -48,7 +48,7 @@ def test_a_newer_connection_takes_over_and_the_stale_one_is_ignored() -> None:
     assert said(world, old) == []
 
 
-def test_a_larger_generation_beats_a_larger_sequence_number() -> None:
+def test_mount_of_a_larger_generation_wins_over_a_larger_sequence_number() -> None:
     world = opened()
     old = mount(world, 1, seq=9)
     world.core.set_generation(2)
@@ -59,7 +59,7 @@ def test_a_larger_generation_beats_a_larger_sequence_number() -> None:
     assert log_of(world) == ["current"]
 
 
-def test_a_lost_connection_makes_room_for_any_other() -> None:
+def test_any_connection_may_mount_after_the_former_is_lost() -> None:
     world = opened()
     first = mount(world, 1, seq=5)
     world.core.lost(first)
@@ -77,27 +77,27 @@ def test_appends_of_another_generation_are_dropped() -> None:
     assert log_of(world) == ["1"]
 
 
-def test_a_mount_of_a_generation_to_come_is_asked_to_come_again() -> None:
+def test_mount_of_a_future_generation_is_not_ready() -> None:
     world = opened()
     peer = mount(world, 1, generation=2)
     assert [m.state for m in said(world, peer)] == [cs.MountState.NOT_READY]
 
 
-def test_a_client_ahead_of_the_log_is_told_so() -> None:
+def test_mount_ahead_of_the_log_is_answered_client_ahead() -> None:
     world = opened(last=4)
     peers = [Peer(version) for version in (0, 2, 3, 4)]
-    told = []
+    states = []
     for client, peer in enumerate(peers, 2):
         mount(world, client, 5, peer=peer)
-        told.append(said(world, peer)[-1].state)
+        states.append(said(world, peer)[-1].state)
     ahead = cs.MountState.CLIENT_AHEAD
-    assert told == [cs.MountState.NOT_READY, cs.MountState.NOT_READY, ahead, ahead]
+    assert states == [cs.MountState.NOT_READY, cs.MountState.NOT_READY, ahead, ahead]
 
 
 # ---- locks
 
 
-def test_a_lock_failure_names_the_transaction_to_wait_for() -> None:
+def test_lock_failure_names_the_transaction_that_took_the_lock() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     put(world, one, append("0"), append("1", write=(7,)), append("2"))
@@ -112,7 +112,7 @@ def test_a_lock_failure_names_the_transaction_to_wait_for() -> None:
     assert world.core.counters.rejected == 2
 
 
-def test_of_two_appends_under_one_lock_the_second_waits_for_the_firsts_fate() -> None:
+def test_second_append_under_an_open_lock_waits_for_the_first() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)
@@ -125,7 +125,7 @@ def test_of_two_appends_under_one_lock_the_second_waits_for_the_firsts_fate() ->
     assert log_of(world) == ["1", "3"]
 
 
-def test_a_new_owner_takes_every_lock_for_taken_at_its_mark() -> None:
+def test_new_owner_treats_every_lock_as_taken_at_its_mark() -> None:
     world = opened(last=4)
     peer = mounted(world, 1, 4)
     put(world, peer, append("late", mark=3, write=(9,)))
@@ -133,7 +133,7 @@ def test_a_new_owner_takes_every_lock_for_taken_at_its_mark() -> None:
     assert failure.transaction_id == 4
 
 
-def test_locks_that_others_took_in_between_are_known_after_coming_back() -> None:
+def test_returning_owner_treats_every_lock_as_taken_at_the_new_mark() -> None:
     """The partition was elsewhere and is back before this server heard that it had gone."""
     world = opened()
     mounted(world, 1)
@@ -152,7 +152,7 @@ def test_locks_that_others_took_in_between_are_known_after_coming_back() -> None
     assert log_of(world) == ["others took lock 7"]
 
 
-def test_an_eager_append_keeps_its_lock_through_a_change_of_generation() -> None:
+def test_append_before_the_session_keeps_its_lock_through_a_new_generation() -> None:
     """Appends of the new generation that do not await the mount's answer are no way around."""
     world = opened()
     one = mounted(world, 1)
@@ -171,7 +171,7 @@ def test_an_eager_append_keeps_its_lock_through_a_change_of_generation() -> None
     assert [m.transaction_id for m in said(world, two) if isinstance(m, cs.LockFailure)]
 
 
-def test_an_eager_append_meets_the_locks_that_others_took_in_between() -> None:
+def test_append_before_the_session_is_refused_by_locks_of_another_owner() -> None:
     world = opened()
     mounted(world, 1)
     world.metadata = PartitionMetadata(2, 1, dict.fromkeys(NAMES, ReplicaState(1, UNRESOLVED)))
@@ -201,7 +201,7 @@ def test_mounts_wait_for_the_first_session() -> None:
     assert [m.state for m in said(world, peer)] == [cs.MountState.READY]
 
 
-def test_a_flush_is_answered_when_earlier_appends_are_resolved() -> None:
+def test_flush_is_answered_when_earlier_appends_are_resolved() -> None:
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)
@@ -217,7 +217,7 @@ def test_a_flush_is_answered_when_earlier_appends_are_resolved() -> None:
     assert answer.transaction_id == 1
 
 
-def test_a_flush_behind_refused_appends_is_answered_at_once() -> None:
+def test_flush_behind_refused_appends_is_answered_at_once() -> None:
     world = opened(last=4)
     peer = mounted(world, 1, 4)
     put(world, peer, append("late", mark=0, write=(1,)))
@@ -225,7 +225,7 @@ def test_a_flush_behind_refused_appends_is_answered_at_once() -> None:
     assert [type(m) for m in said(world, peer)] == [cs.LockFailure, cs.FlushResponse]
 
 
-def test_a_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
+def test_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -238,7 +238,7 @@ def test_a_flush_is_not_answered_while_a_former_owner_may_still_write() -> None:
     assert len(said(world, peer)) == 2
 
 
-def test_the_mark_is_unresolved_before_the_first_session() -> None:
+def test_mark_is_unresolved_before_the_first_session() -> None:
     world = new_world(last=2)
     peer = Peer(4)
     world.core.read_mark(peer, cs.HighWaterMarkRequest(ReqId(-1, 0, 0, 1)))
@@ -250,7 +250,7 @@ def test_the_mark_is_unresolved_before_the_first_session() -> None:
     assert said(world, peer)[0].transaction_id == 2
 
 
-def test_overload_begins_and_ends() -> None:
+def test_overload_begins_and_ends_with_the_number_of_open_appends() -> None:
     world = opened()
     peer = mounted(world, 1)
     world.hold(*NAMES)
@@ -261,7 +261,7 @@ def test_overload_begins_and_ends() -> None:
     assert world.core.open_appends == 0
 
 
-def test_a_feed_request_beyond_the_log_drops_the_client() -> None:
+def test_feed_request_beyond_the_log_disconnects_the_client() -> None:
     world = opened(last=2)
     peer = mounted(world, 1, 2)
     world.core.feed(peer, cs.FeedRequest(ReqId(1, 1, 0, 0), 3))
@@ -271,7 +271,7 @@ def test_a_feed_request_beyond_the_log_drops_the_client() -> None:
     assert "3" in drop.reason
 
 
-def test_closing_ends_feeds_and_answers_nothing_more() -> None:
+def test_close_ends_feeds_and_answers_nothing_more() -> None:
     world = opened(replace(PartitionSettings(), feed_cache_bytes=1), last=200)
     world.hold(*NAMES)
     peer = mount(world, 1, 2)

@@ -25,7 +25,7 @@ def reads_asked(world: World) -> list[tuple[int, int]]:
     ]
 
 
-def test_fresh_data_comes_from_the_cache() -> None:
+def test_data_just_committed_comes_from_memory() -> None:
     world = opened()
     peer = mounted(world, 1)
     put(world, peer, append("hello", header=3))
@@ -39,7 +39,7 @@ def test_fresh_data_comes_from_the_cache() -> None:
     assert world.core.data_cache_misses == 0
 
 
-def test_concurrent_reads_share_one_and_reading_goes_ahead() -> None:
+def test_concurrent_data_reads_share_one_read_ahead() -> None:
     world = opened(last=300)
     peer, other = Peer(4), Peer(1)
     world.hold(*NAMES)
@@ -61,7 +61,7 @@ def test_concurrent_reads_share_one_and_reading_goes_ahead() -> None:
     assert world.core.data_cache_misses == 4
 
 
-def test_a_read_never_goes_beyond_the_mark() -> None:
+def test_data_read_never_goes_beyond_the_mark() -> None:
     world = opened(last=20)
     peer = Peer(4)
     read(world, peer, 5)
@@ -70,7 +70,7 @@ def test_a_read_never_goes_beyond_the_mark() -> None:
 
 
 @pytest.mark.parametrize("wanted", [-1, 3, 1000])
-def test_an_absent_id_is_an_error_and_readable_as_soon_as_it_exists(wanted: int) -> None:
+def test_data_read_of_an_absent_id_fails_until_it_is_committed(wanted: int) -> None:
     """Defect of the reference: asked too early, an id stays unreadable until a restart."""
     world = opened(last=2)
     peer = mounted(world, 1, 2)
@@ -85,7 +85,7 @@ def test_an_absent_id_is_an_error_and_readable_as_soon_as_it_exists(wanted: int)
     assert said(world, peer)[0].data == b"three"
 
 
-def test_a_failed_read_is_forgotten() -> None:
+def test_failed_data_read_can_be_repeated() -> None:
     world = opened(last=5)
     peer = Peer(4)
     for storage in world.storages.values():
@@ -100,7 +100,7 @@ def test_a_failed_read_is_forgotten() -> None:
     assert said(world, peer)[0].data == b"3"
 
 
-def test_data_is_read_before_the_partition_is_open_only_later() -> None:
+def test_data_read_before_the_partition_opens_is_refused() -> None:
     world = new_world(last=2)
     peer = Peer(4)
     read(world, peer, 1)

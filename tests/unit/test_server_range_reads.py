@@ -1,4 +1,4 @@
-"""Reads of ranges through a partition: from memory, from replicas, and of what is still to come."""
+"""Reads of ranges through a partition: from memory, from replicas, and with a wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES
 # ---- what is there
 
 
-def test_the_end_of_the_log_comes_from_memory() -> None:
+def test_range_at_the_end_of_the_log_comes_from_memory() -> None:
     world, reader = written(6), Reader()
     reader.records(world, 2, most=3)
     (answer,) = reader.heard(world)
@@ -33,7 +33,7 @@ def test_the_end_of_the_log_comes_from_memory() -> None:
     assert world.calls == []
 
 
-def test_older_records_come_from_one_replica_at_once() -> None:
+def test_older_range_comes_from_one_read_of_a_replica() -> None:
     world, reader = opened(FORGETFUL, last=300), Reader()
     world.calls.clear()
     reader.records(world, 10, most=50)
@@ -42,7 +42,7 @@ def test_older_records_come_from_one_replica_at_once() -> None:
     assert [type(r) for r in asked(world)] == [st.BoundedRecordListRequest]
 
 
-def test_never_past_the_mark_though_replicas_hold_more() -> None:
+def test_range_never_goes_beyond_the_mark() -> None:
     world, reader = opened(FORGETFUL, last=9), Reader()
     peer = mounted(world, 1, 9)
     world.hold("b", "c")
@@ -58,7 +58,7 @@ def test_never_past_the_mark_though_replicas_hold_more() -> None:
 
 
 @pytest.mark.parametrize("settings", [None, FORGETFUL])
-def test_a_bound_in_bytes_leaves_at_least_one_record(settings: PartitionSettings | None) -> None:
+def test_byte_bound_leaves_at_least_one_record(settings: PartitionSettings | None) -> None:
     world, reader = opened(settings), Reader()
     peer = mounted(world, 1)
     put(world, peer, *(append("x" * 100) for _ in range(10)))
@@ -70,7 +70,7 @@ def test_a_bound_in_bytes_leaves_at_least_one_record(settings: PartitionSettings
     assert ids(reader.heard(world)[0]) == [4]
 
 
-def test_what_an_older_storage_sends_too_much_is_cut_off() -> None:
+def test_surplus_records_of_an_older_storage_are_cut_off() -> None:
     world, reader = opened(FORGETFUL, last=100), Reader()
     for storage in world.storages.values():
         storage.ignores_bytes = True
@@ -80,7 +80,7 @@ def test_what_an_older_storage_sends_too_much_is_cut_off() -> None:
     assert len(answer.records.wire) <= 430
 
 
-def test_nobody_gets_more_than_the_server_can_bear() -> None:
+def test_range_answers_are_bounded_by_the_server() -> None:
     world, reader = opened(), Reader()
     peer = mounted(world, 1)
     put(world, peer, *(append("x" * (MAX_ANSWER_BYTES // 4)) for _ in range(6)))
@@ -89,7 +89,7 @@ def test_nobody_gets_more_than_the_server_can_bear() -> None:
     assert len(answer.records.wire) <= MAX_ANSWER_BYTES
 
 
-def test_a_replica_that_cannot_read_is_passed_over_and_all_failing_is_an_error() -> None:
+def test_range_read_tries_all_replicas_before_it_fails() -> None:
     world, reader = opened(FORGETFUL, last=20), Reader()
     for name in NAMES:
         world.storages[name].refusing[st.BoundedRecordListRequest] = "damaged"
@@ -106,7 +106,7 @@ def test_a_replica_that_cannot_read_is_passed_over_and_all_failing_is_an_error()
 # ---- headers
 
 
-def test_headers_come_from_memory_as_they_were_appended() -> None:
+def test_headers_from_memory_equal_those_appended() -> None:
     world, reader = written(100), Reader()
     reader.headers(world, 40, most=30)
     (answer,) = reader.heard(world)
@@ -130,7 +130,7 @@ def test_older_headers_come_from_a_replica() -> None:
 # ---- what cannot be said
 
 
-def test_errors() -> None:
+def test_impossible_ranges_are_refused() -> None:
     world, reader = new_world(last=5), Reader()
     reader.records(world, 0)
     reader.headers(world, 0)
@@ -149,7 +149,7 @@ def test_errors() -> None:
 # ---- what is still to come
 
 
-def test_a_read_beyond_the_mark_is_empty_at_once_unless_it_waits() -> None:
+def test_range_beyond_the_mark_without_a_wait_is_empty_at_once() -> None:
     world, reader = written(3), Reader()
     reader.records(world, 3)
     (answer,) = reader.heard(world)
@@ -158,7 +158,7 @@ def test_a_read_beyond_the_mark_is_empty_at_once_unless_it_waits() -> None:
     assert reader.heard(world) == []
 
 
-def test_a_read_that_waits_is_answered_as_soon_as_something_is_committed() -> None:
+def test_waiting_range_read_is_answered_by_the_next_commit() -> None:
     world, reader, other = written(3), Reader(), Reader()
     peer = mounted(world, 2, 2)
     reader.records(world, 3, wait_ms=10_000)
@@ -174,7 +174,7 @@ def test_a_read_that_waits_is_answered_as_soon_as_something_is_committed() -> No
     assert texts(other.heard(world)[0]) == ["4", "5"]
 
 
-def test_a_read_whose_time_is_up_is_answered_empty() -> None:
+def test_waiting_range_read_is_answered_empty_when_its_time_is_over() -> None:
     world, reader = written(3), Reader()
     reader.records(world, 3, wait_ms=200)
     waited = 0.0
@@ -182,10 +182,10 @@ def test_a_read_whose_time_is_up_is_answered_empty() -> None:
         waited += world.wake(RangeReadTick)
     assert 0.2 <= waited <= 0.2 + 3 * TICK_SECONDS
     assert (answers[0].error, len(answers[0].records)) == (None, 0)
-    assert not any(isinstance(w.timer, RangeReadTick) for w in world.wakes), "nobody waits"
+    assert not any(isinstance(w.timer, RangeReadTick) for w in world.wakes), "no read waits"
 
 
-def test_a_session_that_opens_further_on_answers_too() -> None:
+def test_waiting_range_read_is_answered_by_a_session_that_opens_at_a_higher_mark() -> None:
     """The partition was elsewhere, and what was waited for was written there."""
     world, reader = written(3), Reader()
     peer = mounted(world, 2, 2)
@@ -207,7 +207,7 @@ def test_a_session_that_opens_further_on_answers_too() -> None:
 # ---- bounds
 
 
-def test_a_congested_reader_is_sent_nothing_until_it_drains() -> None:
+def test_congested_reader_is_sent_nothing_until_it_drains() -> None:
     world, slow, quick = written(5), Reader(congested=True), Reader()
     for first_id in (0, 2):
         slow.records(world, first_id)
@@ -218,7 +218,7 @@ def test_a_congested_reader_is_sent_nothing_until_it_drains() -> None:
     assert [ids(a)[0] for a in slow.heard(world)] == [0, 2]
 
 
-def test_a_reader_that_drains_gets_only_so_much_at_a_time() -> None:
+def test_answers_to_a_draining_reader_are_sent_in_bounded_portions() -> None:
     """Whether it takes more shows only when that has been sent."""
     world, slow = opened(), Reader(congested=True)
     peer = mounted(world, 1)
@@ -237,7 +237,7 @@ def test_a_reader_that_drains_gets_only_so_much_at_a_time() -> None:
     assert portions == [2, 2, 2, 2]
 
 
-def test_only_so_many_reads_are_under_way_for_one_connection() -> None:
+def test_reads_of_replicas_are_bounded_per_connection() -> None:
     world, reader, other = opened(FORGETFUL, last=300), Reader(), Reader()
     world.hold(*NAMES)
     count = READS_PER_CONNECTION + 3
@@ -252,7 +252,7 @@ def test_only_so_many_reads_are_under_way_for_one_connection() -> None:
     assert reader.peer.reads == 0
 
 
-def test_a_reader_held_up_by_other_partitions_goes_on_soon() -> None:
+def test_reader_blocked_by_reads_of_other_partitions_continues_after_a_tick() -> None:
     world, reader = opened(FORGETFUL, last=30), Reader()
     reader.peer.reads = READS_PER_CONNECTION
     reader.records(world, 3, most=1)
@@ -264,7 +264,7 @@ def test_a_reader_held_up_by_other_partitions_goes_on_soon() -> None:
     assert ids(reader.heard(world)[0]) == [3]
 
 
-def test_who_asks_without_end_and_waits_for_no_answer_is_dropped() -> None:
+def test_connection_with_too_many_open_range_reads_is_closed() -> None:
     world, reader = written(1), Reader()
     for _ in range(REQUESTS_PER_CONNECTION):
         reader.records(world, 5, wait_ms=1000)
@@ -274,7 +274,7 @@ def test_who_asks_without_end_and_waits_for_no_answer_is_dropped() -> None:
     assert drop.peer is reader.peer
 
 
-def test_answers_make_room_for_questions() -> None:
+def test_answered_range_reads_allow_new_ones() -> None:
     world, reader = written(1), Reader()
     for _ in range(REQUESTS_PER_CONNECTION + 50):
         reader.records(world, 0)
@@ -285,7 +285,7 @@ def test_answers_make_room_for_questions() -> None:
 # ---- ends
 
 
-def test_a_partition_that_goes_says_so_to_all_who_wait() -> None:
+def test_close_refuses_all_open_range_reads() -> None:
     world, reader = opened(FORGETFUL, last=30), Reader()
     world.hold(*NAMES)
     reader.records(world, 31, wait_ms=1000)
@@ -304,7 +304,7 @@ def test_a_partition_that_goes_says_so_to_all_who_wait() -> None:
     assert len(reader.heard(world)) == 1
 
 
-def test_a_lost_reader_is_forgotten() -> None:
+def test_lost_reader_is_forgotten() -> None:
     world, reader = opened(FORGETFUL, last=30), Reader()
     world.hold(*NAMES)
     reader.records(world, 3)
@@ -316,7 +316,7 @@ def test_a_lost_reader_is_forgotten() -> None:
     assert reader.heard(world) == []
 
 
-def test_a_mark_of_an_older_generation_is_no_end_of_the_log() -> None:
+def test_empty_answer_is_refused_until_a_session_of_the_generation_opens() -> None:
     """Until a session of the new one opens, the log may have grown on another server."""
     world, reader = written(4), Reader()
     world.core.read_range(reader.peer, cs.RecordsRequest(ReqId(-1, 2, 0, 0), 0, 9, 99, 0))

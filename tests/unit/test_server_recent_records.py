@@ -1,4 +1,4 @@
-"""The end of the log in memory: given in order, without a gap, as much as the bounds allow."""
+"""The end of the log in memory: in order, without a gap, within the bounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BATCHES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), max_si
     st.integers(1, 12),
     st.integers(1, 700),
 )
-def test_an_answer_goes_on_without_a_gap_as_far_as_the_bounds_allow(
+def test_range_has_no_gap_and_ends_at_its_bounds(
     batches: list[list[int]], capacity: int, wanted: int, max_records: int, max_bytes: int
 ) -> None:
     recent, sizes, kept = RecentRecords(capacity), list[int](), list[tuple[int, int]]()
@@ -56,13 +56,13 @@ def test_an_answer_goes_on_without_a_gap_as_far_as_the_bounds_allow(
     assert ids(found) == expected
 
 
-def test_a_whole_batch_is_given_as_it_is() -> None:
+def test_whole_batch_is_returned_without_a_copy() -> None:
     recent, only = RecentRecords(1 << 20), batch(5, 10, 20, 30)
     recent.put(5, only)
     assert recent.get(5, PLENTY) is only
 
 
-def test_what_does_not_follow_replaces_everything() -> None:
+def test_batch_that_does_not_follow_replaces_all_others() -> None:
     recent = RecentRecords(1 << 20)
     recent.put(0, batch(0, 1, 1))
     recent.put(5, batch(5, 1))
@@ -71,7 +71,7 @@ def test_what_does_not_follow_replaces_everything() -> None:
     assert recent.used_bytes == 1 + WIRE_OVERHEAD_BYTES
 
 
-def test_thousands_of_batches_come_and_go() -> None:
+def test_thousands_of_batches_keep_within_the_bound() -> None:
     recent = RecentRecords(50 * WIRE_OVERHEAD_BYTES)
     for transaction_id in range(5000):
         recent.put(transaction_id, batch(transaction_id, 0))
@@ -81,6 +81,8 @@ def test_thousands_of_batches_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(("at_least_one", "expected"), [(True, [7]), (False, [])])
-def test_a_record_longer_than_the_bound(at_least_one: bool, expected: list[int]) -> None:
+def test_record_longer_than_the_bound_is_returned_alone(
+    at_least_one: bool, expected: list[int]
+) -> None:
     found = within(batch(6, 5, 500, 5), 1, Bounds(9, 100), at_least_one=at_least_one)
     assert ids(found) == expected

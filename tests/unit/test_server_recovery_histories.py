@@ -90,9 +90,9 @@ class World:
             case Truncate(to):
                 del disk.log[to + 1 :]
                 recovery.cut(name, disk.end)
-            case Copy(usher, first, count):
+            case Copy(source, first, count):
                 assert first == disk.end + 1
-                disk.log += self.disks[usher].log[first : first + count]
+                disk.log += self.disks[source].log[first : first + count]
                 recovery.copied(name, disk.end)
             case Mark(mark):
                 disk.info = begin_session(disk.info, self.session_id, mark, disk.end)
@@ -122,7 +122,7 @@ class World:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=1500, deadline=None)
-def test_a_mark_that_a_session_has_resolved_never_goes_down(seed: int) -> None:
+def test_resolved_mark_never_goes_down_in_a_later_session(seed: int) -> None:
     random = Random(seed)
     world = World(random, random.choice((3, 3, 4, 5)))
     world.session(all_steps=True)

@@ -1,4 +1,4 @@
-"""A mark on a replica's disk that the metadata does not vouch for: its log is not trusted to it."""
+"""A mark on a disk that the metadata do not confirm: the log is not trusted up to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OTHER, _VOTER, _SUSPECT = "r0", "r1", "r2"
         (ReplicaState(8, UNRESOLVED), 6, 20),
     ],
 )
-def test_a_log_is_trusted_as_far_as_disk_and_metadata_agree(
+def test_log_is_trusted_up_to_the_lower_of_disk_and_metadata_marks(
     suspect: ReplicaState, its_session: int, cut_at: int
 ) -> None:
     recovery = _recovery(suspect)
@@ -36,7 +36,7 @@ def test_a_log_is_trusted_as_far_as_disk_and_metadata_agree(
     assert recovery.steps() == [(_SUSPECT, Truncate(cut_at))]
 
 
-def test_a_replica_cut_below_its_mark_is_filled_before_it_takes_another() -> None:
+def test_replica_cut_below_its_mark_is_filled_before_a_new_mark() -> None:
     """A storage refuses a mark while its log ends below the one that it has."""
     recovery = _recovery(ReplicaState(5, 10))
     for voter in (_OTHER, _VOTER):
@@ -60,7 +60,7 @@ def test_a_replica_cut_below_its_mark_is_filled_before_it_takes_another() -> Non
     assert steps == [Copy(_OTHER, 11, 8), Copy(_OTHER, 19, 7), Truncate(25), Mark(25)]
 
 
-def test_a_mark_of_a_session_that_never_opened_holds_nothing_up() -> None:
+def test_mark_of_a_session_that_never_opened_blocks_no_vote() -> None:
     recovery = _recovery(ReplicaState(5, 10))
     recovery.introduced(_SUSPECT, 6, 20, 20)
     recovery.introduced(_VOTER, 8, 12, 12)

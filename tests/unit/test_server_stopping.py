@@ -1,4 +1,4 @@
-"""A server that stops: nothing new is taken, what was taken is finished, but not at any price."""
+"""A server that stops: it accepts no new appends and finishes open ones within a time limit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def connection(node: ServerNode, number: int) -> Connection:
     return connected
 
 
-async def test_partitions_are_closed_when_their_appends_are_done(
+async def test_stop_closes_partitions_after_their_appends_are_resolved(
     node: ServerNode, hosted: Hosted
 ) -> None:
     early = connection(node, 1)
@@ -103,7 +103,7 @@ async def test_partitions_are_closed_when_their_appends_are_done(
     assert hosted.closed
 
 
-async def test_a_partition_that_lost_its_store_session_is_not_waited_for(
+async def test_stop_does_not_wait_for_a_partition_without_a_session(
     node: ServerNode, hosted: Hosted
 ) -> None:
     stopping = asyncio.create_task(node.stop())
@@ -114,7 +114,7 @@ async def test_a_partition_that_lost_its_store_session_is_not_waited_for(
     assert hosted.closed
 
 
-async def test_waiting_has_an_end_that_is_told(
+async def test_stop_logs_appends_that_stay_unresolved(
     node: ServerNode,
     hosted: Hosted,
     caplog: pytest.LogCaptureFixture,
@@ -126,9 +126,7 @@ async def test_waiting_has_an_end_that_is_told(
     assert "3 appends unresolved after 0.05 s" in caplog.text
 
 
-async def test_a_connection_paused_for_overload_stays_paused(
-    node: ServerNode, hosted: Hosted
-) -> None:
+async def test_stop_keeps_overloaded_connections_paused(node: ServerNode, hosted: Hosted) -> None:
     paused = connection(node, 1)
     hosted.core.overloaded = True
     node.overloaded(cast(FrameConnection, paused))
@@ -153,7 +151,7 @@ class StartsForEver:
         self.stopped = True
 
 
-async def test_a_server_that_is_still_starting_can_be_stopped() -> None:
+async def test_server_can_be_stopped_while_it_starts() -> None:
     node, stop = StartsForEver(), asyncio.Event()
     running = asyncio.ensure_future(run_node(cast(ServerNode, node), stop))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Links to storages over real sockets: kept up, shared, and cut when a node no longer answers."""
+"""Links to storages over real sockets: reconnected, shared, closed when a node hangs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _POLL_SECONDS = 0.002
 
 
 class User:
-    """Notes what it is told."""
+    """Notes what it is events."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         self._links: dict[str, StorageLink] = {}
 
     def connect(self, links: StorageLinks, storages: frozenset[str]) -> None:
@@ -34,18 +34,18 @@ class User:
         self._links[storage].send_request(self, request)
 
     def storage_up(self, storage: str) -> None:
-        self.told.append("up")
+        self.events.append("up")
 
     def storage_down(self, storage: str) -> None:
-        self.told.append("down")
+        self.events.append("down")
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
         assert elapsed_ms >= 0
-        self.told.append((request, response))
+        self.events.append((request, response))
 
     @property
     def answers(self) -> list[Any]:
-        return [entry[1] for entry in self.told if isinstance(entry, tuple)]
+        return [entry[1] for entry in self.events if isinstance(entry, tuple)]
 
 
 def request(session: int = 1, partition: int = 0) -> st.MaxTransactionIdRequest:
@@ -99,7 +99,7 @@ async def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def up(links: StorageLinks, storage: FakeStorage) -> User:
     user = User()
     user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: user.told == ["up"])
+    await eventually(lambda: user.events == ["up"])
     return user
 
 
@@ -107,19 +107,17 @@ async def answered(user: User, count: int) -> None:
     await eventually(lambda: len(user.answers) == count)
 
 
-async def test_a_request_is_numbered_and_answered(
-    storage: FakeStorage, links: StorageLinks
-) -> None:
+async def test_request_is_numbered_and_answered(storage: FakeStorage, links: StorageLinks) -> None:
     user = await up(links, storage)
     asked = request()
     user.send(storage.name, asked)
     user.send(storage.name, request(partition=1))
     await eventually(lambda: len(user.answers) == 2)
-    assert user.told[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
+    assert user.events[1] == (asked, st.MaxTransactionIdResponse(1, 0, 0, -1))
     assert [r.seq_num for r in storage.requests] == [-1, 0, 1]
 
 
-async def test_an_older_storage_is_asked_in_its_words_and_its_answer_finds_the_asker(
+async def test_request_is_converted_for_an_older_storage_and_its_answer_is_matched(
     links: StorageLinks,
 ) -> None:
     storage = FakeStorage(STORAGE.limited_to(0))
@@ -130,28 +128,28 @@ async def test_an_older_storage_is_asked_in_its_words_and_its_answer_finds_the_a
     user.send(storage.name, asked)
     await answered(user, 1)
     assert storage.requests[-1] == st.RecordListRequest(1, 0, 0, 2, 3)
-    request, response = user.told[-1]
+    request, response = user.events[-1]
     assert request is asked
     assert [r.transaction_id for r in response.records] == [2, 3, 4]
     await storage.stop()
 
 
-async def test_partitions_share_one_connection_that_goes_with_the_last(
+async def test_partitions_share_one_connection_until_the_last_releases_it(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     first, second = await up(links, storage), User()
     second.connect(links, frozenset({storage.name}))
-    assert second.told == ["up"], "it was up already"
+    assert second.events == ["up"], "it was up already"
     assert storage.accepted == 1
     first.connect(links, frozenset())
     second.send(storage.name, request())
     await eventually(lambda: second.answers)
     second.connect(links, frozenset())
     await eventually(lambda: not storage.connections)
-    assert first.told == ["up"]
+    assert first.events == ["up"]
 
 
-async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_again(
+async def test_lost_connection_answers_none_reports_down_and_is_dialed_again(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     user = await up(links, storage)
@@ -161,11 +159,11 @@ async def test_a_lost_connection_answers_with_none_then_tells_and_is_dialed_agai
     user.send(storage.name, second)
     await eventually(lambda: len(storage.requests) == 3)
     storage.cut()
-    await eventually(lambda: user.told.count("up") == 2)
-    assert user.told == ["up", (first, None), (second, None), "down", "up"]
+    await eventually(lambda: user.events.count("up") == 2)
+    assert user.events == ["up", (first, None), (second, None), "down", "up"]
 
 
-class Asker(User):
+class Requester(User):
     """Asks as soon as a connection is open."""
 
     def storage_up(self, storage: str) -> None:
@@ -177,9 +175,9 @@ async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays(
     storage: FakeStorage, links: StorageLinks, pauses: list[float]
 ) -> None:
     storage.dropping = True
-    user = Asker()
+    user = Requester()
     user.connect(links, frozenset({storage.name}))
-    await eventually(lambda: user.told.count("up") == 8)
+    await eventually(lambda: user.events.count("up") == 8)
     assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     storage.dropping = False
     await eventually(lambda: user.answers[-1:] != [None])
@@ -189,7 +187,7 @@ async def test_storage_that_accepts_and_drops_is_dialed_with_growing_delays(
     assert pauses[before] == 0.05, "it has answered"
 
 
-async def test_a_link_that_is_refused_when_dialed_again_is_not_reported_lost_again(
+async def test_failed_redial_does_not_report_down_again(
     storage: FakeStorage,
     links: StorageLinks,
     pauses: list[float],
@@ -198,27 +196,27 @@ async def test_a_link_that_is_refused_when_dialed_again_is_not_reported_lost_aga
     user = await up(links, storage)
     storage.mute = True
     storage.cut()
-    await eventually(lambda: user.told == ["up", "down"])
+    await eventually(lambda: user.events == ["up", "down"])
     for _ in range(3):
         await eventually(lambda: storage.connections)
         storage.cut()
     await eventually(lambda: storage.connections)
-    assert user.told == ["up", "down"]
+    assert user.events == ["up", "down"]
     assert caplog.text.count("connection lost") == 1
 
 
-async def test_asking_while_the_link_is_down_is_answered_with_none(
+async def test_request_while_the_link_is_down_is_answered_with_none(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     user = await up(links, storage)
     await storage.stop()
-    await eventually(lambda: user.told[-1] == "down")
+    await eventually(lambda: user.events[-1] == "down")
     user.send(storage.name, request())
     assert user.answers == [], "never from inside the call"
     await eventually(lambda: user.answers == [None])
 
 
-async def test_a_storage_that_comes_later_is_found(links: StorageLinks) -> None:
+async def test_storage_that_starts_later_is_connected(links: StorageLinks) -> None:
     storage, user = FakeStorage(), User()
     storage.start()
     await storage.stop()
@@ -226,7 +224,7 @@ async def test_a_storage_that_comes_later_is_found(links: StorageLinks) -> None:
     user.send(storage.name, request())
     await eventually(lambda: user.answers == [None])
     storage.start()
-    await eventually(lambda: user.told[-1] == "up")
+    await eventually(lambda: user.events[-1] == "up")
     await storage.stop()
 
 
@@ -244,16 +242,16 @@ async def test_storage_that_leaves_a_request_unanswered_is_disconnected(
     pass_time(9.0)
     user.send(storage.name, request(2))
     await eventually(lambda: len(storage.requests) == 3)
-    assert user.told == ["up"]
+    assert user.events == ["up"]
     pass_time(1.5)
-    await eventually(lambda: "down" in user.told)
-    assert user.told[1] == (asked, None)
+    await eventually(lambda: "down" in user.events)
+    assert user.events[1] == (asked, None)
     assert f"{storage.name}: no answer for" in caplog.text
     storage.silent = False
-    await eventually(lambda: user.told[-1] == "up")
+    await eventually(lambda: user.events[-1] == "up")
 
 
-async def test_an_answered_request_never_cuts_the_link(
+async def test_answered_requests_never_close_the_link(
     storage: FakeStorage, links: StorageLinks, pass_time: Callable[[float], None]
 ) -> None:
     user = await up(links, storage)
@@ -262,22 +260,22 @@ async def test_an_answered_request_never_cuts_the_link(
         await answered(user, count)
         pass_time(7.0)
     assert storage.accepted == 1
-    assert "down" not in user.told
+    assert "down" not in user.events
 
 
-async def test_a_storage_of_another_cluster_is_not_used_and_said_so_once(
+async def test_storage_of_another_cluster_is_refused_and_logged_once(
     storage: FakeStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     links = StorageLinks(PLAINTEXT, ExpectedCluster(uuid.UUID(int=8), 2))
     user = User()
     user.connect(links, frozenset({storage.name}))
     await eventually(lambda: storage.accepted >= 3)
-    assert user.told == []
+    assert user.events == []
     assert caplog.text.count("the cluster key does not match") == 1
     await links.close()
 
 
-async def test_check_dials_afresh_and_tells_which_answer(
+async def test_check_dials_every_storage_and_returns_which_answer(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     gone = FakeStorage()
@@ -289,7 +287,7 @@ async def test_check_dials_afresh_and_tells_which_answer(
     await eventually(lambda: not storage.connections)
 
 
-async def test_dropping_a_link_that_is_being_opened_leaves_no_connection(
+async def test_dropping_a_link_while_it_opens_leaves_no_connection(
     storage: FakeStorage, links: StorageLinks
 ) -> None:
     storage.mute = True
@@ -298,10 +296,10 @@ async def test_dropping_a_link_that_is_being_opened_leaves_no_connection(
     await eventually(lambda: storage.requests)
     user.connect(links, frozenset())
     await eventually(lambda: not storage.connections)
-    assert user.told == []
+    assert user.events == []
 
 
-async def test_closing_answers_what_is_pending(storage: FakeStorage, links: StorageLinks) -> None:
+async def test_close_answers_pending_requests(storage: FakeStorage, links: StorageLinks) -> None:
     user = await up(links, storage)
     storage.silent = True
     user.send(storage.name, request())

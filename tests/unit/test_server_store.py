@@ -1,4 +1,4 @@
-"""A partition's store against scripted storages: sessions open, end, and lose nothing."""
+"""A partition's store against scripted storages: sessions open, end, and lose no append."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from waltz_server.core.store_reports import (
 # ---- opening
 
 
-def test_a_new_partition_opens_with_a_quorum_and_takes_in_the_last_replica_later() -> None:
+def test_new_partition_opens_with_a_quorum_and_admits_the_last_replica_later() -> None:
     world = start(new_world())
     world.connect("a")
     assert not world.core.is_open
@@ -49,7 +49,7 @@ def test_a_new_partition_opens_with_a_quorum_and_takes_in_the_last_replica_later
     assert world.core.session_id == 0, "joining needs no new session"
 
 
-def test_nothing_is_asked_of_a_storage_before_the_session_is_in_the_metadata() -> None:
+def test_no_request_is_sent_before_the_session_is_in_the_metadata() -> None:
     world = new_world()
     world.metadata_held = True
     start(world)
@@ -64,21 +64,21 @@ def test_nothing_is_asked_of_a_storage_before_the_session_is_in_the_metadata() -
     assert world.core.is_open
 
 
-def test_a_later_generation_elsewhere_ends_the_attempt() -> None:
+def test_later_generation_in_the_metadata_ends_the_attempt() -> None:
     world = new_world()
     world.metadata = PartitionMetadata(7, 4, {})
     start(world, generation=6)
     world.connect()
     assert world.calls == []
     assert (world.metadata.generation, world.metadata.session_id) == (7, 4)
-    assert "7 has begun elsewhere" in world.notes[-1]
+    assert "7 has begun on another server" in world.notes[-1]
     world.core.set_generation(8)
     world.settle()
     assert world.core.is_open
     assert (world.metadata.generation, world.metadata.session_id) == (8, 5)
 
 
-def test_metadata_conflicts_back_off_and_are_tried_again() -> None:
+def test_metadata_conflicts_are_retried_with_backoff() -> None:
     world = new_world()
     world.metadata_held = True
     start(world)
@@ -96,7 +96,7 @@ def test_metadata_conflicts_back_off_and_are_tried_again() -> None:
     assert world.core.is_open
 
 
-def test_a_pause_that_was_overtaken_begins_nothing() -> None:
+def test_timer_of_an_outdated_attempt_begins_no_session() -> None:
     world = new_world()
     world.metadata_held = True
     start(world)
@@ -113,7 +113,7 @@ def test_a_pause_that_was_overtaken_begins_nothing() -> None:
     assert len(world.metadata_orders) == 1
 
 
-def test_a_conflict_when_recovery_ends_closes_the_session() -> None:
+def test_metadata_conflict_at_the_end_of_recovery_closes_the_session() -> None:
     world = start(new_world())
     world.metadata_held = True
     world.connect()
@@ -129,7 +129,7 @@ def test_a_conflict_when_recovery_ends_closes_the_session() -> None:
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(done: bool) -> None:
+def test_late_result_of_an_ended_sessions_write_is_ignored(done: bool) -> None:
     world = start(new_world())
     world.metadata_held = True
     world.connect("a", "b")
@@ -153,9 +153,9 @@ def test_the_answer_to_an_ended_sessions_write_says_nothing_about_the_next_one(d
     assert world.core.session_id == 1
 
 
-def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
+def test_partition_is_unhealthy_until_the_first_session_opens() -> None:
     world = start(new_world())
-    assert world.core.healthy, "before the first session nobody knows better"
+    assert world.core.healthy, "healthy is the default before the first session"
     world.hold("a", "b")
     world.connect("a", "b")
     for name in ("a", "b"):
@@ -171,7 +171,7 @@ def test_an_unhealthy_start_shows_and_ends_with_the_first_session() -> None:
     assert world.core.healthy
 
 
-def test_a_recovery_that_waits_too_long_is_unhealthy_and_says_for_whom() -> None:
+def test_overdue_recovery_is_unhealthy_and_logs_what_it_waits_for() -> None:
     world = start(new_world())
     world.connect("a")
     assert world.core.waiting_for is not None
@@ -206,7 +206,7 @@ def test_commits_need_a_quorum_and_keep_the_order() -> None:
     assert everywhere(world) == ["1", "2", "3", "4", "5"]
 
 
-def test_answers_out_of_step_never_commit_what_one_replica_alone_holds() -> None:
+def test_records_on_one_replica_alone_are_never_committed() -> None:
     world = opened()
     world.hold("a", "b", "c")
     put(world, "1", "2", "3", "4")
@@ -216,7 +216,7 @@ def test_answers_out_of_step_never_commit_what_one_replica_alone_holds() -> None
     assert [i for i, _ in world.committed()] == [0, 1]
 
 
-def test_a_failing_replica_rests_longer_each_time_and_comes_back_in_a_new_session() -> None:
+def test_failing_replica_backs_off_longer_each_time_and_returns_in_a_new_session() -> None:
     world = opened()
     rests = []
     for round_ in range(3):
@@ -233,7 +233,7 @@ def test_a_failing_replica_rests_longer_each_time_and_comes_back_in_a_new_sessio
     assert everywhere(world) == ["0", "1", "2"]
 
 
-def test_a_replica_that_behaved_for_a_while_is_forgiven() -> None:
+def test_failure_count_is_reset_after_a_time_without_failures() -> None:
     world = opened()
     for _ in range(3):
         world.cut("c")
@@ -246,7 +246,7 @@ def test_a_replica_that_behaved_for_a_while_is_forgiven() -> None:
     assert world.wake(BackoffOver) == 0.1
 
 
-def test_a_refused_append_costs_the_replica_its_place() -> None:
+def test_replica_that_refuses_an_append_is_dropped_from_the_session() -> None:
     world = opened()
     world.storages["c"].refusing[st.AppendRequest] = "disk full"
     put(world, "1")
@@ -257,7 +257,7 @@ def test_a_refused_append_costs_the_replica_its_place() -> None:
     assert everywhere(world) == ["1"]
 
 
-def test_appends_of_a_broken_session_end_as_the_log_says() -> None:
+def test_in_doubt_appends_are_resolved_by_the_log() -> None:
     world = opened()
     world.hold(*NAMES)
     put(world, "1", "2", "3", "4", "5")
@@ -265,7 +265,7 @@ def test_appends_of_a_broken_session_end_as_the_log_says() -> None:
     for name in ("b", "c", "a"):
         world.cut(name)
     assert not world.core.is_open
-    assert world.events == [], "nobody knows their fate yet"
+    assert world.events == [], "their outcomes are not known yet"
     world.held.clear()
     world.connect()
     reopen(world)
@@ -276,7 +276,7 @@ def test_appends_of_a_broken_session_end_as_the_log_says() -> None:
     assert everywhere(world) == ["1", "2", "5"]
 
 
-def test_appends_that_reached_nobody_fail_and_those_not_sent_are_sent() -> None:
+def test_in_doubt_appends_on_no_replica_fail_and_queued_ones_are_sent() -> None:
     world = opened()
     world.hold(*NAMES)
     put(world, "1", "2", "3", "4", "5")
@@ -291,7 +291,7 @@ def test_appends_that_reached_nobody_fail_and_those_not_sent_are_sent() -> None:
     ]
 
 
-def test_of_a_batch_that_a_broken_session_cut_in_two_a_prefix_is_in_the_log() -> None:
+def test_batch_cut_in_two_by_a_broken_session_is_a_prefix_in_the_log() -> None:
     world = opened()
     world.hold(*NAMES)
     batch = [append(text) for text in "12345"]
@@ -312,7 +312,7 @@ def test_of_a_batch_that_a_broken_session_cut_in_two_a_prefix_is_in_the_log() ->
     ]
 
 
-def test_fates_stay_open_through_sessions_that_do_not_open() -> None:
+def test_in_doubt_appends_stay_open_through_sessions_that_do_not_open() -> None:
     world = opened()
     world.hold(*NAMES)
     put(world, "1")
@@ -333,7 +333,7 @@ def test_fates_stay_open_through_sessions_that_do_not_open() -> None:
     assert world.committed() == [(0, "1")]
 
 
-def test_a_new_generation_leaves_what_was_sent_unresolved_and_drops_what_was_not() -> None:
+def test_new_generation_leaves_sent_appends_unresolved_and_fails_queued_ones() -> None:
     world = opened()
     world.hold("a", "b", "c")
     put(world, "1", "2", "3", "4", "5")
@@ -354,7 +354,7 @@ def test_a_new_generation_leaves_what_was_sent_unresolved_and_drops_what_was_not
     assert [t for _, t in world.committed()] == ["fresh"]
 
 
-def test_a_checkpoint_drains_raises_the_marks_and_goes_on() -> None:
+def test_checkpoint_drains_the_session_and_raises_the_marks() -> None:
     world = opened(replace(LIMITS, checkpoint_interval=4))
     put(world, *(str(i) for i in range(11)))
     assert [t for _, t in world.committed()] == [str(i) for i in range(11)]
@@ -365,9 +365,7 @@ def test_a_checkpoint_drains_raises_the_marks_and_goes_on() -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 3, 8])
 @pytest.mark.parametrize("count", [3, 4, 5, 8, 9])
-def test_a_checkpoint_in_the_middle_of_a_burst_leaves_nothing_behind(
-    in_flight: int, count: int
-) -> None:
+def test_checkpoint_during_a_burst_commits_every_append(in_flight: int, count: int) -> None:
     world = opened(replace(LIMITS, batches_in_flight=in_flight, checkpoint_interval=4))
     put(world, *(str(i) for i in range(count)))
     assert [t for _, t in world.committed()] == [str(i) for i in range(count)]
@@ -390,7 +388,7 @@ def test_changed_replicas_take_effect_without_losing_an_append() -> None:
     assert world.storages["d"].texts == ["1", "2"]
 
 
-def test_closing_leaves_appends_unresolved_and_watches_nobody() -> None:
+def test_close_leaves_appends_unresolved_and_connects_to_no_storage() -> None:
     world = opened()
     world.hold("a", "b", "c")
     put(world, "1")

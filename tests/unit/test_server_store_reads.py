@@ -1,4 +1,4 @@
-"""Reads through a partition's store, and replicas that lag behind and catch up."""
+"""Reads through a partition's store; replicas that lag and catch up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PURPOSE = TransactionData(0)
 # ---- replicas that lag
 
 
-def test_a_slow_replica_is_fed_from_memory() -> None:
+def test_slow_replica_is_sent_batches_from_memory() -> None:
     world = opened()
     world.hold("c")
     put(world, *(str(i) for i in range(20)))
@@ -38,7 +38,7 @@ def test_a_slow_replica_is_fed_from_memory() -> None:
     assert set(kinds(world, "c")) == {"AppendRequest"}
 
 
-def test_a_replica_beyond_the_memory_copies_from_its_peers() -> None:
+def test_replica_behind_the_memory_copies_from_its_peers() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
     world.hold("c")
     put(world, *(str(i) for i in range(300)))
@@ -50,7 +50,7 @@ def test_a_replica_beyond_the_memory_copies_from_its_peers() -> None:
     assert world.active == set(NAMES)
 
 
-def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> None:
+def test_failed_copy_drops_the_lagging_replica_and_keeps_the_session() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
     for name in "ab":
         world.storages[name].refusing[st.RecordListRequest] = "unreadable"
@@ -64,7 +64,7 @@ def test_a_failed_copy_costs_the_lagging_replica_its_place_not_the_session() -> 
     assert [t for _, t in world.committed()][-1] == "more"
 
 
-def test_a_peer_that_cannot_be_read_is_passed_over_for_another_one() -> None:
+def test_unreadable_copy_source_is_replaced_by_another() -> None:
     world = opened(replace(LIMITS, tail_bytes=1))
     for name in "ab":
         world.hold("c")
@@ -79,8 +79,8 @@ def test_a_peer_that_cannot_be_read_is_passed_over_for_another_one() -> None:
     assert world.active == {"a", "b"}, "a is not tried again in this session"
 
 
-def test_recovery_copies_from_who_can_be_read() -> None:
-    """The nearest replica ahead votes, but is no usher."""
+def test_recovery_copies_from_a_readable_source() -> None:
+    """The nearest replica ahead votes, but is no copy source."""
     world = new_world()
     world.storages = {
         "a": ScriptedStorage("a", last=5, session=0),
@@ -97,7 +97,7 @@ def test_recovery_copies_from_who_can_be_read() -> None:
     assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
 
 
-def test_recovery_copies_in_portions() -> None:
+def test_recovery_copies_in_bounded_portions() -> None:
     world = new_world(replace(LIMITS, copy_records=3))
     world.storages = {
         "a": ScriptedStorage("a", last=9, session=0),
@@ -118,7 +118,7 @@ def test_recovery_copies_in_portions() -> None:
     assert everywhere(world) == [str(i) for i in range(10)]
 
 
-def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
+def test_replica_that_is_not_assigned_yet_is_tried_again_after_a_backoff() -> None:
     world = start(new_world())
     world.storages["c"].refusing[st.LastSessionInfoRequest] = "not assigned"
     world.connect()
@@ -135,7 +135,7 @@ def test_a_replica_that_is_not_assigned_yet_is_asked_again_later() -> None:
 # ---- reads
 
 
-def test_reads_go_to_another_replica_when_one_cannot() -> None:
+def test_read_goes_to_another_replica_when_one_fails() -> None:
     world = opened()
     put(world, "1", "2", "3")
     world.storages["a"].refusing[st.RecordListRequest] = "damaged"
@@ -150,7 +150,7 @@ def test_reads_go_to_another_replica_when_one_cannot() -> None:
         assert [r.data for r in each.records] == [b"1", b"2"]
 
 
-def test_a_read_that_nobody_can_answer_says_who_was_tried() -> None:
+def test_read_that_all_replicas_refuse_names_those_tried() -> None:
     world = opened()
     put(world, "1")
     for storage in world.storages.values():
@@ -163,7 +163,7 @@ def test_a_read_that_nobody_can_answer_says_who_was_tried() -> None:
     assert "a, b, c" in fetched.error
 
 
-def test_reads_never_reach_beyond_the_mark() -> None:
+def test_reads_of_replicas_never_go_beyond_the_mark() -> None:
     world = opened()
     put(world, "1", "2")
     world.hold("b", "c")
@@ -178,7 +178,7 @@ def test_reads_never_reach_beyond_the_mark() -> None:
     assert [h.transaction_id for h in headers.headers] == [1]
 
 
-def test_reads_wait_for_the_next_session() -> None:
+def test_reads_of_replicas_wait_for_the_next_session() -> None:
     world = opened()
     put(world, "1")
     world.cut("a")
@@ -191,7 +191,7 @@ def test_reads_wait_for_the_next_session() -> None:
     assert [e.purpose for e in world.events if isinstance(e, ReadDone)] == [PURPOSE]
 
 
-def test_a_read_whose_storage_is_lost_is_read_elsewhere() -> None:
+def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
     world = opened()
     put(world, "1")
     world.hold("a", "b", "c")
@@ -204,7 +204,7 @@ def test_a_read_whose_storage_is_lost_is_read_elsewhere() -> None:
     assert fetched.records is not None
 
 
-def test_a_slow_replica_is_asked_less_often() -> None:
+def test_slow_replica_is_read_from_less_often() -> None:
     world = opened()
     put(world, "1")
     asked = []
@@ -223,7 +223,7 @@ def test_a_slow_replica_is_asked_less_often() -> None:
     assert asked.count("a") < 6 < asked.count("b")
 
 
-def test_a_read_goes_only_to_replicas_that_have_the_id() -> None:
+def test_read_goes_only_to_replicas_that_have_the_id() -> None:
     world = opened()
     put(world, "1")
     world.hold("c")

@@ -12,7 +12,7 @@ next one:
 * A voter keeps its log, so its position can be counted again.
 * A replica that left earlier has its own log cut first. Then the new session is put on its disk,
   with the mark at which the log was cut. Only then it is given copies that count. The next session
-  sees by the session on the disk that the records above that mark are copies, and measures them
+  sees by the session on the disk that the records above that mark are copies, and counts them
   instead of cutting them off.
 
 A replica's own mark can still be wrong: a session of Waltz 0.13.2, which does not keep this order,
@@ -121,8 +121,8 @@ def classify(
     else:
         # What it was sent after the closing mark was acknowledged in no quorum.
         cut_at = entry.closing_mark
-    vouched = entry is not None and entry.session_id == session != NEVER
-    mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or vouched
+    confirmed = entry is not None and entry.session_id == session != NEVER
+    mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or confirmed
     entry_mark = None
     if role is VoteRole.CLEAN and cut_at is not None:
         # Marks on a disk never go down.
@@ -136,5 +136,5 @@ def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
 
 
 def _lower(low_water_mark: int, closing_mark: int) -> int:
-    """Return up to where both marks vouch for a log."""
+    """Return up to where both marks prove the log."""
     return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

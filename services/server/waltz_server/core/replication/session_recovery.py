@@ -11,7 +11,7 @@ unresolved and the partition waits (undecidable_vote.txt, absent_replicas.txt).
 The rules, and the failure that each prevents:
 
 * *A resolved mark never goes down in a later session.* Otherwise a disk that was marked by a
-  session which then failed would vouch for records that a later session has cut. So a clean replica
+  session which then failed would prove records that a later session has cut. So a clean replica
   gets the session on its disk before it gets copies that count (see `replica_roles`).
 * *A vote counts only what is durable on a disk that belongs to the set.* A replica that fails is
   absent from then on: while the mark is unresolved, what it reported before speaks neither for a
@@ -191,7 +191,7 @@ class SessionRecovery:
 
         Between its answer and its low-water mark, only a fence in a storage's memory keeps the
         former server from appending to it. A restart drops that fence, and the former server could
-        commit with it what the vote has not seen: see restart_of_one_that_was_counted.txt. The
+        commit with it what the vote has not seen: see restart_of_counted_replica.txt. The
         danger is over once the new session is on the disk of the replica, or on those of a quorum.
         """
         safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
@@ -363,7 +363,7 @@ class SessionRecovery:
                 return
             supports += len(list(group))
             if supports >= self._last_quorum:
-                # A mark that the metadata vouches for is committed, and one of a voter may be.
+                # A mark that the metadata confirm is committed, and one of a voter may be.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
                     self._counted_on = {name for _, name in counted}

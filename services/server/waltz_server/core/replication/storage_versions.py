@@ -1,6 +1,6 @@
-"""What a storage is asked that speaks only version 0 of the protocol. Pure.
+"""Converts requests for storages that support only version 0 of the protocol. Pure.
 
-It cannot be told how many bytes to send, so it is asked for as many records as they probably hold.
+Version 0 has no bound in bytes, so the request is for as many records as probably fit the bound.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class StoreSession:
             return
         r.info_requested = False
         # It may have restarted, which drops the fence that is only in its memory: the former server
-        # could commit with it what the vote has not seen (restart_of_one_that_was_counted.txt).
+        # could commit with it what the vote has not seen (restart_of_counted_replica.txt).
         relied = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
         if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")
@@ -332,7 +332,7 @@ class StoreSession:
         self._unreadable.add(source)
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold them"
-        what = f"{r.storage} could not copy from {source} from {first_id} on: {why}; trying others"
+        what = f"{source} cannot be read from {first_id} on: {why}; {r.storage} copies from another"
         self._log(LogLevel.WARNING, what)
         if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, source)

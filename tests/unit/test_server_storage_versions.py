@@ -1,4 +1,4 @@
-"""What a storage is asked that cannot be told how many bytes to send."""
+"""Requests to a storage of version 0, which does not support bounds in bytes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def asked(sizes: RecordSizes) -> int:
     return request.max_records
 
 
-def test_a_storage_that_can_is_told() -> None:
+def test_byte_bound_is_sent_when_supported() -> None:
     assert RecordSizes().in_version(BOUNDED, 1) is BOUNDED
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_other_requests_stay_as_they_are(version: int) -> None:
+def test_other_requests_are_sent_unchanged(version: int) -> None:
     request = st.MaxTransactionIdRequest(7, -2, 3)
     assert RecordSizes().in_version(request, version) is request
 
 
-def test_the_number_follows_the_size_of_the_partitions_records() -> None:
+def test_record_count_follows_the_mean_record_size_of_the_partition() -> None:
     sizes = RecordSizes()
-    assert 1 <= asked(sizes) <= 16, "nobody knows yet, so better few"
+    assert 1 <= asked(sizes) <= 16, "the size of records is unknown, so few are requested"
     sizes.learn(3, batch(1024))
     assert asked(sizes) == 64
     sizes.learn(4, batch(10_000))
@@ -48,7 +48,7 @@ def test_the_number_follows_the_size_of_the_partitions_records() -> None:
     assert asked(sizes) >= 500
 
 
-def test_at_least_one_and_at_most_as_many_as_wanted() -> None:
+def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
     sizes = RecordSizes()
     sizes.learn(3, batch(1 << 20, count=1))
     assert asked(sizes) == 1

@@ -1,4 +1,4 @@
-"""Replicas leave a recovery at any point: nothing committed is cut, and those who stay recover."""
+"""Replicas fail at any point of a recovery: nothing committed is cut, the others recover."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Run:
                 self.recovery.cut(name, self.last[name])
             case Mark():
                 self.recovery.marked(name)
-            case Copy(usher) if usher in self.left:
-                self.recovery.not_copied(name, usher)
+            case Copy(source) if source in self.left:
+                self.recovery.not_copied(name, source)
             case Copy(_, first, count):
                 assert first == self.last[name] + 1
                 self.last[name] += count
@@ -103,7 +103,7 @@ _ENDS = st.one_of(
 
 @given(_ENDS, _EVENTS)
 @settings(max_examples=500, deadline=None)
-def test_leaving_cuts_nothing_and_stops_nobody(
+def test_failing_replica_cuts_nothing_and_blocks_no_other(
     ends: list[int], events: list[tuple[str, int]]
 ) -> None:
     run = Run(ends)
@@ -126,7 +126,7 @@ def test_leaving_cuts_nothing_and_stops_nobody(
         assert run.recovery.recovered() == run.here
 
 
-def test_a_vote_of_one_that_left_supports_nothing() -> None:
+def test_vote_of_a_failed_replica_supports_no_position() -> None:
     run = Run([9, 9, 5])
     for name in ("r0", "r2"):
         run.introduce(name)
@@ -143,7 +143,7 @@ def test_a_vote_of_one_that_left_supports_nothing() -> None:
     assert run.recovery.recovered() == {"r1", "r2"}
 
 
-def test_a_mark_that_a_vote_has_resolved_outlives_the_voter() -> None:
+def test_resolved_mark_stays_when_its_voter_fails() -> None:
     run = Run([8, 8, 9])
     for name in ("r0", "r1"):
         run.introduce(name)
@@ -158,7 +158,7 @@ def test_a_mark_that_a_vote_has_resolved_outlives_the_voter() -> None:
     assert run.recovery.recovered() == {"r1", "r2"}
 
 
-def test_a_mark_relies_on_whom_it_counted_until_the_session_is_on_a_quorum_of_disks() -> None:
+def test_recovery_relies_on_counted_replicas_until_the_session_is_on_a_quorum_of_disks() -> None:
     """A restart drops a fence; then an older server could append where the vote has ended."""
     run = Run([8, 8, 8])
     run.introduce("r0")

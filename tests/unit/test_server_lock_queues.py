@@ -1,4 +1,4 @@
-"""Waiters in lines decide as one pass over all of them would, and wake nobody else."""
+"""The lock queues decide like one pass over all waiters, and wake no other waiter."""
 
 from __future__ import annotations
 
@@ -179,7 +179,9 @@ class Both:
 
 @given(_STEPS, st.sampled_from((5, 11, 30_000)))
 @settings(max_examples=600, deadline=None)
-def test_lines_decide_as_passes_do(steps: list[tuple[object, ...]], size: int) -> None:
+def test_lock_queues_decide_as_repeated_passes_over_all_waiters(
+    steps: list[tuple[object, ...]], size: int
+) -> None:
     both = Both(size)
     for name, *arguments in steps:
         match name, arguments:
@@ -198,7 +200,7 @@ def test_lines_decide_as_passes_do(steps: list[tuple[object, ...]], size: int) -
     assert both.queue.open_count == 0
 
 
-def test_a_freed_lock_wakes_one_of_those_who_wait_for_it() -> None:
+def test_released_lock_makes_one_waiter_due() -> None:
     lines: LockQueues[str] = LockQueues()
     slots = {lock: LockTable(30_000, 0).slots((lock,))[0] for lock in (1, 2)}
     hot = [lines.add(n, f"hot {n}", client=n, locks=(1,)) for n in range(1000)]

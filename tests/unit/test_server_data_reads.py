@@ -1,4 +1,4 @@
-"""Reads of data: whatever comes back, and in whatever portions, everybody gets one answer."""
+"""Reads of data: every request gets one answer, whatever replicas deliver in which portions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _STEPS = st.lists(
 
 @given(_STEPS, st.integers(0, 4000))
 @settings(max_examples=300, deadline=None)
-def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_bytes: int) -> None:
+def test_every_data_read_gets_one_answer(steps: list[tuple[str, int]], cache_bytes: int) -> None:
     reads, peer = Requests(cache_bytes), Peer(4)
     store = reads.store
     questions: dict[int, int] = {}
@@ -97,7 +97,7 @@ def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_byte
     def answer(position: int, limit: int | None) -> None:
         asked = store.asked.pop(position % len(store.asked))
         if limit is None:
-            fetched = ReadDone(asked.purpose, error="nobody could deliver")
+            fetched = ReadDone(asked.purpose, error="no replica could deliver")
         else:
             count = min(asked.count, limit)
             found = [record(i) for i in range(asked.first_id, asked.first_id + count)]
@@ -123,7 +123,7 @@ def test_every_question_gets_one_answer(steps: list[tuple[str, int]], cache_byte
         assert message.error is not None or message.data == b"%d" % wanted
 
 
-def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None:
+def test_short_read_does_not_disturb_a_later_read_under_way() -> None:
     reads, peer = Requests(0), Peer(4)
     store = reads.store
 
@@ -149,7 +149,7 @@ def test_a_read_that_falls_short_does_not_disturb_one_that_began_there() -> None
     assert deliver(later, 1) == [20]
 
 
-def test_what_was_just_committed_is_not_read_from_replicas() -> None:
+def test_recent_records_are_not_read_from_replicas() -> None:
     peer, recent = Peer(4), RecentRecords(1 << 20)
     recent.put(0, RecordBatch.of(record(i) for i in range(3)))
     recent.put(3, RecordBatch.of(record(i) for i in range(3, 5)))
@@ -165,7 +165,7 @@ def test_what_was_just_committed_is_not_read_from_replicas() -> None:
     assert reads.store.asked == uncached.store.asked == []
 
 
-def test_questions_do_not_pile_up_while_nobody_can_answer() -> None:
+def test_repeated_data_reads_are_bounded_while_no_replica_answers() -> None:
     reads = Requests(0)
     store = reads.store
     patient, gone, left = Peer(4), Peer(4), Peer(4)

@@ -1,4 +1,4 @@
-"""Version 5 over real sockets: ranges, batches, waits, and an answer to every question."""
+"""Protocol version 5 over real sockets: ranges, batches, waits; every request is answered."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def five(host: Host) -> AsyncIterator[Client]:
     client.connection.close()
 
 
-async def test_every_question_is_answered_also_about_partitions_that_are_elsewhere(
+async def test_every_request_to_a_partition_not_on_this_server_is_answered(
     five: Client,
 ) -> None:
     five.say(
@@ -50,7 +50,7 @@ async def test_every_question_is_answered_also_about_partitions_that_are_elsewhe
         cs.HeadersRequest(req_id(3, THERE), 0, 10),
         cs.AppendBatchRequest(req_id(4, THERE), -1, (batched("a"), batched("b"))),
     )
-    mark, records, headers, batch = await five.told(4)
+    mark, records, headers, batch = await five.take(4)
     assert mark == cs.HighWaterMarkResponse(req_id(1, THERE), UNRESOLVED)
     assert (records.high_water_mark, records.records) == (UNRESOLVED, EMPTY_BATCH)
     assert (headers.high_water_mark, headers.headers) == (UNRESOLVED, ())
@@ -61,18 +61,18 @@ async def test_every_question_is_answered_also_about_partitions_that_are_elsewhe
     )
 
 
-async def test_a_batch_is_appended_read_and_fed(five: Client, storage: FakeStorage) -> None:
+async def test_batch_is_appended_read_and_fed(five: Client, storage: FakeStorage) -> None:
     await mount(five)
     five.say(cs.FeedRequest(req_id(), -1))
     five.say(cs.AppendBatchRequest(req_id(10), -1, tuple(batched(t) for t in "abc")))
-    told = await five.told(4)
-    assert told[0] == cs.AppendBatchResponse(
+    messages = await five.take(4)
+    assert messages[0] == cs.AppendBatchResponse(
         req_id(10), tuple(BatchedOutcome(OutcomeKind.COMMITTED, n) for n in range(3))
     )
-    assert told[1:] == [cs.FeedData(req_id(10 + n), n, 5) for n in range(3)]
+    assert messages[1:] == [cs.FeedData(req_id(10 + n), n, 5) for n in range(3)]
     assert storage.partitions[0].texts == ["a", "b", "c"]
     five.say(cs.RecordsRequest(req_id(20), 1, 10, 1000), cs.HeadersRequest(req_id(21), 0, 2))
-    records, headers = await five.told(2)
+    records, headers = await five.take(2)
     assert [(r.req_id, r.data) for r in records.records] == [
         (req_id(11), b"b"),
         (req_id(12), b"c"),
@@ -84,7 +84,7 @@ async def test_a_batch_is_appended_read_and_fed(five: Client, storage: FakeStora
     assert records.high_water_mark == headers.high_water_mark == 2
 
 
-async def test_a_batch_and_single_appends_in_one_chunk_keep_their_order(
+async def test_batch_and_single_appends_in_one_chunk_keep_their_order(
     five: Client, storage: FakeStorage
 ) -> None:
     await mount(five)
@@ -94,20 +94,18 @@ async def test_a_batch_and_single_appends_in_one_chunk_keep_their_order(
         new_append("fourth", 9),
         cs.FlushRequest(req_id(10)),
     )
-    await five.told(2)
+    await five.take(2)
     assert storage.partitions[0].texts == ["first", "second", "third", "fourth"]
 
 
-async def test_asking_again_after_every_answer_is_a_feed_with_the_data(
-    five: Client, host: Host
-) -> None:
+async def test_repeated_range_reads_with_a_wait_follow_the_log(five: Client, host: Host) -> None:
     writer = await connect(host, 4)
     await mount(writer)
     got: list[bytes] = []
     for number in range(20):
         five.say(cs.RecordsRequest(req_id(number), len(got), 100, 1 << 20, 10_000))
         writer.say(new_append(f"{number}", number))
-        (answer,) = await five.told()
+        (answer,) = await five.take()
         got += [r.data for r in answer.records]
     await eventually(lambda: len(got) == 20)
     assert got == [b"%d" % number for number in range(20)]
@@ -115,14 +113,14 @@ async def test_asking_again_after_every_answer_is_a_feed_with_the_data(
     writer.connection.close()
 
 
-async def test_a_wait_ends_with_an_empty_answer(five: Client, host: Host) -> None:
+async def test_range_read_with_a_wait_ends_with_an_empty_answer(five: Client, host: Host) -> None:
     await eventually(lambda: host.hosted[0].core.store.is_open)
     five.say(cs.RecordsRequest(req_id(1), 0, 10, 1000, 30))
-    (answer,) = await five.told()
+    (answer,) = await five.take()
     assert answer == cs.RecordsResponse(req_id(1), None, -1, EMPTY_BATCH)
 
 
-async def test_records_that_are_no_longer_in_memory_come_from_the_storage(
+async def test_records_not_in_memory_come_from_the_storage(
     storage: FakeStorage,
 ) -> None:
     async with serving(storage, PartitionSettings(recent_bytes=0)) as host:
@@ -130,9 +128,9 @@ async def test_records_that_are_no_longer_in_memory_come_from_the_storage(
         await mount(client)
         appends = tuple(batched(f"{n}") for n in range(50))
         client.say(cs.AppendBatchRequest(req_id(1), -1, appends))
-        await client.told()
+        await client.take()
         client.say(cs.RecordsRequest(req_id(60), 10, 5, 1 << 20))
-        (answer,) = await client.told()
+        (answer,) = await client.take()
         assert client.connection is not None
         client.connection.close()
     assert [r.data for r in answer.records] == [b"10", b"11", b"12", b"13", b"14"]
@@ -142,7 +140,7 @@ async def test_records_that_are_no_longer_in_memory_come_from_the_storage(
     )
 
 
-async def test_a_malformed_batch_ends_the_connection(five: Client) -> None:
+async def test_malformed_batch_closes_the_connection(five: Client) -> None:
     frame = cs.encode(cs.AppendBatchRequest(req_id(1), -1, (batched("a"),)), 5)
     assert five.connection is not None
     five.connection.send(frame[:-1] + bytes((frame[-1] ^ 1,)))
@@ -150,10 +148,10 @@ async def test_a_malformed_batch_ends_the_connection(five: Client) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_older_connections_know_nothing_of_it(host: Host, version: int) -> None:
+async def test_batch_on_an_older_connection_is_malformed(host: Host, version: int) -> None:
     client = await connect(host, version)
     client.say(cs.HighWaterMarkRequest(req_id(1, THERE)), cs.HighWaterMarkRequest(req_id(2)))
-    (answer,) = await client.told()
+    (answer,) = await client.take()
     assert answer.req_id == req_id(2), "about what is elsewhere, 0.13.2 says nothing"
     assert client.connection is not None
     frame = cs.encode(cs.AppendBatchRequest(req_id(1), -1, (batched("a"),)), 5)
