@@ -90,7 +90,7 @@ def test_applied_transaction_is_not_applied_again(store: Lines) -> None:
 @pytest.mark.parametrize("partition", [0, 5])
 def test_gap_raises_mark_mismatch(store: Lines, partition: int) -> None:
     """Also where there is no row at all."""
-    with pytest.raises(MarkMismatch, match="the database is at -1") as caught:
+    with pytest.raises(MarkMismatch, match="the mark in the database is -1") as caught:
         store.apply_transaction(transaction(3, partition=partition))
     assert (caught.value.transaction_id, caught.value.mark) == (3, -1)
     assert store.lines() == []
@@ -139,7 +139,7 @@ def test_session_refuses_commit_rollback_and_close(
     store: Lines, end: Callable[[Session], object]
 ) -> None:
     store.then = end
-    with pytest.raises(NotYourTransaction, match="not for the application"):
+    with pytest.raises(NotYourTransaction, match="apply must not call"):
         store.apply_transaction(transaction(0))
     store.then = lambda _: None
     assert store.get_client_high_water_mark(0) == -1

@@ -38,7 +38,7 @@ def connect(
     """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
     Await the result to get the client, or enter it with ``async with``, which closes the client at
-    the end::
+    the end:
 
         import asyncio
         import waltz

@@ -27,7 +27,7 @@ class _Owner(Protocol):
 class Blocking(Generic[C, P, T]):
     """A blocking method with the parameters, the defaults and the result of a coroutine method.
 
-    The parameters stand in `LogClient` alone; a type checker sees them here, too::
+    Only `LogClient` declares the parameters. A type checker infers them here:
 
         class SyncClient(Generic[DataT]):
             append = Blocking(LogClient[DataT].append)
