@@ -2,7 +2,7 @@
 
 Two active operators could change one partition's replicas at the same time. So a leader that cannot
 renew the Lease stops before another candidate may take it: it gives up after
-`RENEW_DEADLINE_SECONDS`, and the Lease lasts `LEASE_SECONDS`. A candidate measures the Lease's age
+`RENEW_DEADLINE_SECONDS`, and the Lease lasts `LEASE_SECONDS`. A candidate counts the Lease's age
 from the moment it first saw this version of it, by its own clock, so the clocks of two operators
 are never compared.
 """
