@@ -1,4 +1,4 @@
-"""How a transcript is played: a text of commands and what they show, with the latter made anew.
+"""Runs a transcript: a text of commands and of what they show, which is written anew.
 
 A file begins with prose, every line of it with "#". Then come commands, each followed by "----",
 what is to be seen, and an empty line. Several commands before one "----" are done in turn.

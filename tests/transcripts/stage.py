@@ -1,12 +1,12 @@
-"""The stage on which transcripts play: a partition's store, its replicas, and one line per event.
+"""Runs the transcripts of recovery: a partition's store, its replicas, and one line per event.
 
 A transcript is a text file of commands and what they show, made to be read. Commands:
 
-    metadata session=9 a:9:open b:9:open c:7@34   what ZooKeeper says; open: the session's end is
+    metadata session=9 a:9:open b:9:open c:7@34   the metadata; open: the session's end is
                                                   not known; 7@34: left session 7 closed at 34
     storage a session=9 low=26 local=26 last=38 [foreign=30]
                                                   what a storage holds; foreign: records after this
-                                                  id differ from the log that the others know
+                                                  id differ from the log of the others
     assign a b c                                  these replicas belong to the partition now
     connect a b                                   connections are opened, one after the other
     lose a                                        a connection breaks
@@ -18,11 +18,11 @@ A transcript is a text file of commands and what they show, made to be read. Com
     time                                          this server's pauses are over
     show                                          the state of everything
 
-Between two commands everything happens that can. What is shown after a command:
+After each command everything is performed that is possible. What is shown then:
 
     a  max id: 38                                 a request to a storage, and its answer
     metadata: session 10, a open, c@34            what this server wrote to ZooKeeper
-    session 10 open at 38 with a b                how things stand, whenever that changes
+    session 10 open at 38 with a b                the state of the session, whenever it changes
     session 10 waits: absent: b
 """
 
@@ -62,8 +62,8 @@ class Stage:
             return self._show()
         getattr(self, f"_{name}")(*words)
         self._world.settle()
-        self._tell_fates()
-        self._tell_status()
+        self._show_outcomes()
+        self._show_status()
         shown, self._lines = self._lines, []
         return shown
 
@@ -141,7 +141,7 @@ class Stage:
             outcome = _outcome(answer)
         self._say(f"{storage}  {_what(request)}{outcome and ': '}{outcome}")
 
-    def _tell_fates(self) -> None:
+    def _show_outcomes(self) -> None:
         for event in self._world.take_events():
             match event:
                 case AppendsCommitted(first_id, appends):
@@ -151,7 +151,7 @@ class Stage:
                     for each in appends:
                         self._say(f"failed: {each.record_tail[8:-4].decode()}")
 
-    def _tell_status(self) -> None:
+    def _show_status(self) -> None:
         status = self._describe_status()
         if status != self._status:
             self._status = status
