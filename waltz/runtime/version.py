@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 
+@cache
 def build_version() -> str | None:
     """Return the installed version of this software, None when it is not installed."""
     try:
