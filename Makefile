@@ -47,6 +47,7 @@ test: .venv
 lint: .venv
 	ruff check .
 	ruff format --check .
+	python -m tests.tidy
 	mypy
 	lint-imports
 
