@@ -1,4 +1,4 @@
-"""The bank on the mock cluster, with every database: no money is made or lost."""
+"""The bank on the mock cluster with every database: the sum of all balances stays right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bank, while every process is killed in turn: no money is made or lost.
+"""The bank while every process is killed in turn: the sum of all balances stays right.
 
 One office is a process with an SQLite database, and is killed as well. The other is in this process
 and keeps its balances in PostgreSQL, or in SQLite if that is not installed.

@@ -1,4 +1,4 @@
-"""What every client promises: one suite for the real client on a real cluster, and for the mock."""
+"""The contract of `LogClient`: one suite for the real client on a real cluster and for the mock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocking calls and callbacks on a real cluster; the details are tested on the mock."""
+"""The blocking client and callbacks on a real cluster; tests on the mock have the details."""
 
 from __future__ import annotations
 

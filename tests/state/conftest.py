@@ -1,4 +1,4 @@
-"""The databases that a state is kept in: SQLite, and PostgreSQL if it is installed."""
+"""The databases of the tests: SQLite, and PostgreSQL if it is installed."""
 
 from __future__ import annotations
 

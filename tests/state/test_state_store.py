@@ -1,4 +1,4 @@
-"""Data and mark change together or not at all, whatever the application and the database do."""
+"""Data and mark change together or not at all, after any error of application and database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appending through a client, over real connections to servers that misbehave on demand."""
+"""Appends of a client over real connections to fake servers with faults on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an append says when its time runs out: true at that turn of the event loop, in any order."""
+"""The result of an append whose timeout passes in the same turn of the event loop as an answer."""
 
 from __future__ import annotations
 

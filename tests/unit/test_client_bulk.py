@@ -1,4 +1,4 @@
-"""Ranges, batches, and streams whose data comes inline, on servers of version 5 and older ones."""
+"""Ranges, batches and streams with data, on servers of version 5 and of older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast path of the client says the same bytes as the protocol's tables."""
+"""The client's fast encoding makes the same bytes as the plain encoding of the protocol."""
 
 from __future__ import annotations
 

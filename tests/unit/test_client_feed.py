@@ -1,4 +1,4 @@
-"""A stream's position: each transaction once, in order, and no more than there is room for."""
+"""The position of a stream: each transaction once, in order, within the bound on memory."""
 
 from __future__ import annotations
 

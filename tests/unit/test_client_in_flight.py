@@ -1,4 +1,4 @@
-"""What may be in flight in one partition: bounded, first come, first served."""
+"""The limit of appends in flight in one partition: bounded, in the order of the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mock cluster's own part: faults, and that they come from the seed."""
+"""The faults of the mock cluster, on demand and from a seed."""
 
 from __future__ import annotations
 

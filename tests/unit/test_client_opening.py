@@ -1,4 +1,4 @@
-"""Opening a client: by arguments or by a file; what is wrong is said in one sentence."""
+"""Opening a client by arguments or by a file, and its errors."""
 
 from __future__ import annotations
 

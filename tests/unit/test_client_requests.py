@@ -1,4 +1,4 @@
-"""Questions are asked until they are answered: after errors, silences and lost connections."""
+"""Read requests are sent until they are answered: after errors, timeouts, lost connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from waltz.client.core.requests import (
 
 
 class Wire:
-    """The questions about a partition, and a server that answers at once."""
+    """The requests to a partition, and a fake server that answers at once."""
 
     def __init__(self, count: int = 3) -> None:
         log = FakeLog()
@@ -32,7 +32,7 @@ class Wire:
         self.server = FakePartition(log, 1, self._answer)
         self.lost = False
         self.now = 0.0
-        self.asked_at: list[float] = []
+        self.sent_at: list[float] = []
 
     def _answer(self, _: Any, message: Any) -> None:
         if not self.lost:
@@ -42,7 +42,7 @@ class Wire:
         while self.requests.effects.messages:
             for message in self.requests.effects.messages[:]:
                 self.requests.effects.messages.remove(message)
-                self.asked_at.append(self.now)
+                self.sent_at.append(self.now)
                 self.server.handle(0, message)
         return self.requests.effects.take_results()
 
@@ -86,7 +86,7 @@ def test_failed_request_is_retried_with_backoff() -> None:
     wire.requests.attach(1, 4)
     wire.requests.add("data", ReadData(0))
     assert [answer.data for answer in wire.wait(0.5)] == [b"00000000"]
-    pauses = [later - earlier for earlier, later in pairwise(wire.asked_at)]
+    pauses = [later - earlier for earlier, later in pairwise(wire.sent_at)]
     assert len(pauses) == 5
     assert all(second > 1.3 * first for first, second in pairwise(pauses[1:]))
 

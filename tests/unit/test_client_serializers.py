@@ -1,4 +1,4 @@
-"""The serializers that come with the library."""
+"""The serializers of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming and reading through a client, over real connections that come and go."""
+"""Streams and reads of a client over real connections that are lost and opened again."""
 
 from __future__ import annotations
 

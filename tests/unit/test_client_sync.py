@@ -1,4 +1,4 @@
-"""The blocking facade, on a mock cluster."""
+"""The blocking client on a mock cluster."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Build = (
 """Returns the draft to append in this attempt, or None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""Before an attempt at which the client has been fed nothing since the one before."""
+"""Before an attempt, if the client has been fed nothing since the previous one."""
 
 
 Mount = Callable[[], Awaitable[int]]

@@ -5,7 +5,7 @@
 * `log`: the log and the locks of a partition; `faults`: the faults, which follow from a seed
 * `partition`: the state of a mounted partition in a client
 
-Example:
+A test opens a client and causes a fault:
 
     from waltz import mock
 

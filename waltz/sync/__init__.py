@@ -5,7 +5,7 @@
 * `submitting`: runs ``build`` on the thread that called ``submit``
 * `callbacks`: an application that applies every transaction, on top of this
 
-Example:
+A program appends a transaction and streams the log up to it:
 
     import waltz.sync
 

@@ -1,4 +1,4 @@
-"""What the pure parts of the client ask the shell to do. Pure.
+"""The messages and results that the pure parts of the client hand to the shell. Pure.
 
 A pure part takes one input per call and collects its effects in one `Effects`. After each call the
 shell takes them: it sends the messages on the partition's connection, in their order, and hands
@@ -28,14 +28,14 @@ class Effects(Generic[R]):
         self.results: list[R] = []
 
     def take_messages(self) -> list[Message]:
-        """Return the messages that were collected, and begin anew."""
+        """Return the messages that were collected, and start a new list."""
         messages = self.messages
         if messages:
             self.messages = []
         return messages
 
     def take_results(self) -> list[R]:
-        """Return the results that were collected, and begin anew."""
+        """Return the results that were collected, and start a new list."""
         results = self.results
         if results:
             self.results = []

@@ -117,7 +117,7 @@ class Mount:
     def mount_received(self, response: MountResponse) -> bool:
         """Take a MountResponse; return whether the partition is mounted now and was not before.
 
-        A response to an earlier mount is ignored: it says nothing of this connection or generation.
+        A response to an earlier mount is ignored: it concerns another connection or generation.
         """
         if response.req_id != self.session or self.phase is not Phase.MOUNTING:
             return False
@@ -152,7 +152,7 @@ class Mount:
             self._confirmations = 0
 
     def restart_wait(self) -> None:
-        """Begin the wait for the server anew: while reading is paused, nothing is received."""
+        """Restart the wait for the server: while reading is paused, nothing is received."""
         self._since = None
 
     def tick(self, now: float) -> None:

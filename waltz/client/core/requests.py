@@ -181,7 +181,7 @@ class PartitionRequests:
                 self._back_off(open_request)
 
     def tick(self, now: float) -> None:
-        """Send again what has waited long enough at ``now``."""
+        """Send the requests again whose wait has ended at ``now``."""
         if self._generation is None:
             return
         due = []
