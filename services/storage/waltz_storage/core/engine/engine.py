@@ -162,7 +162,8 @@ class Engine:
         if isinstance(job, AppendJob | RequestJob):
             # The fence rises on arrival, before the jobs that wait are done: appends of an older
             # session that are still queued are refused. Otherwise they could be written after the
-            # new session has read this log's end (`test_storage_engine`).
+            # new session has read this log's end
+            # (`test_waiting_append_is_refused_when_newer_session_arrives`).
             opened = self.directory.partitions.get(partition)
             if opened is not None:
                 opened.raise_fence(job.request)

@@ -82,7 +82,8 @@ def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
     """Return the first ids of the segments; remove the remains of an interrupted creation.
 
     An index that has entries but no data file is not such a remain: records were lost. It is
-    damage, because an empty log in its place would vote for a log without those records.
+    damage, because an empty log in its place would vote for a log without those records
+    (`test_index_with_entries_but_no_data_file_is_damage`).
     """
     names = set(disk.names(identity.directory))
     firsts = []
@@ -153,7 +154,7 @@ def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
     """Check that no segment is missing; raises PartitionDamaged.
 
     Waltz 0.13.2 opens a log with a hole. A replica with a hole could vote for records that it does
-    not have (`test_storage_disk_errors`).
+    not have (`test_torn_sealed_segment_is_damage`).
     """
     if plans[0].first_id != 0:
         path = identity.path(0, DATA_SUFFIX)

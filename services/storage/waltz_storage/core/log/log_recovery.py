@@ -84,7 +84,8 @@ def recover_segment(
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
-        # Waltz 0.13.2 does not check it there, and would drop that record as a torn tail.
+        # Waltz 0.13.2 does not check it there, and would drop that record as a torn tail
+        # (`test_damaged_first_record_below_local_mark_is_damage`).
         clean = min(claimed_last, local_low_water_mark)
     if first_id <= clean and plan.next_id <= clean:
         raise Damage(

@@ -290,7 +290,8 @@ class PartitionLog:
 
         The index alone is not trusted: recovery compares only the entries above a checkpoint with
         the data, and a cut at a wrong entry would remove committed records. So the last record that
-        stays is read and its end is compared with the index.
+        stays is read and its end is compared with the index
+        (`test_truncation_verifies_index_entry`).
         """
         segments = self._segments
         segment = segments.segment_of(last_id + 1)

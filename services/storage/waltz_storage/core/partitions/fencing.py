@@ -2,8 +2,8 @@
 
 Two session ids count: the persisted one of the control file, and the highest one of all requests
 since the start. Requests of a lower session are refused (fenced): two servers that both believe
-they own the partition must not both write to it. Shown by `test_storage_engine` and
-`tests/vectors/test_storage_ops`.
+they own the partition must not both write to it. Shown by the planted bugs "no fence" and "an older
+server that reconnects lowers the fence", and by `tests/vectors/test_storage_ops`.
 
 Two switches count as well. Reads need the read switch. All other requests need the write switch,
 the first request of a session included: a replica that could vote but not be truncated would make
@@ -104,6 +104,8 @@ def begin_session(
     * marks never go down: committed records would be counted as not committed
     * the log ends below its local mark: records that were durable are lost, for example because an
       old snapshot of the disk was restored, and this replica must not vote as if it had them
+
+    Shown by `tests/vectors/test_storage_ops`, and by the simulator's fault "old snapshot restored".
     """
     if max_id > low_water_mark:
         raise RequestRefused("low-water mark is lower than the max transaction id")

@@ -58,7 +58,8 @@ class StoragePartition:
         self._control = control
         # The fence is the higher of two values, each written by one thread at a time, so that no
         # update is lost without a lock: the engine's thread writes the first one on arrival of a
-        # request, the thread that uses the partition the second one when it admits a request.
+        # request, the thread that uses the partition the second one when it admits a request
+        # (`test_fence_raised_during_admission_is_not_lowered`).
         self._highest_arrived = self.info.session_id
         self._highest_admitted = self.info.session_id
 
