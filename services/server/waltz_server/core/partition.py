@@ -106,7 +106,7 @@ class Partition:
         self._confirmed = False
         """Whether a store session of this generation has opened: then the mark is the log's end
         and appends of an earlier owner cannot be committed any more. Without it, mounts would be
-        answered with an old mark: see the planted bug "a mark of yesterday answers mounts"."""
+        answered with an old mark: see the planted bug "an unconfirmed mark answers mounts"."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
@@ -309,7 +309,7 @@ class Partition:
         if mark != self._mark:
             # Another server wrote, and its transactions took locks that this table has not seen.
             # Granting by the old marks would commit appends that were decided on stale data: see
-            # the planted bug "what another owner wrote locks nothing".
+            # the planted bug "commits of another owner leave no mark in the lock table".
             self._queue.assume(mark)
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"
         self._mark = mark
