@@ -87,7 +87,7 @@ def test_options_ending_positions_default_to_latest() -> None:
         (CLUSTER | {"maxBytesPerTrigger": "1k"}, "the option maxBytesPerTrigger is '1k': "),
         (CLUSTER | {"bytesPerTask": "-4"}, "expected a number above 0"),
         (CLUSTER | {"avroSchema": "{"}, "not an Avro schema in JSON"),
-        (CLUSTER | {"avroSchema": '"long"'}, "the schema of a record is wanted"),
+        (CLUSTER | {"avroSchema": '"long"'}, "expected the schema of a record"),
     ],
 )
 def test_options_invalid_values_are_refused(given: dict[str, str], text: str) -> None:
