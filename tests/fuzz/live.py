@@ -185,7 +185,7 @@ async def _check_line(session: Session, port: int) -> bool:
         except AssertionError:
             raise Broken(f"{door.name}: no line about a connection with {why}") from None
     # An answer that closes the connection may follow a close by the peer inside a frame.
-    lines = [line for line in door.log.of_peer(spec, port) if not line.endswith("in mid-frame")]
+    lines = [line for line in door.log.of_peer(spec, port) if not line.endswith("within a frame")]
     hold(len(lines) <= 1, f"{door.name}: several lines about one connection: {lines}")
     return why is not None
 

@@ -188,7 +188,7 @@ class Scene:
             for partition in range(_SPARE_PARTITIONS):
                 held[partition] = await self._spare_records(admin, partition)
         await self._child.stop()
-        hold(self._child.exit_status == 0, f"the node ended badly: {self._child.last_words()}")
+        hold(self._child.exit_status == 0, f"the node ended badly: {self._child.exit_report()}")
         key, partitions = self._params.key, self._params.num_partitions
         disk = PosixDisk(self._folder / "spare")
         directory = StorageDirectory(disk, key, partitions, LogOptions(lambda: 0))

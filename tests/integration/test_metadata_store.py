@@ -233,7 +233,7 @@ async def test_expired_session_is_reported_and_replaced(
     path = await other.create(f"{base}/e", b"", ephemeral=True)
     old_session = other.health.session_id
     states: list[SessionState] = []
-    forget = other.health.on_change(states.append)
+    unsubscribe = other.health.on_change(states.append)
     watch = Calls()
     await other.get(base, watch)
     await ensemble.expire(other)
@@ -242,7 +242,7 @@ async def test_expired_session_is_reported_and_replaced(
     assert other.health.session_id not in (None, old_session)
     assert other.health.unhealthy_since is None
     assert await other.get(path) is None
-    forget()
+    unsubscribe()
     await other.close()
     assert states[-1] is SessionState.CONNECTED
 

@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import waltz
 from waltz.state import MarkMismatch, NotYourTransaction, StateStore
-from waltz.state.core.retrying import BACKOFF, may_pass
+from waltz.state.core.retrying import BACKOFF, is_transient
 
 
 class Base(DeclarativeBase):
@@ -251,12 +251,12 @@ def test_session_reads_its_own_writes(store: Lines) -> None:
 
 def test_transient_errors_are_recognised() -> None:
     cause = Exception("cause")
-    assert may_pass(OperationalError("", {}, cause))
-    assert may_pass(InterfaceError("", {}, cause))
-    assert may_pass(ProgrammingError("", {}, cause, connection_invalidated=True))
-    assert not may_pass(ProgrammingError("", {}, cause))
-    assert not may_pass(IntegrityError("", {}, cause))
-    assert not may_pass(ValueError())
+    assert is_transient(OperationalError("", {}, cause))
+    assert is_transient(InterfaceError("", {}, cause))
+    assert is_transient(ProgrammingError("", {}, cause, connection_invalidated=True))
+    assert not is_transient(ProgrammingError("", {}, cause))
+    assert not is_transient(IntegrityError("", {}, cause))
+    assert not is_transient(ValueError())
 
 
 def test_database_backoff_grows_and_ends_with_the_patience() -> None:

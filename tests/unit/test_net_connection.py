@@ -190,7 +190,7 @@ async def test_connection_that_ends_in_mid_frame_is_logged(
         writer.write_eof()
         await eventually(lambda: port.handlers and port.handlers[0].reasons)
         assert port.handlers[0].bodies == []
-        assert "ended in mid-frame" in caplog.text
+        assert "ended within a frame" in caplog.text
         writer.close()
 
 

@@ -18,7 +18,7 @@ _ANSWER_SECONDS = 60.0
 _RECORDS_AT_ONCE = 1000
 
 OnCompared = Callable[[int, int], None]
-"""Called with the last id that has been compared, and the last that will be."""
+"""Called with the last id that was compared so far, and the last id of the comparison."""
 
 
 class UnknownPartition(LookupError):
@@ -64,7 +64,7 @@ async def _sum(
     params: StoreParams,
     queried: tuple[int, int, int],
 ) -> RangeSum | str:
-    """Return the checksum of a range at ``storage``, or why it is not known."""
+    """Return the checksum of a range at ``storage``, or why the storage did not return it."""
     if storage not in ports:
         return "it is not in the cluster"
     try:
@@ -85,7 +85,7 @@ async def _sum(
 async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
-    """Read the records and compute their checksum, for storages of Waltz 0.13.2 that cannot."""
+    """Read the records and compute their checksum here: storages of Waltz 0.13.2 cannot do it."""
     found = RangeSum(first_id - 1)
     while found.last_id < last_id:
         start = found.last_id + 1

@@ -1,6 +1,7 @@
 """The four options that name a cluster, declared once for all verbs. Reads settings files.
 
-A verb of the class `ClusterCommand` has them beside its own, and gets the cluster by `target`::
+A verb of the class `ClusterCommand` accepts them in addition to its own options. It gets the
+cluster from `target`::
 
     @app.command("show", cls=ClusterCommand)
     def show_command(context: typer.Context) -> None:
@@ -75,12 +76,12 @@ Tls = Annotated[
 
 
 class ClusterNotNamed(typer.BadParameter):
-    """The command line names no cluster, or names one in a wrong way."""
+    """The command line names no cluster, or an option that names it is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The cluster that a verb is about."""
+    """The cluster that a verb works on: its ZooKeeper, its znode, and its TLS settings."""
 
     zookeeper: str
     root: str
@@ -119,14 +120,14 @@ def named(
 
 
 def _declared() -> list[Any]:
-    """Return the options that the signature of `named` declares, as the command line has them."""
+    """Return the command-line options that the signature of `named` declares."""
     declaring = typer.Typer(add_completion=False)
     declaring.command()(named)
     return list(typer.main.get_command(declaring).params)
 
 
 class ClusterCommand(TyperCommand):
-    """A verb about a cluster, with the options of `named` beside its own."""
+    """A verb that works on a cluster; it has the options of `named` in addition to its own."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
         self._which = _declared()

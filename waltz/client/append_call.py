@@ -1,8 +1,8 @@
 """One call of append, and the outcome of each of its appends. Waits on the event loop.
 
-An outcome is noted as soon as it is known, not when the caller is woken for it. In between, in the
-same turn of the event loop, the time of the caller may run out. Without this rule an append that is
-in the log could raise AppendUncertain (tests/unit/test_client_append_deadlines.py).
+An outcome is recorded as soon as it arrives, before the task of the caller resumes. The caller's
+timeout may expire between the two, in the same turn of the event loop. Without this rule an append
+that is in the log could raise AppendUncertain (tests/unit/test_client_append_deadlines.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 
 
 class AppendCall:
-    """A call that appends to ``partition``: one append, sent again if it is absent, or a batch.
+    """A call that appends to ``partition``: a batch, or one append that is resent if it is absent.
 
-    ``seconds`` is its timeout (None: none), ``late`` whether the timeout has passed. ``attempts``
-    counts how often it was sent.
+    ``seconds`` is its timeout, None for no timeout. ``late`` is whether the timeout has expired.
+    ``attempts`` counts how many times it was sent.
     """
 
     __slots__ = ("_ended", "_open", "_tokens", "attempts", "late", "partition", "seconds")
@@ -32,7 +32,7 @@ class AppendCall:
         self._ended: asyncio.Future[None]
 
     def begin(self, count: int) -> list[AppendToken]:
-        """Return a token for each append to send now; earlier tokens no longer count."""
+        """Return a token for each append to send now; outcomes of earlier tokens are ignored."""
         assert not self._open, "an append is sent again only when it has an outcome"
         self._tokens = [AppendToken(self) for _ in range(count)]
         self._open = count
@@ -55,7 +55,7 @@ class AppendCall:
         return [token.settled for token in self._tokens if token.settled is not None]
 
     def count_outcome(self) -> None:
-        """Count one more outcome, and wake the caller if it was the last."""
+        """Count one more outcome; the last one lets `ended` return."""
         self._open -= 1
         if not self._open and not self._ended.done():
             self._ended.set_result(None)
@@ -71,14 +71,14 @@ class AppendToken:
         self.settled: Settled | None = None
 
     def settle(self, settled: Settled) -> None:
-        """Note the outcome; only the first counts, because the caller has acted on it."""
+        """Record the outcome; ignore all but the first, because the caller may have used it."""
         if self.settled is None:
             self.settled = settled
             self._call.count_outcome()
 
 
 def batch_outcome(settled: Settled) -> BatchOutcome | None:
-    """Return the outcome of an append of a batch as the API has it, None if it is in doubt."""
+    """Return the outcome of an append of a batch in its public form, None if it is in doubt."""
     match settled.outcome:
         case Outcome.COMMITTED:
             return Appended(settled.number)

@@ -1,4 +1,4 @@
-"""The real client. Network and ZooKeeper."""
+"""The client of a real cluster, as opposed to that of `waltz.mock`. Network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class Client(LogClient[DataT]):
         owns_store: bool = False,
         spec: ProtocolSpec = CLIENT_SERVER,
     ) -> Client:
-        """Open a client of a cluster whose metadata store is open already.
+        """Open a client of a cluster whose metadata store is already open.
 
-        ``spec`` has the protocol versions that it offers to servers: all, or fewer to act as an
-        older client. Raises ClusterNotFound, ClusterUnreachable.
+        ``spec`` has the protocol versions that the client offers to servers; tests offer fewer to
+        act as an older client. Raises ClusterNotFound, ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -170,8 +170,8 @@ class Client(LogClient[DataT]):
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:
         mark = self._request_client.known_mark(partition)
         if transaction_id > mark:
-            # A server of 0.13.2 remembers for good that an id was missing: request no data of a
-            # transaction that may not exist yet.
+            # A server of 0.13.2 caches forever that an id was missing. So read the mark first, and
+            # never request the data of a transaction that may not exist yet.
             mark = await self._request_client.read_mark(partition)
         if not NO_TRANSACTION < transaction_id <= mark:
             raise TransactionNotFound(partition, transaction_id, mark)
@@ -196,7 +196,7 @@ class Client(LogClient[DataT]):
             ) from error
 
     def _fail(self, why: Ending) -> None:
-        """Let every call fail from now on; `close` closes the connections that are left."""
+        """Make every call fail from now on; `close` closes the connections."""
         self._appender.end(why)
         self._request_client.end(why)
         for stream in self._streams:

@@ -17,13 +17,13 @@ _SHOWN_LINES = 5
 
 
 class ProcessFailed(RuntimeError):
-    """A process of the cluster did not start, or ended; the text has its last lines of output."""
+    """A process of the cluster did not start, or exited; the text has its last lines of output."""
 
 
 class ChildProcess:
-    """The console script ``script`` with one settings file.
+    """A child process that runs the console script ``script`` with one settings file.
 
-    It is ready when ``ports_file`` exists: its settings make it write the file then.
+    The process writes ``ports_file`` when it is ready.
     """
 
     def __init__(self, name: str, script: str, config: Path, ports_file: Path, log: Path) -> None:
@@ -43,13 +43,14 @@ class ChildProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """How its last run ended; None if it has not."""
+        """The exit status of its last run; None before the run has ended."""
         return None if self._process is None else self._process.poll()
 
     def start(self, program: Path | None = None) -> None:
         """Start it, if it does not run. Raises ProcessFailed if it is not installed.
 
-        ``program``, in Python, runs instead of the script, with the same settings.
+        If ``program``, a Python file, is given, it runs instead of the script, with the same
+        settings.
         """
         if self.pid is not None:
             return
@@ -57,7 +58,7 @@ class ChildProcess:
         self._ports_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._log_start = log.tell()
-            # In a session of its own: Ctrl-C must reach only the parent, which then stops it.
+            # A separate session: Ctrl-C then reaches only the parent, which stops the child.
             self._process = subprocess.Popen(
                 [*command, str(self._config)],
                 stdin=subprocess.DEVNULL,
@@ -68,19 +69,19 @@ class ChildProcess:
             )
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when it serves. Raises ProcessFailed if it ended or took too long."""
+        """Return when it is ready. Raises ProcessFailed if it exits or takes too long."""
         deadline = time.monotonic() + timeout_s
         while not self._ports_file.exists():
             if self.pid is None:
-                raise ProcessFailed(f"{self.name} did not start: {self.last_words()}")
+                raise ProcessFailed(f"{self.name} did not start: {self.exit_report()}")
             if time.monotonic() > deadline:
                 raise ProcessFailed(
-                    f"{self.name} was not ready within {timeout_s:g} s: {self.last_words()}"
+                    f"{self.name} was not ready within {timeout_s:g} s: {self.exit_report()}"
                 )
             await asyncio.sleep(_POLL_S)
 
     async def stop(self) -> None:
-        """End it in good order, or by force if it does not react."""
+        """Terminate it and wait for its exit; kill it if it does not exit in time."""
         if self._process is None:
             return
         self._process.terminate()
@@ -92,13 +93,13 @@ class ChildProcess:
             await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill it, which has the effect of a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
-    def last_words(self) -> str:
-        """Return how it ended and the last lines of its log since it was started."""
+    def exit_report(self) -> str:
+        """Return its exit status and the last lines of its log since it was started."""
         status = self.exit_status
         ended = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:
@@ -109,7 +110,7 @@ class ChildProcess:
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environment`` without what would count more than the file of settings."""
+    """Return ``environment`` without the variables that would override the settings file."""
     return {name: value for name, value in environment.items() if not name.startswith("WALTZ_")}
 
 

@@ -1,7 +1,7 @@
 """Run a cluster as child processes on the loopback address. Disk, processes, network, ZooKeeper.
 
-All files are below one directory, so that the cluster starts again with its data and its ports.
-`core.plan` has its processes and settings; this module starts, watches and stops them.
+All files are below one directory, so that the next start uses the same data and ports.
+`core.plan` decides the processes and their settings; this module starts, watches and stops them.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ OnProgress = Callable[[str], None]
 
 
 class ClusterRunning(RuntimeError):
-    """Another process runs the cluster of this directory."""
+    """Another process is running the cluster of this directory."""
 
 
 class ClusterUnhealthy(RuntimeError):
-    """All processes run, but the cluster does not become healthy; the text says why."""
+    """All processes run, but the cluster did not become healthy in time; the text says why."""
 
 
 class UnknownProcess(LookupError):
@@ -64,14 +64,20 @@ class UnknownProcess(LookupError):
 
 
 class LocalCluster:
-    """One local cluster. Its processes end with `stop`, which is also the end of ``async with``.
+    """One local cluster. Its processes end with `stop`, which ``async with`` calls at its end.
 
-    ``shape`` is for a directory that is new; later it must be the same, or None. Without
-    ``directory``'s being new everything it held is there again. ``session_timeout_ms`` is how long
-    ZooKeeper waits for a dead server before others may take over. The methods may be called from
-    several event loops, one after the other. ``server_settings`` override those of every server.
-    ``programs`` are those that run as the processes of these names instead of the installed ones;
-    they are looked up at each start, so that a change of versions can be rehearsed.
+    Args:
+        directory: The directory of all files. If it has a cluster already, that cluster is started.
+        shape: The number of processes and partitions of a new cluster. For an existing cluster it
+            must be the same, or None.
+        session_timeout_ms: After this time without a sign of a server, ZooKeeper lets other servers
+            take over its partitions.
+        server_settings: Settings that override those of every server.
+        programs: Python files to run instead of the installed programs, by the name of the process.
+            They are looked up at each start, so that a test can change the version of a process.
+        on_progress: Called with a line of text at each step of `start`.
+
+    The methods may be called from several event loops, one after the other.
     """
 
     def __init__(
@@ -98,7 +104,7 @@ class LocalCluster:
 
     @property
     def plan(self) -> ClusterPlan:
-        """Shape and ports; known once the cluster was started."""
+        """The shape and the ports. They are known after the first start."""
         if self._plan is None:
             raise RuntimeError("a local cluster has no ports before its first start")
         return self._plan
@@ -115,7 +121,7 @@ class LocalCluster:
 
     @property
     def tls(self) -> TlsConfig:
-        """How connections to this cluster are secured."""
+        """The TLS settings for connections to this cluster."""
         return TlsConfig(enabled=self.plan.shape.tls)
 
     async def __aenter__(self) -> LocalCluster:
@@ -126,12 +132,12 @@ class LocalCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Start everything and return when it is healthy; then ``cluster.json`` is there.
+        """Start all processes, wait until the cluster is healthy, and write ``cluster.json``.
 
         Raises PlanError, NoFreePorts, ClusterRunning, ZooKeeperNotStarted, ProcessFailed,
-        ClusterUnhealthy; what had been started by then is stopped.
+        ClusterUnhealthy. After an error, the processes that were started are stopped.
         """
-        self._occupy()
+        self._lock_directory()
         try:
             self._prepare()
             await self._start_all()
@@ -140,10 +146,10 @@ class LocalCluster:
             raise
 
     async def stop(self) -> None:
-        """Stop everything in good order."""
+        """Stop all processes: servers, then storages, then ZooKeeper."""
         servers = [c for name, c in self._children.items() if name.startswith("server/")]
         storages = [c for name, c in self._children.items() if name.startswith("storage/")]
-        # Servers first: they leave the cluster and the storages get no more to do.
+        # Servers first: they finish open appends, for which they need the storages.
         await asyncio.gather(*(child.stop() for child in servers))
         await asyncio.gather(*(child.stop() for child in storages))
         if self._zookeeper is not None:
@@ -154,14 +160,14 @@ class LocalCluster:
             self._lock = None
 
     async def start_one(self, name: str) -> None:
-        """Start one process, if it does not run, and return when it serves.
+        """Start one process, if it does not run, and return when it is ready.
 
-        Whether the cluster is healthy then is another question: see `healthy`. Raises
-        UnknownProcess, ProcessFailed, ZooKeeperNotStarted.
+        The cluster may be unhealthy then: `healthy` waits for that. Raises UnknownProcess,
+        ProcessFailed, ZooKeeperNotStarted.
         """
         if name == ZOOKEEPER:
             assert self._zookeeper is not None
-            await _to_the_end(self._zookeeper.start)
+            await _run_to_completion(self._zookeeper.start)
         else:
             child = self._child(name)
             child.start(self._programs.get(name))
@@ -169,7 +175,7 @@ class LocalCluster:
         self.describe()
 
     async def stop_one(self, name: str) -> None:
-        """Stop one process in good order. Raises UnknownProcess."""
+        """Terminate one process and wait for its exit. Raises UnknownProcess."""
         if name == ZOOKEEPER:
             assert self._zookeeper is not None
             await asyncio.to_thread(self._zookeeper.stop)
@@ -178,7 +184,7 @@ class LocalCluster:
         self.describe()
 
     def kill(self, name: str) -> None:
-        """End one process at once, as a crash would. Raises UnknownProcess."""
+        """Kill one process, which has the effect of a crash. Raises UnknownProcess."""
         if name == ZOOKEEPER:
             assert self._zookeeper is not None
             self._zookeeper.kill()
@@ -187,18 +193,18 @@ class LocalCluster:
         self.describe()
 
     def pids(self) -> dict[str, int | None]:
-        """Return the process ids by name, None for what does not run."""
+        """Return the process ids by name, None for a process that does not run."""
         pids: dict[str, int | None] = {
             ZOOKEEPER: None if self._zookeeper is None else self._zookeeper.pid
         }
         return pids | {name: child.pid for name, child in self._children.items()}
 
-    def last_words(self, name: str) -> str:
+    def exit_report(self, name: str) -> str:
         """Return how a storage or server ended, and the end of its log."""
-        return self._child(name).last_words()
+        return self._child(name).exit_report()
 
     def describe(self) -> None:
-        """Write ``cluster.json`` anew: something in it has changed."""
+        """Write ``cluster.json`` again. Call it after each change of a process."""
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
@@ -209,9 +215,9 @@ class LocalCluster:
         part.replace(path)
 
     async def healthy(self, timeout_s: float = _HEALTHY_TIMEOUT_S) -> None:
-        """Return when every check of `waltz.admin.verify` passes.
+        """Wait until every check of `waltz.admin.verify` passes.
 
-        Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a process has ended.
+        Raises ClusterUnhealthy after ``timeout_s``, ProcessFailed if a process has exited.
         """
         deadline = time.monotonic() + timeout_s
         async with self.metadata() as cluster:
@@ -233,15 +239,15 @@ class LocalCluster:
 
     @contextlib.asynccontextmanager
     async def metadata(self) -> AsyncIterator[Cluster]:
-        """Give access to what the cluster keeps in ZooKeeper."""
+        """Open the cluster's metadata in ZooKeeper."""
         store = await KazooStore.connect(self.zookeeper, _TOOL_SESSION_MS)
         try:
             yield Cluster(store, ROOT)
         finally:
             await store.close()
 
-    def _occupy(self) -> None:
-        """Lock the directory, so that no other process runs its cluster."""
+    def _lock_directory(self) -> None:
+        """Lock the directory, so that no other process can run its cluster at the same time."""
         self.layout.directory.mkdir(parents=True, exist_ok=True)
         lock = self.layout.lock.open("w")
         try:
@@ -294,7 +300,7 @@ class LocalCluster:
         plan = self.plan
         assert self._zookeeper is not None
         self._on_progress(f"starting ZooKeeper on {plan.zookeeper}")
-        await _to_the_end(self._zookeeper.start)
+        await _run_to_completion(self._zookeeper.start)
         async with self.metadata() as cluster:
             if await cluster.store.get(ROOT) is None:
                 self._on_progress(f"creating the cluster at {ROOT}")
@@ -310,7 +316,7 @@ class LocalCluster:
 
     async def _create(self, cluster: Cluster) -> None:
         plan = self.plan
-        # A group of its own for each storage: every one holds a copy of every partition.
+        # One group per storage, so that every storage has a replica of every partition.
         groups = {storage.address: group for group, storage in enumerate(plan.storages)}
         admin_ports = {storage.address: storage.admin for storage in plan.storages}
         partitions = plan.shape.partitions
@@ -345,7 +351,7 @@ class LocalCluster:
     def _check_alive(self) -> None:
         for name, child in self._children.items():
             if child.pid is None:
-                raise ProcessFailed(f"{name} has ended: {child.last_words()}")
+                raise ProcessFailed(f"{name} has ended: {child.exit_report()}")
 
     def _child(self, name: str) -> ChildProcess:
         try:
@@ -356,7 +362,7 @@ class LocalCluster:
 
 
 def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
-    """Return the shape of the cluster in ``directory``, or of a new one, changed by ``given``.
+    """Return the shape of the cluster in ``directory``, or the default shape, changed by ``given``.
 
     Raises PlanError.
     """
@@ -376,8 +382,11 @@ def _read_plan(path: Path) -> ClusterPlan | None:
         ) from problem
 
 
-async def _to_the_end(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread; a cancellation waits for its end, after which it can be undone."""
+async def _run_to_completion(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread and wait for its end, even if this task is cancelled.
+
+    The caller can then undo the work: a process that is just being started would otherwise be left.
+    """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(working)

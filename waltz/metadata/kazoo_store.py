@@ -91,7 +91,7 @@ class KazooStore:
             if connection is SessionState.CONNECTED:
                 connected.set()
 
-        forget = store.health.on_change(changed)
+        unsubscribe = store.health.on_change(changed)
         client.add_listener(store._state_from_thread)
         client.start_async()
         try:
@@ -107,7 +107,7 @@ class KazooStore:
             await store.close()
             raise
         finally:
-            forget()
+            unsubscribe()
         return store
 
     @property

@@ -1,9 +1,9 @@
 """Retries of operations that ZooKeeper did not answer. Touches ZooKeeper and the event loop.
 
-An answer may be lost after the operation was executed. A read is simply repeated. A write must not
-be: a second compare-and-set would fail on the version that the first one set, and its caller would
-take its own write for another's. `compare_and_set` therefore reads the node first
-(test_write_whose_answer_was_lost_succeeds).
+An answer may be lost after ZooKeeper has executed the operation. A read is simply repeated. A write
+must not be repeated: a second compare-and-set would fail with a version conflict, because the first
+one has changed the version, and the caller would take its own write for that of another process.
+`compare_and_set` therefore reads the node first (test_write_whose_answer_was_lost_succeeds).
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ log = logging.getLogger(__name__)
 
 
 def retry_delays() -> Iterator[float]:
-    """Return the seconds to wait before each repetition: 0.1, then 1, 2, 4, 8, 8, …
+    """Return the seconds to wait before each retry: 0.1, then 1, 2, 4, 8, 8, …
 
-    The first delay is for a request that a reconnection has interrupted.
+    The first delay is short, because a request that was interrupted by a reconnection can be sent
+    again immediately.
     """
     return chain((0.1,), _BACKOFF.delays())
 
@@ -46,11 +47,11 @@ def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
         if connection is SessionState.CONNECTED:
             reconnected.set()
 
-    forget = store.health.on_change(on_connection)
+    unsubscribe = store.health.on_change(on_connection)
     try:
         yield reconnected
     finally:
-        forget()
+        unsubscribe()
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
@@ -64,8 +65,8 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat ``operation``, which must be idempotent, as long as it raises StoreUnavailable.
 
-    It is repeated as soon as the connection is back, or after a delay if the connection was never
-    lost. There is no limit; a caller that needs one uses asyncio.timeout.
+    A retry begins when the store is connected again, or after a delay if the connection was not
+    lost. The number of retries is not limited; a caller that needs a limit uses asyncio.timeout.
     """
     with reconnections(store) as reconnected:
         for delay in retry_delays():
@@ -81,10 +82,10 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
     """Write ``data`` if the node is at ``version``, retrying as needed; return the new version.
 
-    After a lost answer the node tells whether the write was executed: it was if the node is one
-    version ahead and contains ``data``. The data must therefore mean the same regardless of which
-    process wrote it; a counter does not (`Cluster.next_server_id`): two processes that write the
-    same number would both take it. Raises VersionConflict, NodeMissing.
+    After a lost answer, this counts the write as executed if the node is at ``version`` + 1 and
+    contains ``data``. Another process may have written the same data, so use it only for data that
+    means the same whichever process wrote it. A counter does not (`Cluster.next_server_id`): two
+    processes that write the same number would both use it. Raises VersionConflict, NodeMissing.
     """
     # ANY_VERSION would overwrite the write of a process that owns the node by now.
     assert version >= 0, "a compare-and-set needs the version that was read"

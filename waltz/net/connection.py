@@ -19,10 +19,10 @@ KEEP_ALIVE_SECONDS = 600.0
 """A dialing side that is silent for this long sends a keep-alive (spec/wire.md section 3)."""
 
 HANDSHAKE_SECONDS = 10.0
-"""A connection without a Hello from its peer by then is closed."""
+"""A connection is closed if its peer sends no Hello within this time."""
 
 LINGER_SECONDS = 10.0
-"""A closed connection is aborted if its peer has not read the queued frames by then."""
+"""A closed connection is aborted if its peer does not read the queued frames within this time."""
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
@@ -35,8 +35,9 @@ class ConnectionLost(ConnectionError):
 class FrameHandler(Protocol):
     """The callbacks of a `FrameConnection`; every call comes from the event loop.
 
-    A dialing side that awaits `FrameConnection.handshake` inherits a `ready` that does nothing, and
-    a handler that bounds what it sends otherwise inherits such a `congested` and `writable`.
+    The inherited `ready`, `congested` and `writable` do nothing. A dialing side that awaits
+    `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in flight needs
+    neither `congested` nor `writable`.
     """
 
     def ready(self, connection: FrameConnection) -> None:
@@ -44,15 +45,15 @@ class FrameHandler(Protocol):
         return
 
     def received(self, bodies: list[bytes]) -> None:
-        """Take the message bodies of one chunk. A MalformedMessage closes the connection."""
+        """Handle the message bodies of one chunk; MalformedMessage closes the connection."""
 
     def lost(self, reason: str) -> None:
-        """Stop using the connection: it is closed. Called once, also without a handshake."""
+        """Stop using the connection: it is closed. Called once, even if the handshake failed."""
 
     def congested(self) -> None:
         """Stop producing: the write buffer is above its high-water mark.
 
-        May come from within `FrameConnection.close`, which flushes; ``lost`` then follows.
+        `FrameConnection.close` flushes and may therefore call this before it calls ``lost``.
         """
         return
 
@@ -89,7 +90,8 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """Ends the handshake; later, for a dialer, the next keep-alive; after a close, aborts."""
+        """The timer of the handshake; then, at the dialer, of the next keep-alive; after a close,
+        of the abort."""
 
     @property
     def version(self) -> int:
@@ -99,7 +101,7 @@ class FrameConnection(asyncio.Protocol):
 
     @property
     def peer_text(self) -> str | None:
-        """The peer's name in its Hello."""
+        """The text by which the peer identifies itself in its Hello."""
         return self._decoder.peer_text
 
     async def handshake(self) -> None:
@@ -107,7 +109,10 @@ class FrameConnection(asyncio.Protocol):
         await self._handshake
 
     def send(self, *frames: bytes) -> None:
-        """Queue whole frames, possibly in parts; those of one loop iteration leave in one write."""
+        """Queue whole frames, possibly in parts.
+
+        All frames that are queued in one turn of the event loop are sent by one write.
+        """
         if self.closed:
             return
         if not self._outgoing:
@@ -115,9 +120,9 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing += frames
 
     def close(self, reason: str = "closed") -> None:
-        """Send the queued frames, then close; ``lost`` is called at once, with ``reason``.
+        """Send the queued frames, then close. ``lost`` is called immediately, with ``reason``.
 
-        A peer that reads no more cannot keep the socket open for longer than `LINGER_SECONDS`
+        A peer that no longer reads cannot keep the socket open for longer than `LINGER_SECONDS`
         (test_closed_connection_is_aborted_after_the_linger_time).
         """
         if not self.closed:
@@ -145,7 +150,7 @@ class FrameConnection(asyncio.Protocol):
         self._update_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the Hello at once, without waiting for the peer's."""
+        """Send the Hello immediately, without waiting for the peer's Hello."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(_WRITE_HIGH_WATER_BYTES, _WRITE_LOW_WATER_BYTES)
         name = transport.get_extra_info("peername")
@@ -174,7 +179,9 @@ class FrameConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Close when the peer does."""
         if self._decoder.mid_frame:
-            log.warning("%s connection of %s ended in mid-frame", self.spec.name, self.peer)
+            log.warning(
+                "%s connection of %s ended within a frame", self.spec.name, self.peer
+            )
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -185,25 +192,25 @@ class FrameConnection(asyncio.Protocol):
             self._end(str(exc) if exc else self._loss_reason())
 
     def pause_writing(self) -> None:
-        """Report that the peer does not drain what it is sent."""
+        """Tell the handler that the peer does not read fast enough: the write buffer is full."""
         self.congested = True
         self._update_reading()
         if not self.closed:
             self.handler.congested()
 
     def resume_writing(self) -> None:
-        """Report that the peer drains again."""
+        """Tell the handler that the peer has read enough: the write buffer has room again."""
         self.congested = False
         self._update_reading()
         if not self.closed:
             self.handler.writable()
 
     def _update_reading(self) -> None:
-        """Stop reading the requests of a peer that does not read its answers.
+        """Read the transport if the handler has not paused it and a listener is not congested.
 
-        Otherwise the answers would fill the memory
-        (test_listener_stops_reading_from_a_congested_peer).
-        Only a listening side stops: if both did, each could wait for the other forever.
+        A listener stops reading the requests of a peer that does not read its answers; otherwise
+        the answers would fill the memory (test_listener_stops_reading_from_a_congested_peer).
+        A dialer keeps reading: if both sides stopped, each could wait for the other forever.
         """
         wanted = not self._paused_by_handler and (self._dialer or not self.congested)
         transport = self._transport
@@ -229,7 +236,8 @@ class FrameConnection(asyncio.Protocol):
         self._stop_timer()
         if not self._handshake.done():
             self._handshake.set_exception(ConnectionLost(reason))
-            self._handshake.exception()  # Nothing may be waiting for it.
+            # If nothing awaits the handshake, asyncio would log the exception as never retrieved.
+            self._handshake.exception()
         if self._on_end is not None:
             self._on_end(self)
         self.handler.lost(reason)
@@ -237,7 +245,8 @@ class FrameConnection(asyncio.Protocol):
     def _loss_reason(self) -> str:
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
         if self._dialer and not self._ready and secured:
-            # With TLS 1.3 this side's handshake ends before the peer has checked its certificate.
+            # With TLS 1.3 the handshake of this side ends before the peer has verified this side's
+            # certificate, so a refused certificate shows only as a closed connection.
             return (
                 "closed by the peer before its Hello: if it requires a certificate of its CA, show "
                 "one by tls.certificate and tls.key; its log says more"

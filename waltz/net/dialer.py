@@ -1,4 +1,4 @@
-"""Opens connections: name resolution, connection, TLS handshake. Touches the network."""
+"""Open connections: resolve the name, connect, do the TLS handshake. Touches the network."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ async def dial(
     tls: TlsConfig,
     timeout_seconds: float = 10.0,
 ) -> FrameConnection:
-    """Connect to ``host:port``; `FrameConnection.handshake` waits for the peer's Hello.
+    """Open a connection to ``host:port``.
 
-    Raises DialFailed.
+    The peer's Hello may not have arrived yet: `FrameConnection.handshake` waits for it. Raises
+    DialFailed.
     """
     loop = asyncio.get_running_loop()
     context = tls.dialing_context()
@@ -53,12 +54,13 @@ async def dial(
     except OSError as error:
         reason = error.strerror or error
         if isinstance(error, ConnectionError) and error.errno is not None:
-            # The text of asyncio repeats the address and omits the reason.
+            # asyncio's text for these errors repeats the address and omits the reason.
             reason = os.strerror(error.errno)
         raise DialFailed(f"cannot reach {host}:{port}: {reason}") from error
     raw = transport.get_extra_info("socket")
     if raw is not None:
-        # The peer may have closed the connection, and asyncio the socket: ``lost`` was called.
+        # If the peer has closed the connection already, asyncio has closed the socket and called
+        # ``lost``; setting the option then fails.
         with contextlib.suppress(OSError, ValueError):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connection

@@ -1,14 +1,17 @@
 """TLS settings, and the contexts made from them. Touches PEM files.
 
-The rules are those of Waltz 0.13.2 (spec/wire.md section 1) except for names: without a certificate
-a temporary self-signed one is made; without a CA any peer is accepted; with a CA a listener
-requires a certificate of that CA, and a dialing side also that the certificate contains the peer's
-name.
+The rules are those of Waltz 0.13.2 (spec/wire.md section 1), except that a dialing side verifies
+the peer's name:
 
-Changed files are read again for the next handshake, so that certificates are renewed without a
-restart (test_new_authority_applies_to_new_connections_only). If they cannot be used, the previous
-ones stay in use: a half-written file must not stop a process from accepting connections
-(test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once).
+* Without a certificate, the process makes a temporary self-signed one.
+* Without a CA, every peer is accepted.
+* With a CA, both sides require a certificate of that CA. A dialing side also requires that the
+  certificate contains the peer's name.
+
+A change of the files applies to the next handshake, so that certificates are renewed without a
+restart (test_new_authority_applies_to_new_connections_only). If the changed files cannot be used,
+the previous context stays in use: a half-written file must not stop a process from accepting
+connections (test_unusable_replaced_files_keep_the_old_ones_and_are_logged_once).
 """
 
 from __future__ import annotations
@@ -36,14 +39,14 @@ class TlsConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A context, and when its own certificate expires (None: it has none)."""
+    """A context, and when this process's certificate expires (None: it has no certificate)."""
 
     context: ssl.SSLContext
     expires: datetime.datetime | None
 
 
 class _ReloadedContext:
-    """The context loaded from some files, loaded again when they change."""
+    """A context that is loaded from files, and loaded again when they change."""
 
     __slots__ = ("_loaded", "_stamp")
 
@@ -52,8 +55,8 @@ class _ReloadedContext:
         self._stamp: Stamp = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Contexts cannot be pickled, settings can (Spark sends them to executors): the copy loads
-        # its own.
+        # Spark pickles the settings and sends them to executors. An SSLContext cannot be pickled,
+        # so the copy is empty and loads its own context from the files.
         return _ReloadedContext, ()
 
     def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
@@ -62,7 +65,7 @@ class _ReloadedContext:
         if self._loaded is None:
             self._loaded, self._stamp = load(), stamp
         elif stamp != self._stamp:
-            # Set first, so that one state of the files is tried and logged once.
+            # Set before loading, so that an unusable state of the files is tried and logged once.
             self._stamp = stamp
             try:
                 self._loaded = load()
@@ -77,9 +80,10 @@ class _ReloadedContext:
 class TlsConfig:
     """The TLS settings of a process. ``certificate`` and ``key`` are PEM files; set both or none.
 
-    ``ca`` is a PEM file of trusted certificates: it turns verification on, in both directions.
-    ``server_name`` is the name that a dialed peer's certificate must contain (None: the dialed
-    host); ``verify_server_name`` may be false for peers of 0.13.2, whose certificates need no name.
+    ``ca`` is a PEM file of trusted certificates. If it is set, accepted and dialed peers are
+    verified. ``server_name`` is the name that a dialed peer's certificate must contain (None: the
+    dialed host). Set ``verify_server_name`` to false for peers of 0.13.2, whose certificates need
+    no name.
     """
 
     enabled: bool = True
@@ -98,7 +102,8 @@ class TlsConfig:
     def listening_context(self) -> ssl.SSLContext | None:
         """Return the context for an accepted connection, None for plaintext.
 
-        Call it for each connection. Raises TlsConfigError only as long as no call has succeeded.
+        Call it for each connection, so that changed files take effect. Raises TlsConfigError only
+        until the first call succeeds.
         """
         if not self.enabled:
             return None
@@ -107,7 +112,8 @@ class TlsConfig:
     def dialing_context(self) -> ssl.SSLContext | None:
         """Return the context for dialing one peer, None for plaintext.
 
-        Call it for each connection. Raises TlsConfigError only as long as no call has succeeded.
+        Call it for each connection, so that changed files take effect. Raises TlsConfigError only
+        until the first call succeeds.
         """
         if not self.enabled:
             return None
@@ -116,7 +122,7 @@ class TlsConfig:
     def certificate_days_left(self) -> float | None:
         """Return in how many days the certificate of listeners expires; None for plaintext.
 
-        Raises TlsConfigError only as long as no call has succeeded.
+        Raises TlsConfigError only until the first call succeeds.
         """
         if not self.enabled:
             return None
@@ -149,7 +155,7 @@ class TlsConfig:
                     "its key"
                 ) from error
         if self.ca is None:
-            log.warning("TLS: no CA is set to verify peers with, every peer is accepted")
+            log.warning("TLS: no CA is set, so peers are not verified: every peer is accepted")
         else:
             context.verify_mode = ssl.CERT_REQUIRED
         return _Loaded(context, expires)
@@ -194,7 +200,10 @@ PLAINTEXT = TlsConfig(enabled=False)
 
 
 def _refuse_password() -> str:
-    """Refuse OpenSSL a password; without this callback it prompts on the terminal and blocks."""
+    """Raise an error when OpenSSL needs a password.
+
+    Without this callback OpenSSL prompts for it on the terminal, and the process blocks.
+    """
     raise ValueError("the key is encrypted, and no password can be given: decrypt it")
 
 

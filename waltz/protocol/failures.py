@@ -9,7 +9,7 @@ from waltz.protocol.fields import INT, TEXT, Reader
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One line of a remote stack trace; shown, never interpreted."""
+    """One line of a remote stack trace. It is for display only."""
 
     class_name: str | None
     method_name: str | None

@@ -69,7 +69,7 @@ class Reader:
 
 
 class Codec(Protocol):
-    """Writes one field's value into ``out`` and reads it back."""
+    """The encoder and the decoder of one data type."""
 
     def write(self, out: list[bytes], value: Any) -> None:
         """Append the encoded ``value`` to ``out``."""
@@ -231,9 +231,10 @@ class Batch:
 
 
 class UncheckedBatch(Batch):
-    """The same, to the end of the message, for receivers that check each record themselves.
+    """A `Batch` that extends to the end of the message and is not checked when it is read.
 
-    The records may be malformed until `RecordBatch.mismatch` has returned None.
+    The receiver must check the records by `RecordBatch.mismatch` before it uses them; they may be
+    malformed.
     """
 
     def read(self, reader: Reader) -> RecordBatch:
@@ -273,7 +274,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A presence byte, then the value if it is present; an absent one reads as None."""
+    """A presence byte, then the value if it is present; an absent value reads as None."""
 
     codec: Codec
 

@@ -1,7 +1,8 @@
 """Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
-Every message begins with the store session's id, a sequence number that the answer repeats, and the
-partition. ``offline`` marks requests of an offline recovery (spec/behaviour.md section 11).
+Every message begins with the id of the store session, a sequence number, and the partition. An
+answer has the sequence number of its request. ``offline`` marks requests of an offline recovery
+(spec/behaviour.md section 11).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""In place of a sequence number: the connection assigns one when it sends the request."""
+"""Placeholder: the connection replaces it by a sequence number when it sends the request."""
 
 BOUNDED_LISTS_SINCE = 1
 """The first version with lists of records bounded in bytes."""
@@ -42,7 +43,7 @@ STORED_LISTS_SINCE = 2
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """The fields that every message begins with; the answer repeats the sequence number."""
+    """The fields at the beginning of every message."""
 
     session_id: int
     seq_num: int
@@ -99,12 +100,12 @@ class AppendRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class SuccessResponse(_Message):
-    """Done, and durable."""
+    """The request was executed, and its effect is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureResponse(_Message):
-    """Not done; ``failure`` has the reason."""
+    """The request was not executed; ``failure`` has the reason."""
 
     failure: RpcFailure
 
@@ -132,7 +133,7 @@ class RecordRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordResponse(_Message):
-    """A batch of one, None if there is no such transaction."""
+    """The record as a batch of one, None if there is no such transaction."""
 
     record: RecordBatch | None
 
@@ -183,7 +184,7 @@ class RecordListResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRecordListRequest(_Message):
-    """Request records from ``first_id`` on, within both bounds, but at least one."""
+    """Request records from ``first_id`` on, within both bounds, or one larger record."""
 
     first_id: int
     max_records: int
@@ -192,9 +193,9 @@ class BoundedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecordListRequest(_Message):
-    """The same for readers other than servers: up to ``last_id``, which is committed.
+    """Request committed records, up to ``last_id``, for readers other than servers.
 
-    It never raises the fence, and is refused unless the persisted session is ``session_id``.
+    It never raises the fence. A storage refuses it unless its persisted session is ``session_id``.
     """
 
     first_id: int
@@ -205,12 +206,12 @@ class CommittedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecordListRequest(CommittedRecordListRequest):
-    """The same for readers that check the records themselves: in their form on disk."""
+    """Request committed records in their form on disk; the reader verifies their checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecordListResponse(_Message):
-    """Consecutive records of one segment, unchecked; the list stops at the first absent id."""
+    """Consecutive unverified records of one segment; the list stops at the first absent id."""
 
     records: StoredBatch
 

@@ -1,4 +1,4 @@
-"""Find the cluster that options name. Reads cluster.json."""
+"""Find the cluster that the options of a source or sink name. Reads cluster.json."""
 
 from __future__ import annotations
 

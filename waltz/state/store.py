@@ -20,7 +20,7 @@ from waltz.client import Transaction
 from waltz.client.core.values import DataT
 from waltz.protocol.records import NO_TRANSACTION
 from waltz.state.core.errors import MarkMismatch, NotYourTransaction
-from waltz.state.core.retrying import BACKOFF, may_pass
+from waltz.state.core.retrying import BACKOFF, is_transient
 from waltz.state.marks import Marks
 from waltz.state.session import ApplyingSession, uncommittable
 from waltz.sync.callbacks import Application
@@ -152,7 +152,7 @@ class StateStore(Application[DataT], abc.ABC):
             try:
                 return work()
             except Exception as error:
-                if not may_pass(error):
+                if not is_transient(error):
                     raise
                 log.warning("database error, retrying in %g s: %s", pause, error)
                 time.sleep(pause)

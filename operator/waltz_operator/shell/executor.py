@@ -187,9 +187,9 @@ async def _patch(
 
 def _secret(cluster: WaltzCluster, name: str, data: Mapping[str, bytes]) -> Mapping[str, Any]:
     encoded = {part: base64.b64encode(content).decode() for part, content in data.items()}
-    found_by = names.labels(cluster.metadata.name, Component.CLUSTER)
+    object_labels = names.labels(cluster.metadata.name, Component.CLUSTER)
     content = {"type": "Opaque", "data": encoded}
-    return manifest(cluster, "Secret", name, found_by, content).body
+    return manifest(cluster, "Secret", name, object_labels, content).body
 
 
 def _key_pair(secret: LiveObject) -> KeyPair:

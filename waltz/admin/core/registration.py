@@ -1,4 +1,4 @@
-"""Orders: a storage joins the cluster without partitions, or leaves it. Pure."""
+"""Orders: add a storage without partitions to the cluster, or remove it. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waltz.metadata.core.storage_maps import (
 
 @dataclass(frozen=True, slots=True)
 class Registration(Order):
-    """``storage`` is in ``group``, with no partitions."""
+    """Add ``storage`` to the storage maps, in ``group``, with no partitions."""
 
     storage: str
     group: int
@@ -43,7 +43,7 @@ class Registration(Order):
 
 @dataclass(frozen=True, slots=True)
 class Deregistration(Order):
-    """``storage``, which has no partitions any more, is in none of the maps."""
+    """Remove ``storage``, which must have no partitions, from the storage maps."""
 
     storage: str
 

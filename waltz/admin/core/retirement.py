@@ -1,8 +1,9 @@
-"""Order: a group of storages loses its replicas, one of every partition. Pure.
+"""Order: retire a group of storages, which has one replica of every partition. Pure.
 
-One compare-and-set removes the whole group from the assignment, while the remaining replicas are
-healthy and a quorum of both the old and the new replicas of every partition. When sessions without
-the group have recovered, its storages drop what they hold.
+One compare-and-set removes the whole group from the assignment. It is made only while, for every
+partition, the remaining replicas are healthy and are a quorum of the old replicas and of the new
+ones; otherwise a session could miss committed transactions. The storages of the group drop their
+files only after every partition has recovered in a session without the group.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Retirement(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """Everything: a group has a replica of every partition."""
+        """All partitions, because a group has a replica of every partition."""
         return ObservationScope(None, group=self.group)
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step. The state may be one that an interrupted attempt left behind."""
         return _next_step(observation, self)
 
 

@@ -1,8 +1,8 @@
 """The format of an exported log: names of files, rows of JSON, progress.
 
-A directory has one folder per partition, with files of consecutive transactions that are named by
-their first and last id. A file gets its name when it is complete, so that the names alone show the
-progress of an export.
+A directory has one folder per partition, with files of consecutive transactions. The name of a
+file has the ids of its first and last transaction. A file gets this name only when it is complete,
+so that the names show how far an interrupted export has come.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _INT32 = range(-(1 << 31), 1 << 31)
 
 
 class Form(StrEnum):
-    """How transactions are written."""
+    """The file format of an export."""
 
     JSONL = "jsonl"
     PARQUET = "parquet"
 
 
 class BadArchive(ValueError):
-    """The files are not those of an export, or cannot be used; the text says why."""
+    """The files are not an export, or cannot be imported; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,9 +68,9 @@ class Row:
 
 
 def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
-    """Return the pieces among ``paths``, by partition and in order; other files are left out.
+    """Return the pieces among ``paths``, by partition and in order; ignore other files.
 
-    Raises BadArchive if one is missing between others, or two overlap.
+    Raises BadArchive if a range of ids between two pieces is missing, or two pieces overlap.
     """
     found: dict[int, list[Piece]] = {}
     for path in sorted(paths):
@@ -97,7 +97,7 @@ def exported_up_to(found: Mapping[int, list[Piece]], partition: int) -> int:
 
 
 def as_json(transaction: Transaction) -> str:
-    """Return one line; data that are not text are in base64."""
+    """Return one line of JSON; data that is not UTF-8 text is in base64."""
     req_id = transaction.req_id
     data: bytes = transaction.data
     value: dict[str, Any] = {
@@ -116,7 +116,7 @@ def as_json(transaction: Transaction) -> str:
 
 
 def from_json(line: str) -> Row:
-    """Return the row of a line of `as_json` or of waltz log read -o json. Raises BadArchive."""
+    """Parse a line that `as_json` or ``waltz log read -o json`` wrote. Raises BadArchive."""
     try:
         value = json.loads(line)
     except ValueError as problem:
@@ -127,7 +127,7 @@ def from_json(line: str) -> Row:
 
 
 def as_row(value: Mapping[str, Any]) -> Row:
-    """Return the row of these columns; ``data`` may be text or bytes. Raises BadArchive."""
+    """Return the row with these columns; ``data`` may be text or bytes. Raises BadArchive."""
     encoded, data = value.get("data_base64"), value.get("data")
     if isinstance(encoded, str):
         try:

@@ -20,9 +20,9 @@ class ClusterUnreachable(WaltzError):
 
 
 class AnswerLate(ClusterUnreachable):
-    """A call that reads, mounts or flushes was not answered within its timeout.
+    """A read, mount or flush was not answered within its timeout.
 
-    Nothing was changed. Appends that `LogClient.flush` waited for continue.
+    The call changed nothing. If it was `LogClient.flush`, the appends that it waited for continue.
     """
 
 
@@ -34,7 +34,7 @@ class ClientFailed(WaltzError):
     """The client can no longer find the servers. Close it and open another one.
 
     An append that raises this is not in the log; an append in doubt raises AppendUncertain.
-    ``reason`` is the cause, as far as it is known.
+    ``reason`` is the known cause.
     """
 
     def __init__(self, reason: str) -> None:
@@ -53,7 +53,10 @@ class ClientClosed(WaltzError):
 
 
 Ending = Callable[[], ClientClosed | ClientFailed]
-"""Makes the error of a call on an ended client: a new one for each call and its traceback."""
+"""Creates the error that a call on a closed or failed client raises.
+
+Every call gets a new instance, because an exception has the traceback of one call only.
+"""
 
 
 class PartitionUnknown(WaltzError, LookupError):
@@ -68,12 +71,12 @@ class PartitionUnknown(WaltzError, LookupError):
 
 
 class TransactionNotFound(WaltzError, LookupError):
-    """The partition's log does not reach the transaction."""
+    """The partition's log ends before the transaction."""
 
     def __init__(self, partition: int, transaction_id: int, log_mark: int) -> None:
         super().__init__(
             f"partition {partition} has no transaction {transaction_id}: its log ends at "
-            f"{log_mark}; read it again after it has come in a stream"
+            f"{log_mark}; read it after a stream has returned it"
         )
         self.partition = partition
         self.transaction_id = transaction_id
@@ -103,7 +106,7 @@ class DataTooLarge(WaltzError, ValueError):
 
 
 class ClientAhead(WaltzError):
-    """The log ends before the caller's mark: the mark or the cluster is the wrong one."""
+    """The log ends before the caller's mark, so the mark does not belong to this cluster's log."""
 
     def __init__(self, partition: int, client_mark: int, log_mark: int) -> None:
         super().__init__(
@@ -117,9 +120,9 @@ class ClientAhead(WaltzError):
 
 
 class LockFailed(WaltzError):
-    """A lock was taken after the mark of the append. The append is not in the log.
+    """Another transaction took a lock after the mark of the append. The append is not in the log.
 
-    The caller must take the transaction ``transaction_id`` into account before it tries again.
+    The caller must apply the log up to ``transaction_id`` before it appends again.
     """
 
     def __init__(self, partition: int, transaction_id: int) -> None:
@@ -137,8 +140,9 @@ class AppendUncertain(WaltzError):
     ``req_id`` is its request id: a transaction with that id is this append. Look for it with
     `LogBulk.headers` before you append again.
 
-    ``outcomes`` is for a batch: the outcome of each of its appends, None for those in doubt.
-    ``req_id`` is then that of the first append in doubt, and the following ones count up from it.
+    For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
+    ``req_id`` is then the request id of the first append in doubt; the sequence numbers of the
+    appends after it follow in order.
     """
 
     def __init__(

@@ -36,4 +36,4 @@ class LogStream(abc.ABC, Generic[DataT_co]):
 
     @abc.abstractmethod
     async def aclose(self) -> None:
-        """End the stream and close its connections. It may be called again."""
+        """End the stream and close its connections. A second call has no effect."""

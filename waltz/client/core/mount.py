@@ -1,8 +1,9 @@
 """Mounts one partition on its current connection and keeps its feed running. Pure.
 
-A mount request names the last transaction that the client has seen. The server feeds what follows
-it and answers READY (spec/wire.md section 4, spec/behaviour.md section 8). The appends of a
-partition and every stream of it have one `Mount` each. Time comes in through `tick` alone.
+A mount request names the last transaction that the client has seen. The server feeds the following
+transactions and answers READY (spec/wire.md section 4, spec/behaviour.md section 8). The appends of
+a partition have one `Mount`, and each stream of the partition has its own. `tick` is the only
+source of time.
 """
 
 from __future__ import annotations
@@ -25,21 +26,24 @@ NOT_READY_BACKOFF_SECONDS = 0.5
 """How long to wait before mounting again after NOT_READY."""
 
 MOUNT_TIMEOUT_SECONDS = 5.0
-"""A mount request that is neither answered nor fed for this long is sent again."""
+"""A mount request is sent again if no answer and no feed arrives for this long."""
 
 AHEAD_CONFIRMATIONS = 3
-"""How many answers in a row must say that the log is shorter than the client's mark.
+"""How many consecutive answers must report a log shorter than the client's mark.
 
-One answer is not enough: a server that has lost the partition and not noticed it yet answers from
-an old log, and ClientAhead would then stop an application whose mark is right.
+One answer is not enough: a server that no longer owns the partition, and has not noticed it yet,
+answers from an old log. ClientAhead would then stop an application whose mark is right.
 """
 
 _NOT_READY_BEFORE_MARK_CHECK = 3
-"""Old servers answer NOT_READY also to a client whose mark is beyond the log."""
+"""After how many NOT_READY answers to read the log's mark.
+
+Servers before `CLIENT_AHEAD_SINCE` answer NOT_READY also if the client's mark is beyond the log.
+"""
 
 
 class Phase(Enum):
-    """How far the mount is."""
+    """The state of a mount."""
 
     DETACHED = "no connection"
     MOUNTING = "mount request sent"
@@ -51,7 +55,8 @@ class RequestIds:
     """Assigns the ids of one client's requests to one partition.
 
     ``last`` grows without bound; the sequence number on the wire is ``last`` wrapped to 32 bits.
-    An id that is used twice would make another append's transaction look like this one's.
+    Every id must be unique: if two appends had the same id, the client would take the transaction
+    of one for that of the other.
     """
 
     __slots__ = ("client_id", "last", "partition")
@@ -62,7 +67,7 @@ class RequestIds:
         self.last = last
 
     def next(self, generation: int) -> ReqId:
-        """Return an id that no earlier request has."""
+        """Return a new id."""
         self.last += 1
         return ReqId(self.client_id, generation, self.partition, wrapped(self.last))
 
@@ -70,7 +75,7 @@ class RequestIds:
 class Mount:
     """The feed session of one partition: its phase, its id, and the last transaction id fed.
 
-    Its messages go to ``effects``, which is that of the part that the mount belongs to.
+    It adds its messages to ``effects``, which it shares with the object that owns the mount.
     """
 
     def __init__(self, ids: RequestIds, mark: int, effects: Effects[Any]) -> None:
@@ -82,7 +87,8 @@ class Mount:
         self.version = -1
         self.session: ReqId | None = None
         self.log_mark_behind: int | None = None
-        """The log's mark, once it is believed to be below ``mark``."""
+        """The log's mark, after `AHEAD_CONFIRMATIONS` answers have shown that it is below ``mark``;
+        None before."""
         self._connection_seq = 0
         self._since: float | None = None
         self._not_ready = 0
@@ -95,13 +101,13 @@ class Mount:
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Note that the feed has reached ``mark``, and end the wait for the server."""
+        """Record that the feed has reached ``mark``; this restarts the timeout of the mount."""
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._since = None
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
-        """Mount on a connection that speaks ``version`` to the partition's server."""
+        """Mount on a new connection to the partition's server, with protocol ``version``."""
         self.generation = generation
         self.version = version
         self._connection_seq = connection_seq
@@ -110,14 +116,15 @@ class Mount:
         self._request()
 
     def detach(self) -> None:
-        """The connection is gone, or the partition has left that server."""
+        """Stop using the connection: it is lost, or that server no longer owns the partition."""
         self._enter(Phase.DETACHED)
         self.session = self._mark_request = None
 
     def mount_received(self, response: MountResponse) -> bool:
-        """Take a MountResponse; return whether the partition is mounted now and was not before.
+        """Handle a MountResponse; return whether it has mounted the partition.
 
-        A response to an earlier mount is ignored: it concerns another connection or generation.
+        A response to an earlier mount request is ignored, because it is about another connection or
+        generation.
         """
         if response.req_id != self.session or self.phase is not Phase.MOUNTING:
             return False
@@ -140,7 +147,7 @@ class Mount:
         return False
 
     def log_mark_received(self, response: HighWaterMarkResponse) -> None:
-        """Take the log's mark, which shows whether the log is shorter than what was fed."""
+        """Handle the log's mark, which shows whether the log ends before ``mark``."""
         if response.req_id != self._mark_request:
             return
         self._mark_request = None
@@ -152,22 +159,22 @@ class Mount:
             self._confirmations = 0
 
     def restart_wait(self) -> None:
-        """Restart the wait for the server: while reading is paused, nothing is received."""
+        """Restart the timeout of the mount: while reading was paused, no answer could arrive."""
         self._since = None
 
     def tick(self, now: float) -> None:
-        """Mount again if that is due at ``now``, in seconds of any monotonic clock."""
+        """Mount again if the backoff or the timeout has ended at ``now`` (monotonic, seconds)."""
         if self.phase is Phase.BACKOFF:
-            patience = NOT_READY_BACKOFF_SECONDS
+            limit = NOT_READY_BACKOFF_SECONDS
         elif self.phase is Phase.MOUNTING:
-            patience = MOUNT_TIMEOUT_SECONDS
+            limit = MOUNT_TIMEOUT_SECONDS
         else:
             return
         if self.log_mark_behind is not None:
             return
         if self._since is None:
             self._since = now
-        if now - self._since >= patience:
+        if now - self._since >= limit:
             self._request()
 
     def _request(self) -> None:

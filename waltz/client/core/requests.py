@@ -188,7 +188,7 @@ class PartitionRequests:
         for seq, open_request in self._open.items():
             if open_request.since is None:
                 open_request.since = now
-            if now - open_request.since >= self._patience(open_request):
+            if now - open_request.since >= self._timeout_seconds(open_request):
                 due.append(seq)
         for seq in due:
             self._send(self._open.pop(seq))
@@ -276,7 +276,7 @@ class PartitionRequests:
         self._open[req_id.seq] = open_request
         return req_id
 
-    def _patience(self, open_request: _OpenRequest) -> float:
+    def _timeout_seconds(self, open_request: _OpenRequest) -> float:
         if not open_request.sent:
             return ERROR_BACKOFF.delay(open_request.errors - 1)
         match open_request.request:

@@ -1,8 +1,8 @@
 """Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
 
-Give one to `waltz.connect`; the client then appends and reads values of its type. Any object with
-the two methods of `Serializer` works as well. There is none for pickle: a log is read by programs
-of other versions and other languages, and unpickling runs code that the bytes name.
+Pass one to `waltz.connect`; the client then appends and reads values of its type. Any object with
+the two methods of `Serializer` works as well. There is no serializer for pickle, because programs
+of other versions and other languages read the log, and unpickling runs code that the bytes name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class BytesSerializer:
-    """Bytes as they are, as a client has them without a serializer."""
+    """Returns bytes unchanged. A client without a serializer does the same."""
 
     def serialize(self, value: bytes) -> bytes:
         """Return ``value``."""
@@ -34,38 +34,44 @@ class BytesSerializer:
 
 
 class TextSerializer:
-    """Text as UTF-8."""
+    """Encodes text as UTF-8."""
 
     def serialize(self, value: str) -> bytes:
-        """Raises UnicodeEncodeError for a lone surrogate."""
+        """Encode ``value``. Raises UnicodeEncodeError for a lone surrogate."""
         return value.encode()
 
     def deserialize(self, data: bytes) -> str:
-        """Raises UnicodeDecodeError."""
+        """Decode ``data``. Raises UnicodeDecodeError."""
         return data.decode()
 
 
 class JsonSerializer:
-    """JSON in UTF-8, with sorted keys and no spaces, so that equal values have equal bytes."""
+    """Encodes values as JSON in UTF-8.
+
+    Keys are sorted and there are no spaces, so that equal values have equal bytes.
+    """
 
     def serialize(self, value: Any) -> bytes:
-        """Raises TypeError, or ValueError for NaN and infinities, which JSON does not have."""
+        """Encode ``value``.
+
+        Raises TypeError, and ValueError for NaN and infinities, which JSON does not have.
+        """
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
         )
         return text.encode()
 
     def deserialize(self, data: bytes) -> Any:
-        """Raises ValueError."""
+        """Decode ``data``. Raises ValueError."""
         return json.loads(data)
 
 
 class DataclassSerializer(Generic[T]):
-    """Instances of one dataclass as JSON objects.
+    """Encodes instances of one dataclass as JSON objects.
 
     Its fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
-    with a default may be added later; older transactions then have the default. An unknown field is
-    an error and is not ignored, because its value would be lost.
+    with a default may be added later; older transactions then have the default. An unknown field
+    raises an error: if it were ignored, its value would be lost.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -76,13 +82,16 @@ class DataclassSerializer(Generic[T]):
         self._json = JsonSerializer()
 
     def serialize(self, value: T) -> bytes:
-        """Raises TypeError if ``value`` is of another class, or a field is not of JSON."""
+        """Encode ``value``.
+
+        Raises TypeError if ``value`` is of another class, or a field has no JSON type.
+        """
         if type(value) is not self._kind:
             raise TypeError(f"{type(value).__name__} is not {self._kind.__name__}")
         return self._json.serialize({name: getattr(value, name) for name in self._fields})
 
     def deserialize(self, data: bytes) -> T:
-        """Raises ValueError if ``data`` is not such an object."""
+        """Decode ``data``. Raises ValueError if it is not a JSON object with these fields."""
         fields = self._json.deserialize(data)
         if not isinstance(fields, dict):
             raise ValueError(f"{self._kind.__name__} is a JSON object, not {fields!r}")
@@ -95,7 +104,7 @@ class DataclassSerializer(Generic[T]):
 def encoded(serializer: Any, value: object) -> bytes:
     """Return the bytes of ``value``; without a ``serializer`` it must be bytes already.
 
-    Raises TypeError, DataTooLarge, and whatever the serializer raises.
+    Raises TypeError, DataTooLarge, and the errors of the serializer.
     """
     data = value if serializer is None else serializer.serialize(value)
     if not isinstance(data, bytes):
@@ -109,9 +118,9 @@ def encoded(serializer: Any, value: object) -> bytes:
 
 
 def append_of(draft: Draft[Any], serializer: Any, mark: int | None) -> Append:
-    """Return what is sent for ``draft``.
+    """Return the append that the client sends for ``draft``.
 
-    Raises what `encoded` raises, and ValueError for more locks than a server takes.
+    Raises the errors of `encoded`, and ValueError for more than `MAX_LOCKS` locks.
     """
     data = encoded(serializer, draft.data)
     append = Append(

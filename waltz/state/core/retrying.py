@@ -1,4 +1,4 @@
-"""Which errors of a database may pass by themselves, and how long to wait before. Pure."""
+"""Which errors of a database are transient, and the delays between retries. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from waltz.net.core.backoff import Backoff
 
 BACKOFF = Backoff(0.01, 10.0)
-"""Between attempts."""
+"""The delays between attempts, in seconds."""
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether doing the same again may succeed: a lost connection, a conflict, a busy database.
+def is_transient(error: BaseException) -> bool:
+    """Return whether a retry may succeed: after a lost connection, a conflict, a busy database.
 
-    What the statements themselves are to blame for does not pass: a constraint, a missing column.
+    An error in the statement itself, such as a violated constraint or a missing column, is not
+    transient: every retry would fail in the same way.
     """
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True

@@ -13,29 +13,30 @@ log = logging.getLogger(__name__)
 
 
 class Application(abc.ABC, Generic[DataT]):
-    """Keeps a state that follows from the log. Its methods are called on the client's threads."""
+    """Computes a state from the log. The client calls its methods on its own threads."""
 
     @abc.abstractmethod
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return the last transaction that the state reflects, -1 if there is none.
+        """Return the id of the last transaction that was applied to the state, -1 if none was.
 
-        It is called when the partition becomes active. From then on the client keeps the mark.
+        The client calls it when the partition becomes active, and keeps the mark from then on.
         """
 
     @abc.abstractmethod
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
-        """Change the state by ``transaction``, and keep its id as the partition's mark.
+        """Apply ``transaction`` to the state, and store its id as the partition's mark.
 
-        If it raises, it is called again with the same transaction, until it succeeds. So it must
-        change everything or nothing. `waltz.state.StateStore` does that with a database.
+        If it raises, the client calls it again with the same transaction, until it succeeds. So it
+        must be atomic: state and mark change together or not at all. `waltz.state.StateStore` does
+        that with a database.
         """
 
     def uncaught_exception(self, partition: int, transaction_id: int, error: Exception) -> None:
-        """Report ``error``, which was raised while ``transaction_id`` was handled. Logs it.
+        """Report ``error``, which was raised while ``transaction_id`` was handled.
 
-        The error comes from a method of the application or of a context, or from the partition's
-        feed: ClientAhead, DataCorrupt, or an error of the serializer. The partition is mounted
-        again after a delay, except after ClientFailed.
+        This default logs it. The error comes from a method of the application or of a context, or
+        from the partition's feed: ClientAhead, DataCorrupt, or an error of the serializer. The
+        client mounts the partition again after a delay, except after ClientFailed.
         """
         log.error(
             "partition %d: transaction %d raised %s: %s",

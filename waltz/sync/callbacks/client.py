@@ -1,4 +1,4 @@
-"""The client with callbacks: runs contexts and active partitions. Threads, network."""
+"""The client with callbacks: runs contexts and active partitions. Touches threads, the network."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class CallbackClient(Generic[DataT]):
     Args:
         log: The client to use. It is closed together with this one.
         application: The application whose log it is.
-        auto_mount: Whether every partition is active from the beginning; otherwise those given to
-            `set_partitions` are.
-        max_in_flight: The number of open contexts per partition. `submit` waits for room.
-        submit_timeout: How many seconds `submit` waits for room.
-        apply_threads: The number of threads that call the application, and so of partitions that
-            are applied at the same time.
+        auto_mount: Whether every partition is active from the beginning. If not, `set_partitions`
+            chooses the active partitions.
+        max_in_flight: The largest number of open contexts per partition. At this number `submit`
+            waits until a context ends.
+        submit_timeout: How many seconds `submit` waits for that.
+        apply_threads: The number of threads that call the application. So many partitions are
+            applied at the same time.
         retry_threads: The number of threads that call ``execute`` after lock failures.
 
     The constructor raises what the application's ``get_client_high_water_mark`` raises, after
@@ -120,13 +121,13 @@ class CallbackClient(Generic[DataT]):
     def submit(self, context: TransactionContext[DataT]) -> None:
         """Call ``execute`` of ``context`` on this thread and append the transaction that it builds.
 
-        Returns when the append has begun. The callbacks of the context report how it ends. If too
-        many contexts are open, this waits for room. In a callback it does not wait, because the
-        room may depend on that callback.
+        Returns when the append has begun. The callbacks of the context report how it ends. If
+        ``max_in_flight`` contexts are open, this waits until one ends. In a callback it does not
+        wait, because the context that must end may be that of the callback.
 
-        Raises what ``partition_id`` and ``execute`` raise, DataMissing, TimedOut when there is no
-        room, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, ClientAhead when the
-        application has seen more than the log holds.
+        Raises the errors of ``partition_id`` and ``execute``, DataMissing, TimedOut if too many
+        contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and
+        ClientAhead if the application's mark is beyond the end of the log.
         """
         partition = self._of(context.partition_id(self._log.num_partitions))
         partition.check()
@@ -148,7 +149,7 @@ class CallbackClient(Generic[DataT]):
         """Return when every context submitted before has ended.
 
         A context has ended when its transaction was applied, or when a callback has reported that
-        it will not be. ``timeout`` is in seconds. Raises TimedOut, InCallback.
+        the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback.
         """
         self._workers.check_outside("flush")
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -166,10 +167,11 @@ class CallbackClient(Generic[DataT]):
         self._log.thread.call(self._applied(self._of(partition), transaction_id, timeout))
 
     def close(self) -> None:
-        """Close the client and end every open context. It may be called again.
+        """Close the client and end every open context. A second call has no effect.
 
-        A context whose append was sent gets AppendUncertain. One whose transaction is known to be
-        in the log gets ``on_completion(True)``, although it is not applied. Raises InCallback.
+        A context whose append was sent gets AppendUncertain. A context whose transaction is known
+        to be in the log gets ``on_completion(True)``, although the transaction is not applied.
+        Raises InCallback.
         """
         self._workers.check_outside("close")
         with self._changing:
@@ -213,7 +215,7 @@ class CallbackClient(Generic[DataT]):
                 mark = self._application.get_client_high_water_mark(number)
                 self._log.thread.call(self._activate(number, mark))
 
-    # What follows runs on the event loop.
+    # The methods below run on the event loop.
 
     async def _activate(self, number: int, mark: int) -> None:
         client = self._log.asyncio_client
@@ -305,8 +307,9 @@ def connect(
 ) -> CallbackClient[Any]:
     """Open a client with callbacks of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
 
-    The other arguments and the errors are those of `waltz.connect`. ``max_in_flight`` is also that
-    of the `CallbackClient`; to set its other arguments, make it from a `waltz.sync.connect`.
+    The other arguments and the errors are those of `waltz.connect`. ``max_in_flight`` limits both
+    the appends of the client and the open contexts of each partition. To set the other arguments of
+    `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
     if serializer is None:

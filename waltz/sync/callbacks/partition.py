@@ -297,20 +297,20 @@ class ActivePartition(Generic[DataT]):
         self._changed.set()
 
     def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a callback of a context and report what it raises. On any thread."""
+        """Call a callback of a context and report its exception. Any thread may call this."""
         try:
             callback(*args)
         except Exception as error:
             self._report(self.mark + 1, error)
 
     def _report(self, transaction_id: int, error: Exception) -> None:
-        """On any thread."""
+        """Call `uncaught_exception` of the application. Any thread may call this."""
         try:
             self._application.uncaught_exception(self.number, transaction_id, error)
         except BaseException:
             # An error here must not end the thread, which other partitions use as well.
             log.exception(
-                "partition %d: uncaught_exception raised; continuing; it had to report: %s",
+                "partition %d: uncaught_exception raised, continuing; the error to report was: %s",
                 self.number,
                 error,
             )

@@ -85,8 +85,10 @@ def _budget(cluster: WaltzCluster, component: Component, unavailable: int) -> Ma
             else "IfHealthyBudget",
         }
     }
-    found_by = names.labels(name, component)
-    return manifest(cluster, "PodDisruptionBudget", f"{name}-{component.value}", found_by, content)
+    object_labels = names.labels(name, component)
+    return manifest(
+        cluster, "PodDisruptionBudget", f"{name}-{component.value}", object_labels, content
+    )
 
 
 def _policy(
@@ -105,8 +107,8 @@ def _policy(
             "ingress": rules,
         }
     }
-    found_by = names.labels(name, component, pool_name)
-    return manifest(pool or cluster, "NetworkPolicy", own, found_by, content)
+    object_labels = names.labels(name, component, pool_name)
+    return manifest(pool or cluster, "NetworkPolicy", own, object_labels, content)
 
 
 def _pods(pods: Mapping[str, str], namespace: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -25,5 +25,7 @@ def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             "issuerRef": {"group": "cert-manager.io", **tls.issuer_ref.to_json()},
         }
     }
-    found_by = names.labels(metadata.name, Component.CLUSTER)
-    return (manifest(cluster, "Certificate", names.tls_secret(metadata.name), found_by, content),)
+    object_labels = names.labels(metadata.name, Component.CLUSTER)
+    return (
+        manifest(cluster, "Certificate", names.tls_secret(metadata.name), object_labels, content),
+    )

@@ -25,7 +25,7 @@ _GRACE_SECONDS = 30
 def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
     """Return the Service of the servers, and the service accounts of all components."""
     name, spec = cluster.metadata.name, cluster.spec.servers
-    found_by = names.labels(name, Component.SERVER)
+    object_labels = names.labels(name, Component.SERVER)
     service = {
         "spec": {
             # Clients read servers' addresses from ZooKeeper; this Service is for monitoring.
@@ -51,7 +51,7 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
             )
             for component in accounts
         ),
-        manifest(cluster, "Service", names.server_deployment(name), found_by, service),
+        manifest(cluster, "Service", names.server_deployment(name), object_labels, service),
     )
 
 
@@ -72,8 +72,8 @@ def server_deployment(cluster: WaltzCluster) -> Manifest:
             ),
         }
     }
-    found_by = names.labels(name, Component.SERVER)
-    return manifest(cluster, "Deployment", names.server_deployment(name), found_by, content)
+    object_labels = names.labels(name, Component.SERVER)
+    return manifest(cluster, "Deployment", names.server_deployment(name), object_labels, content)
 
 
 def _pod(cluster: WaltzCluster) -> dict[str, Any]:

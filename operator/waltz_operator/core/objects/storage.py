@@ -38,8 +38,8 @@ def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest,
             "ports": [{"name": port, "port": number} for port, number in ports.items()],
         }
     }
-    found_by = names.labels(name, Component.STORAGE, pool_name)
-    return (manifest(pool, "Service", names.storage_set(pool_name), found_by, service),)
+    object_labels = names.labels(name, Component.STORAGE, pool_name)
+    return (manifest(pool, "Service", names.storage_set(pool_name), object_labels, service),)
 
 
 def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Manifest:
@@ -50,7 +50,7 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
     It never deletes a volume.
     """
     name, pool_name = cluster.metadata.name, pool.metadata.name
-    found_by = names.labels(name, Component.STORAGE, pool_name)
+    object_labels = names.labels(name, Component.STORAGE, pool_name)
     content = {
         "spec": {
             "replicas": replicas,
@@ -71,11 +71,12 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
                 pool=pool_name,
             ),
             "volumeClaimTemplates": [
-                claim_template(kind, volume, found_by) for kind, volume in _volumes(pool).items()
+                claim_template(kind, volume, object_labels)
+                for kind, volume in _volumes(pool).items()
             ],
         }
     }
-    return manifest(pool, "StatefulSet", names.storage_set(pool_name), found_by, content)
+    return manifest(pool, "StatefulSet", names.storage_set(pool_name), object_labels, content)
 
 
 def _pod(cluster: WaltzCluster, pool: StoragePool) -> dict[str, Any]:

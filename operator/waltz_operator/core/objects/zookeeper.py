@@ -1,11 +1,11 @@
 """A managed ZooKeeper: a StatefulSet whose empty members cannot found a second ensemble. Pure.
 
 Members that lost their volumes could form a quorum and found an empty ensemble: the cluster's
-metadata would be lost. So a member with an empty volume may found an ensemble only while the
-*switch* allows it: a ConfigMap whose ``found`` is ``yes`` until the cluster's metadata exists, and
-``no`` from then on. Later an empty member has no vote until it has copied the data from another
-member. The image uses ZooKeeper's own means, ``zookeeper.db.autocreate=false`` and the file
-``initialize`` (tests/operator/test_operator_zookeeper_start.py).
+metadata would be lost. To prevent that, a ConfigMap, the *switch*, says whether a member with an
+empty volume may found an ensemble. Its key ``found`` is ``yes`` until the cluster's metadata
+exists, and ``no`` from then on. While it is ``no``, an empty member has no vote until it has copied
+the data from another member. The image implements this by ``zookeeper.db.autocreate=false`` and
+the file ``initialize`` of ZooKeeper (tests/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GRACE_SECONDS = 30
 
 
 def connect_string(cluster: WaltzCluster) -> str:
-    """Return the connect string of the cluster's ZooKeeper for pods."""
+    """Return the connect string by which pods reach the cluster's ZooKeeper."""
     zookeeper, metadata = cluster.spec.zookeeper, cluster.metadata
     if zookeeper.managed is None:
         assert zookeeper.external is not None
@@ -44,7 +44,7 @@ def connect_string(cluster: WaltzCluster) -> str:
 def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
     """Return the Services of a managed ZooKeeper: for its members, and for clients."""
     name = cluster.metadata.name
-    found_by, pods = (
+    object_labels, pods = (
         names.labels(name, Component.ZOOKEEPER),
         names.selector(name, Component.ZOOKEEPER),
     )
@@ -66,27 +66,27 @@ def zookeeper_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
         names.zookeeper_set(name): clients,
     }
     return tuple(
-        manifest(cluster, "Service", service, found_by, {"spec": spec})
+        manifest(cluster, "Service", service, object_labels, {"spec": spec})
         for service, spec in services.items()
     )
 
 
-def zookeeper_switch(cluster: WaltzCluster, *, found: bool) -> Manifest:
-    """Return the switch: the ConfigMap that allows empty members to found an ensemble or not."""
+def zookeeper_switch(cluster: WaltzCluster, *, may_found: bool) -> Manifest:
+    """Return the switch: the ConfigMap that says whether empty members may found an ensemble."""
     name = cluster.metadata.name
     return manifest(
         cluster,
         "ConfigMap",
         names.zookeeper_set(name),
         names.labels(name, Component.ZOOKEEPER),
-        {"data": {FOUND: "yes" if found else "no"}},
+        {"data": {FOUND: "yes" if may_found else "no"}},
     )
 
 
 def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
     """Return the StatefulSet of the members."""
     name = cluster.metadata.name
-    found_by = names.labels(name, Component.ZOOKEEPER)
+    object_labels = names.labels(name, Component.ZOOKEEPER)
     content = {
         "spec": {
             "replicas": managed.members,
@@ -102,10 +102,10 @@ def zookeeper_set(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Manifest:
             "template": pod_template(
                 cluster, Component.ZOOKEEPER, _pod(cluster, managed), managed.scheduling
             ),
-            "volumeClaimTemplates": [claim_template("data", managed.volume, found_by)],
+            "volumeClaimTemplates": [claim_template("data", managed.volume, object_labels)],
         }
     }
-    return manifest(cluster, "StatefulSet", names.zookeeper_set(name), found_by, content)
+    return manifest(cluster, "StatefulSet", names.zookeeper_set(name), object_labels, content)
 
 
 def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
@@ -155,5 +155,5 @@ def _pod(cluster: WaltzCluster, managed: ManagedZooKeeper) -> dict[str, Any]:
 
 
 def _java_size(quantity: str) -> str:
-    """Return an amount of memory in Java's spelling: ``256Mi`` is 256m."""
+    """Return an amount of memory in the notation of the JVM: ``256Mi`` becomes ``256m``."""
     return quantity.removesuffix("i").lower()

@@ -110,7 +110,7 @@ def _unconditional_objects(
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
         yield from zookeeper_objects(cluster)
-        yield zookeeper_switch(cluster, found=_may_found_ensemble(desired, observed))
+        yield zookeeper_switch(cluster, may_found=_may_found_ensemble(desired, observed))
         yield zookeeper_set(cluster, managed)
 
 

@@ -1,4 +1,4 @@
-"""One client's connection: passes its messages to partitions. Touches one connection."""
+"""A client's connection: passes its messages to partitions. Touches one connection."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ _PartitionRequest = (
 
 
 class PartitionHost(Protocol):
-    """What a connection needs of the server."""
+    """The functions of the server that a connection calls."""
 
     num_partitions: int
 
     def partition(self, partition: int) -> HostedPartition | None:
-        """Return a partition if it is on this server."""
+        """Return a partition, None if this server does not own it."""
 
     def partitions(self) -> list[HostedPartition]:
-        """Return all partitions on this server."""
+        """Return all partitions that this server owns."""
 
     def connected(self, peer: Peer, connection: FrameConnection) -> None:
-        """Register a client's connection: its handshake is done."""
+        """Register a client's connection after its handshake."""
 
     def disconnected(self, peer: Peer) -> None:
-        """Remove a client's connection, which is gone."""
+        """Remove a client's connection, which is closed."""
 
     def overloaded(self, connection: FrameConnection) -> None:
-        """Stop reading ``connection`` until the partitions have fewer open appends."""
+        """Stop reading from ``connection`` until the partitions have fewer open appends."""
 
     async def check_storages(self) -> dict[str, bool]:
         """Dial every storage in use; return which can be reached."""
@@ -116,12 +116,12 @@ class ClientConnection(FrameHandler):
                 hosted.core.lost(self._peer)
 
     def congested(self) -> None:
-        """Have partitions send nothing more: the client does not take what it is sent."""
+        """Stop the partitions from sending to this client: it does not read fast enough."""
         if self._peer is not None:
             self._peer.congested = True
 
     def writable(self) -> None:
-        """Have partitions go on sending."""
+        """Let the partitions send to this client again."""
         if self._peer is not None:
             self._peer.congested = False
             for hosted in self._host.partitions():
@@ -210,7 +210,7 @@ class ClientConnection(FrameHandler):
         try:
             await self._host.prefer(partitions, preferred)
         except PolicyError as error:
-            log.warning("the preference for %s is kept for later: %s", partitions, error)
+            log.warning("preferred partitions %s: set, not assigned yet: %s", partitions, error)
         self._send(_preference_answer(req_id, preferred, result=True))
 
     async def _check_storages(self, req_id: ReqId) -> None:
@@ -232,11 +232,11 @@ class ClientConnection(FrameHandler):
 
 
 def _decoded(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
-    """Return the decoded message; raises MalformedMessage whatever the decoder raises.
+    """Return the decoded message; raise MalformedMessage for every exception of the decoder.
 
-    A decoder's error must not end the server: the client would send the same message to the next
-    server, and end one after the other. Nothing has been done yet, so closing the connection is
-    enough.
+    An unexpected exception must not end the server: the client would then send the same message to
+    the next server, and every server would end. The message has changed nothing yet, so closing the
+    connection is enough.
     """
     try:
         return decode(*message)

@@ -17,7 +17,7 @@ class PartitionInactive(WaltzError):
 
 
 class TimedOut(WaltzError, TimeoutError):
-    """A wait has timed out. Nothing is lost: what was waited for continues."""
+    """A wait has timed out. The work that it waited for continues, and nothing is lost."""
 
 
 class DataMissing(WaltzError, ValueError):
@@ -31,7 +31,7 @@ class DataMissing(WaltzError, ValueError):
 
 
 class InCallback(WaltzError, RuntimeError):
-    """A callback made a call that could only return after the callback itself."""
+    """A callback made a call that waits for the end of that callback: it would never return."""
 
     def __init__(self, call: str) -> None:
         super().__init__(

@@ -2,7 +2,8 @@
 
 Works on the `Disk` that it is given. An append has four steps, so that the engine can group the
 steps of many partitions: `stage` checks and encodes, `write` writes, `flush` makes durable,
-`complete` makes readable. One thread at a time may use a log; it may be another one at each call.
+`complete` makes readable. A log is not thread-safe, but successive calls may come from different
+threads.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
 STORED_LIST_RECORDS = 1 << 14
-"""Most records in a list of records as they are on disk: one read returns the whole list."""
+"""The largest number of records in one list of `read_stored_batch`, which is one read of a file."""
 
 _CHECKSUM_STEP_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class StagedAppend:
-    """A group of batches on their way to the disk.
+    """A group of batches that are being appended.
 
-    ``outcomes`` has an entry per batch: None, or why it is refused. Records of a refused batch that
-    precede the cause of the refusal stay in the log (spec/disk.md section 5). ``ends`` has the id
-    after the last accepted record of each batch.
+    ``outcomes`` has an entry per batch: None, or why the batch is refused. If a batch is refused
+    because of one record, the records before it stay in the log (spec/disk.md section 5). ``ends``
+    has the id after the last accepted record of each batch.
     """
 
     chunks: list[SegmentEncoder]
@@ -65,7 +66,10 @@ class StagedAppend:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """How many records were read, their size on disk, and the CRC-32 up to them, unsigned."""
+    """The records of one scan: their number, their size on disk, and the unsigned CRC-32.
+
+    The CRC-32, ``value``, covers these records and those of the scans that it continues.
+    """
 
     count: int
     size: int
@@ -91,7 +95,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """The length of all segments, with the space allocated ahead; any thread may read it."""
+        """The length of all segments, with the space allocated in advance. Thread-safe."""
         segments = self._segments
         return sum(segment.end for segment in tuple(segments.sealed)) + segments.tail.allocated
 
@@ -106,7 +110,7 @@ class PartitionLog:
         belong to another transaction than on the other replicas.
         """
         tail = self._tail
-        # A segment takes one record at least, however low the threshold.
+        # With a threshold below the header, no segment would take a record, and this would not end.
         threshold = max(self._segments.options.segment_threshold, HEADER_BYTES)
         encoder = SegmentEncoder(tail.next_id, tail.end, threshold)
         staged = StagedAppend([encoder], [], [])
@@ -129,8 +133,8 @@ class PartitionLog:
     def write(self, staged: StagedAppend) -> None:
         """Write the staged records, and begin a new segment where one is full.
 
-        Records in segments that are sealed here are durable afterwards; `flush` flushes the rest.
-        On a full disk the batches concerned are refused and the files are as before.
+        A segment that is full is sealed, which makes its records durable; `flush` flushes the last
+        segment. If the disk is full, every batch is refused whose records were not all written.
         """
         self._tail.write_checkpoint()
         try:
@@ -147,12 +151,15 @@ class PartitionLog:
                     staged.outcomes[number] = error
 
     def flush(self, staged: StagedAppend) -> None:
-        """Make the written records durable, and the index entries of a checkpoint; DiskFailed."""
+        """Make the written records and the index entries of a checkpoint durable.
+
+        Raises DiskFailed.
+        """
         for flush_file in self.unflushed(staged):
             flush_file()
 
     def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
-        """Return the flushes that `flush` would do; they may run at the same time."""
+        """Return the flushes that `flush` would do. They may run in parallel."""
         flushes = []
         tail = self._tail
         if staged.written is not None:
@@ -176,10 +183,11 @@ class PartitionLog:
             raise outcome
 
     def read_batch(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
-        """Return consecutive records from ``first_id`` on, verified; none if it is absent.
+        """Return consecutive verified records from ``first_id`` on; none if that id is absent.
 
-        Ends at ``max_records``, at the end of the log, or before ``max_bytes`` (disk size) would be
-        exceeded, but never before the first record. Raises PartitionDamaged.
+        The batch ends at ``max_records``, at the end of the log, or before the record that would
+        exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
+        PartitionDamaged.
         """
         count, wire = 0, []
         for found in self._read_verified(first_id, max_records, max_bytes):
@@ -188,10 +196,10 @@ class PartitionLog:
         return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
 
     def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
-        """Return consecutive records as they are on disk, unverified; none if the first is absent.
+        """Return consecutive unverified records in their form on disk; none if the first is absent.
 
-        Ends where `read_batch` does, after `STORED_LIST_RECORDS`, and with the segment. Raises
-        PartitionDamaged if the index is damaged.
+        The batch ends where `read_batch` ends, at `STORED_LIST_RECORDS`, or at the end of the
+        segment. Raises PartitionDamaged if the index is damaged.
         """
         segments = self._segments
         steps = segments.steps(first_id, min(max_records, STORED_LIST_RECORDS), STORED_LIST_RECORDS)
@@ -213,7 +221,7 @@ class PartitionLog:
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
-        Ends early if that takes too much reading (`HeaderBudget`). Raises PartitionDamaged.
+        The list is shorter if more than `HeaderBudget` would be read. Raises PartitionDamaged.
         """
         headers: list[RecordHeader] = []
         budget = HeaderBudget()
@@ -234,8 +242,8 @@ class PartitionLog:
     def truncate(self, last_id: int) -> None:
         """Remove all records after ``last_id`` from the disk, durably (spec/disk.md section 7).
 
-        Segments are removed from the newest on, so that a crash in between leaves a log without a
-        hole, which only ends later than it should: the server truncates it again. Shown by
+        Segments are removed from the newest to the oldest. After a crash in between, the log has no
+        gap and is only longer than it should be; the server then truncates it again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
         segment". Raises DiskFailed, or PartitionDamaged with nothing removed.
         """
@@ -273,7 +281,7 @@ class PartitionLog:
         self.release()
 
     def release(self) -> None:
-        """Close the files as they are."""
+        """Close the files without changing them."""
         self._segments.release()
 
     def remove(self) -> None:
@@ -288,9 +296,9 @@ class PartitionLog:
     def _cut_offset(self, last_id: int) -> int:
         """Return where the segment that holds ``last_id`` + 1 must end; raises PartitionDamaged.
 
-        The index alone is not trusted: recovery compares only the entries above a checkpoint with
-        the data, and a cut at a wrong entry would remove committed records. So the last record that
-        stays is read and its end is compared with the index
+        Recovery compares only the index entries above a checkpoint with the data, so an entry below
+        it may be wrong, and a cut at a wrong entry would remove committed records. This function
+        therefore reads the last record that stays and compares its end with the index
         (`test_truncation_verifies_index_entry`).
         """
         segments = self._segments
