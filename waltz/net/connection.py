@@ -179,9 +179,7 @@ class FrameConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Close when the peer does."""
         if self._decoder.mid_frame:
-            log.warning(
-                "%s connection of %s ended within a frame", self.spec.name, self.peer
-            )
+            log.warning("%s connection of %s ended within a frame", self.spec.name, self.peer)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
