@@ -29,7 +29,7 @@ def test_commands_of_local_page_work(page: str, place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / page) > 5
 
 
-def test_the_example_of_the_package_is_a_program() -> None:
+def test_package_docstring_has_the_lines_of_the_readme_example() -> None:
     """Its lines are those of the README's, which is run, but for where the cluster is."""
     (example,) = (b.text for b in blocks(ROOT / "README.md") if b.title == "guests.py")
     text = waltz.__doc__

@@ -68,7 +68,7 @@ async def test_stream_has_appends_in_order(client: LogClient[bytes]) -> None:
     assert len({t.req_id for t in got}) == 5
 
 
-async def test_appends_may_overlap(client: LogClient[bytes]) -> None:
+async def test_concurrent_appends_are_committed(client: LogClient[bytes]) -> None:
     before = [await client.high_water_mark(p) for p in range(2)]
     ids = await asyncio.gather(*(client.append(i % 2, b"%d" % i) for i in range(200)))
     for partition in range(2):
@@ -236,7 +236,7 @@ async def test_flush_waits_for_appends_called_before(client: LogClient[bytes]) -
     assert sorted(append.result() for append in appends) == list(range(before + 1, before + 21))
 
 
-async def test_one_append_in_flight_is_enough(connect: Connect) -> None:
+async def test_appends_beyond_the_limit_in_flight_wait_and_succeed(connect: Connect) -> None:
     client = await connect(max_in_flight=2)
     before = await client.high_water_mark(0)
     ids = await asyncio.gather(*(client.append(0, b"x") for _ in range(20)))

@@ -62,7 +62,7 @@ def test_locks_example_numbers_invoices_without_gaps(run: Run) -> None:
     assert first == f"invoice {numbers[-1] + 1}"
 
 
-def test_follow_example_continues_at_its_place(run: Run) -> None:
+def test_follow_example_continues_after_its_last_transaction(run: Run) -> None:
     first = run("03_follow.py", "place")
     second = run("03_follow.py", "place")
     ids = [int(line.split()[0]) for line in first + second]

@@ -148,7 +148,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     asyncio.run(running.stop())
 
 
-def test_read_over_tls(spark: Any, secured: LocalCluster) -> None:
+def test_read_over_tls_works_and_plaintext_is_refused(spark: Any, secured: LocalCluster) -> None:
     save(spark.sql("SELECT 'x' AS data"), secured)
     for source in ("servers", "replicas"):
         assert load(spark, secured, readFrom=source).count() == 1

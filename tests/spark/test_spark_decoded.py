@@ -69,7 +69,9 @@ def test_decoded_kinds_and_malformed_rows(
         rows("fail")
 
 
-def test_decoded_text(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_decoded_column_is_text_and_null_for_invalid_utf8(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     partition = next(partitions)
     append(cluster, partition, ["é".encode(), b"\xff"])
     frame = load(spark, cluster, partition, decode="utf8")

@@ -70,7 +70,7 @@ def test_example_upsert_follows_the_log(spark: Any, cluster_file: str, out: str)
     assert latest.count() == aircraft
 
 
-def test_example_sessions(cluster_file: str, out: str) -> None:
+def test_example_sessions_draws_a_picture(cluster_file: str, out: str) -> None:
     example("sessions")(cluster_file, out)
     assert Path(out, "sessions.png").read_bytes().startswith(b"\x89PNG")
 

@@ -12,7 +12,7 @@ from waltz.spark.core.options import Edge, Positions, parse_options
 CLUSTER = {"zookeeper": "zk:2181"}
 
 
-def test_options_defaults() -> None:
+def test_options_not_given_have_their_defaults() -> None:
     options = parse_options(CLUSTER)
     assert options.cluster.zookeeper == "zk:2181"
     assert options.cluster.cluster_file is None
@@ -31,14 +31,14 @@ def test_options_names_are_case_insensitive() -> None:
     assert options.cluster.tls == TlsOptions(server_name="x")
 
 
-def test_options_tls() -> None:
+def test_options_tls_files_and_switch_are_parsed() -> None:
     given = {"tls.enabled": "false", "tls.certificate": "c", "tls.key": "k", "tls.ca": "a"}
     assert parse_options(CLUSTER | given).cluster.tls == TlsOptions(
         enabled=False, certificate=Path("c"), key=Path("k"), ca=Path("a")
     )
 
 
-def test_options_partitions() -> None:
+def test_options_partitions_parse_as_ids_and_ranges() -> None:
     assert parse_options(CLUSTER | {"partitions": "5, 0-2"}).partitions == (0, 1, 2, 5)
 
 
@@ -52,7 +52,7 @@ def test_options_partitions() -> None:
         ('{"3": "9007199254740993"}', Positions(Edge.EARLIEST, {3: 9007199254740993})),
     ],
 )
-def test_options_starting_positions(given: str, positions: Positions) -> None:
+def test_options_starting_positions_parse_per_partition(given: str, positions: Positions) -> None:
     assert parse_options(CLUSTER | {"startingPositions": given}).start == positions
 
 

@@ -67,12 +67,12 @@ def ipc(*rows: dict[str, Any]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_payload_text() -> None:
+def test_payload_text_is_null_for_invalid_utf8() -> None:
     made = payload(decode="utf8")
     assert [row[-1] for row in decoded(made, "é".encode(), b"", b"\xff")] == ["é", "", None]
 
 
-def test_payload_json() -> None:
+def test_payload_json_decodes_to_columns() -> None:
     rows = decoded(
         payload(AMOUNTS, decode="json"),
         b'{"amount": 5, "who": "a", "more": [1]}',
@@ -115,12 +115,12 @@ def avro_payload(schema: StructType, **options: str) -> Payload:
     return payload(schema, decode="avro", avroSchema=json.dumps(WRITTEN), **options)
 
 
-def test_payload_avro() -> None:
+def test_payload_avro_decodes_to_columns() -> None:
     rows = decoded(avro_payload(AMOUNTS), avro(amount=5, who="a"), avro(amount=-3))
     assert rows == [(100, 5, "a"), (101, -3, None)]
 
 
-def test_payload_avro_types() -> None:
+def test_payload_avro_logical_and_nested_types_are_converted() -> None:
     schema = StructType(
         [
             StructField("at", TimestampType()),
@@ -134,7 +134,7 @@ def test_payload_avro_types() -> None:
 
 
 @pytest.mark.parametrize("mode", ["permissive", "drop"])
-def test_payload_malformed_avro(mode: str) -> None:
+def test_payload_malformed_avro_row_is_null_or_dropped(mode: str) -> None:
     """Also rows that are Avro only together: each is decoded by itself."""
     good = avro(amount=7)
     bad = [b"", good + b"!", good[:5], good[5:], b"\xff" * 20]
@@ -191,7 +191,7 @@ def test_payload_arrow_many_rows_per_transaction() -> None:
     ]
 
 
-def test_payload_empty_batch() -> None:
+def test_payload_empty_batch_has_no_rows() -> None:
     assert decoded(payload(AMOUNTS, decode="json")) == []
 
 
@@ -231,7 +231,7 @@ def test_payload_invalid_schemas_are_refused(
         payload(schema, **options)
 
 
-def test_payload_column_types() -> None:
+def test_payload_columns_have_the_types_of_the_schema() -> None:
     schema = StructType([StructField("i", IntegerType()), StructField("d", DecimalType(9, 2))])
     made = Payload("json", Mode.PERMISSIVE, schema)
     assert [str(v) for v in decoded(made, b'{"i": 1, "d": "2.50"}')[0]] == ["1", "2.50"]

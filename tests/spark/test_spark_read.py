@@ -67,7 +67,9 @@ def test_read_bytes_per_task(spark: Any, known_log: KnownLog) -> None:
     assert ids(frame) == [(0, i) for i in range(COUNTS[0])]
 
 
-def test_read_positions(spark: Any, known_log: KnownLog) -> None:
+def test_read_returns_rows_between_starting_and_ending_positions(
+    spark: Any, known_log: KnownLog
+) -> None:
     frame = load(
         spark,
         known_log,
@@ -77,12 +79,14 @@ def test_read_positions(spark: Any, known_log: KnownLog) -> None:
     assert ids(frame) == [(0, i) for i in range(8990, 8995)]
 
 
-def test_read_empty_log(spark: Any, known_log: KnownLog) -> None:
+def test_read_of_empty_log_has_no_rows(spark: Any, known_log: KnownLog) -> None:
     assert load(spark, known_log, partitions="2").collect() == []
     assert load(spark, known_log, startingPositions="latest").count() == 0
 
 
-def test_read_one_record(spark: Any, cluster: LocalCluster, partitions: Iterator[int]) -> None:
+def test_read_returns_the_only_record(
+    spark: Any, cluster: LocalCluster, partitions: Iterator[int]
+) -> None:
     partition = next(partitions)
     append(cluster, partition, [b"alone"])
     reader = spark.read.format("waltz").option("cluster", str(cluster.layout.description))
@@ -107,7 +111,7 @@ def test_read_fewer_rows_than_one_task(spark: Any, known_log: KnownLog) -> None:
     ],
 )
 @pytest.mark.parametrize("pushed", [True, False])
-def test_read_filters(
+def test_read_filters_select_the_same_rows_with_and_without_pushdown(
     spark: Any, known_log: KnownLog, condition: str, expected: list[Any], pushed: bool
 ) -> None:
     """The same with and without pushing them down."""

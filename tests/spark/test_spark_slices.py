@@ -40,7 +40,7 @@ def test_slices_long_range_is_split_evenly() -> None:
     ]
 
 
-def test_slices_positions() -> None:
+def test_slices_cover_starting_to_ending_positions() -> None:
     chosen = options(
         startingPositions='{"0": 3, "2": "latest"}', endingPositions='{"0": 5, "1": "earliest"}'
     )

@@ -46,7 +46,7 @@ def sample(at: float, mark: int | None, session: int = 4) -> Sample:
     )
 
 
-def test_rates_need_two_marks() -> None:
+def test_rate_is_unknown_without_two_marks() -> None:
     first, later = sample(10.0, 100), sample(12.0, 150)
     assert rate(first, later, 0) == 25.0
     assert rate(None, later, 0) is None

@@ -19,7 +19,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_large_entry_is_not_overtaken_by_small_ones() -> None:
+async def test_large_entry_is_not_overtaken_by_small_entries() -> None:
     """Otherwise small ones that come all the time would keep it out for ever."""
     room = InFlightLimit(10, 1000)
     await room.enter(1, 0)

@@ -215,7 +215,7 @@ def test_process_ends_without_closing_its_client() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_wrong_process_names_the_opening_process() -> None:
+def test_wrong_process_error_names_the_opening_process() -> None:
     assert str(os.getpid()) in str(WrongProcess(os.getpid()))
 
 

@@ -114,7 +114,7 @@ async def test_missing_or_damaged_nodes_are_named_in_the_error(zookeeper: Memory
         await cluster.connections()
 
 
-async def test_ids_start_at_one_and_are_given_once(zookeeper: MemoryZooKeeper) -> None:
+async def test_assigned_ids_start_at_one_and_are_unique(zookeeper: MemoryZooKeeper) -> None:
     first = await new_cluster(zookeeper.connect())
     second = Cluster(zookeeper.connect(), ROOT)
     taken = await asyncio.gather(

@@ -71,13 +71,13 @@ def test_golden_znodes_cover_every_example() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_znode_bytes_are_the_golden_ones(name: str) -> None:
+def test_znode_bytes_equal_the_golden_bytes(name: str) -> None:
     value = EXAMPLES[name]
     assert encode(value).hex() == GOLDEN[name]
     assert decoder(type(value))(bytes.fromhex(GOLDEN[name])) == value
 
 
-def test_id_counter_bytes_are_the_golden_ones() -> None:
+def test_id_counter_bytes_equal_the_golden_bytes() -> None:
     assert formats.encode_id(763).hex() == GOLDEN["id counter"]
     assert formats.decode_id(bytes.fromhex(GOLDEN["id counter"])) == 763
 
@@ -157,7 +157,7 @@ def test_modified_utf8_round_trip_keeps_the_text(text: str) -> None:
     assert decode_text(encode_text(text)) == text
 
 
-def test_modified_utf8_bytes_are_those_of_java() -> None:
+def test_modified_utf8_bytes_equal_those_of_java() -> None:
     assert encode_text("a\0é世😀") == bytes.fromhex("61 c080 c3a9 e4b896 eda0bd edb880")
     assert decode_text(b"\xed\xa0\xbd") == "\ud83d"
 
@@ -179,7 +179,7 @@ def test_storages_of_a_partition_are_in_stored_order() -> None:
     assert assignments.storages_of(1) == ("a:1", "b:1")
 
 
-def test_paths_are_those_of_0_13_2() -> None:
+def test_paths_equal_those_of_0_13_2() -> None:
     paths = Paths("/spec/waltz")
     assert paths.partition(3) == "/spec/waltz/store/partition/3"
     assert paths.new_server_descriptor == "/spec/waltz/serverDescriptors/s_"

@@ -85,7 +85,7 @@ def test_client_drops_all_endpoints_once_after_the_last_server() -> None:
     assert next_for_client(membership(lag=1), NOT_APPLIED) == AwaitChange()
 
 
-def test_newer_of_two_nodes_of_one_server_counts() -> None:
+def test_newer_node_of_a_server_replaces_its_older_node() -> None:
     twice = membership(member(1, session=69, number=0), member(1, number=4))
     assert twice.servers()[1].port == 6004
     assert twice.own_nodes(1, SESSION) == ("s_0000000004",)

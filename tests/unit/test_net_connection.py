@@ -181,7 +181,7 @@ async def test_garbage_closes_the_connection(
         writer.close()
 
 
-async def test_connection_that_ends_in_mid_frame_is_logged(
+async def test_connection_that_ends_within_a_frame_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with listening() as port:

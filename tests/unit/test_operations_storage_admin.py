@@ -77,7 +77,7 @@ async def test_states_are_read_by_one_request() -> None:
         assert len(port.asked) == 1
 
 
-async def test_states_of_old_storage_are_read_one_by_one() -> None:
+async def test_states_of_old_storage_are_read_by_one_request_each() -> None:
     async with storage(0) as (_, opened):
         assert await opened.states() == (
             HeldPartition(1, 7, 5, 4, 12, None, readable=True, writable=True),

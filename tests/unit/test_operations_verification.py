@@ -102,7 +102,7 @@ def test_storages_must_agree_with_assignment() -> None:
     assert kept == {Check.STORAGES_AGREE: "storage d:1 holds it without an assignment"}
 
 
-def test_quorum_counts_replicas_of_the_partition_only() -> None:
+def test_quorum_check_ignores_replicas_that_are_not_assigned() -> None:
     """Of five storages two are up: no majority of all, but all that partition 1 has."""
     gone = dict.fromkeys(HOLDING, StorageReport(problem="gone"))
     assert Check.QUORUM not in failed(storages_say(gone), 1)

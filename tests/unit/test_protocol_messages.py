@@ -411,7 +411,7 @@ def message_classes_in_order(messages: ModuleType) -> list[type]:
     )
 
 
-def test_encoded_frames_are_the_golden_ones() -> None:
+def test_encoded_frames_equal_the_golden_frames() -> None:
     """With WALTZ_REWRITE_GOLDEN set the file is rewritten, for review as a diff."""
     encoded = {name: frame.hex() for name, _, _, _, frame in golden_frames()}
     if os.environ.get("WALTZ_REWRITE_GOLDEN"):

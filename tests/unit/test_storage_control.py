@@ -70,7 +70,9 @@ def test_entry_without_unique_current_struct_is_corrupted() -> None:
 
 @pytest.mark.parametrize("sequence", [-1, 0, 1, 5])
 @pytest.mark.parametrize("slot", [0, 1])
-def test_reset_interrupted_at_any_step_shows_no_older_info(sequence: int, slot: int) -> None:
+def test_control_entry_reset_interrupted_at_any_step_shows_no_older_info(
+    sequence: int, slot: int
+) -> None:
     older = ControlEntry(PartitionInfo(2, 1, 1, 5), sequence - 1, 1 - slot)
     current = ControlEntry(INFO, sequence, slot)
     raw = bytearray(entry_of(older, current))

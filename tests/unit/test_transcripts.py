@@ -19,12 +19,12 @@ _STAGES: dict[str, type[Playing]] = {"transcripts": Stage, "clients": ClientStag
 _FILES = sorted(_FOLDER.rglob("*.txt"))
 
 
-def test_there_are_transcripts() -> None:
+def test_every_stage_has_transcripts() -> None:
     assert {file.parent.name for file in _FILES} == _STAGES.keys()
 
 
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
-def test_transcript(file: Path) -> None:
+def test_transcript_shows_what_the_code_does(file: Path) -> None:
     text = file.read_text()
     assert text.startswith("#"), "a transcript tells first what it shows"
     shown = played(text, _STAGES[file.parent.name]())
@@ -34,6 +34,6 @@ def test_transcript(file: Path) -> None:
         assert text.splitlines() == shown.splitlines()
 
 
-def test_a_transcript_that_says_something_else_fails() -> None:
+def test_transcript_with_wrong_output_fails() -> None:
     text = "# A new partition.\n\nassign a b c\nconnect a\n----\nnothing happens\n"
     assert "session 0 waits" in played(text, Stage())

@@ -15,14 +15,14 @@ from typing import Any
 from waltz_server.core.appends.lock_table import LockTable, Slots
 
 
-def test_slots_of_a_lock_are_those_of_the_vectors(vectors: Path) -> None:
+def test_slots_of_a_lock_equal_the_vectors(vectors: Path) -> None:
     for case in json.loads((vectors / "locks.json").read_text())["slots"]:
         assert case["numHashFuncs"] == 3
         table = LockTable(case["tableSize"], 0)
         assert list(*table.slots([case["lockHash"]])) == case["slots"], case
 
 
-def test_estimates_and_open_locks_of_a_scenario_are_those_of_the_vectors(vectors: Path) -> None:
+def test_estimates_and_open_locks_of_a_scenario_equal_the_vectors(vectors: Path) -> None:
     scenario = json.loads((vectors / "locks.json").read_text())["scenario"]
     table = LockTable(scenario["tableSize"], scenario["initialHighWaterMark"])
     held: Counter[int] = Counter()

@@ -59,7 +59,7 @@ def _check_failure(found: str, wanted: str) -> None:
         assert found == wanted
 
 
-def test_each_step_is_answered_as_in_the_vectors(vectors: Path, tmp_path: Path) -> None:
+def test_answer_to_each_step_equals_the_vectors(vectors: Path, tmp_path: Path) -> None:
     script = json.loads((vectors / "storage-ops.json").read_text())
     threshold = script["segmentSizeThreshold"]
     options = LogOptions(lambda: 1, segment_threshold=threshold)

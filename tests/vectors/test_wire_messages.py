@@ -115,7 +115,7 @@ def test_hellos_decode_and_encode_to_the_same_bytes(entries: list[Entry]) -> Non
         assert encode_hello(offered, text) == frame
 
 
-def test_hellos_of_both_sides_are_those_of_the_vectors(entries: list[Entry], own: bool) -> None:
+def test_hellos_of_both_sides_equal_the_vectors(entries: list[Entry], own: bool) -> None:
     recorded = {e["hex"] for e in entries if e["message"] == "Hello"}
     ours = {
         (spec if own else spec.limited_to(*REFERENCE[spec])).hello(side).hex()

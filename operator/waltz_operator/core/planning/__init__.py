@@ -20,7 +20,7 @@ until all replicas have followed (tests/operator/test_operator_plan_quorum.py).
 *History.* Znodes are created only where there are none. They are deleted only if they were never
 used or if the cluster's deletion requires it. An empty ZooKeeper member founds no new ensemble once
 the cluster exists: it would hide the log that the storages still have
-(test_empty_zookeeper_members_may_not_found_once_the_cluster_exists).
+(test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
 
 *Ownership.* An object, a pool or a root that is not this cluster's is never changed
 (test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed).

@@ -119,7 +119,7 @@ def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> b
 
     Once it is no it stays no, also while ZooKeeper does not answer. Members that lost their volumes
     would otherwise found an empty ensemble, in which the cluster seems not to exist
-    (test_empty_zookeeper_members_may_not_found_once_the_cluster_exists).
+    (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
     was_no = (switch.get("data") or {}).get(FOUND) == "no"
