@@ -249,11 +249,11 @@ async def test_commands_move_recover_retire_and_compare(running: LocalCluster) -
     assert there.exit_code == 0, there.stderr
     assert "ZooKeeper assigns" in there.stderr
     again = await waltz("move", order.source, order.destination, "0")
-    assert "nothing was left to do" in again.stderr
+    assert "nothing to do" in again.stderr
     back = await waltz("move", order.destination, order.source, "0", "--delete-files", "--yes")
     assert back.exit_code == 0, back.stderr
     well = await waltz("recover", order.source, "0")
-    assert "nothing was left to do" in well.stderr
+    assert "nothing to do" in well.stderr
     refused = await waltz("retire-group", "7", "--yes")
     assert (refused.exit_code, refused.stderr) == (1, "waltz: group 7 has no storages\n")
     compared = await waltz("compare", "0-1", "-o", "json")

@@ -220,7 +220,7 @@ def test_payload_raw_data_can_be_requested_too() -> None:
         (
             {"decode": "json"},
             StructType([StructField("v", VariantType())]),
-            "ask for STRING, and cast afterwards",
+            "declare it as STRING, and cast afterwards",
         ),
     ],
 )

@@ -111,7 +111,9 @@ async def test_lock_failure_of_other_producers_is_retried() -> None:
 
 
 async def test_append_of_earlier_run_ends_import() -> None:
-    with pytest.raises(Failed, match="an earlier import has appended to partition 0 just now"):
+    with pytest.raises(
+        Failed, match="an earlier run of this import has appended to partition 0 just now"
+    ):
         await imported(ScriptedLog(2, "ours"))
 
 

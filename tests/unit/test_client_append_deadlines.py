@@ -257,7 +257,7 @@ async def test_absent_append_at_the_deadline_is_not_uncertain(
 
     asyncio.get_running_loop().call_later(seconds, lose)
     lateness.be(100)
-    with pytest.raises(ClusterUnreachable, match="what was sent is not in the log"):
+    with pytest.raises(ClusterUnreachable, match="the append is not in the log"):
         await task
     await flush
     wire.partition.auto = True

@@ -1,4 +1,4 @@
-"""A control file in a directory of its own: the storage refuses two directories that differ."""
+"""A control file in a separate directory: the storage refuses two directories that differ."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _server_state(
         return f"no server is assigned partition {partition}", frozenset()
     report = reports.get(owner)
     if report is None:
-        return f"server {owner}, which is assigned partition {partition}, is gone", frozenset()
+        return f"server {owner}, which owns partition {partition}, is not running", frozenset()
     if report.problem is not None:
         return report.problem, frozenset()
     unreached = frozenset(storage for storage, reached in report.storages.items() if not reached)

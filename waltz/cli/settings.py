@@ -22,7 +22,7 @@ from waltz.runtime.configuration import (
 from waltz.runtime.configuration.cluster import CLUSTER_ROOT, ZOOKEEPER
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
-_OWN_TIMES = "each verb has a bound of its own, and an option where that is to be chosen"
+_OWN_TIMES = "each verb has its own time limit; some have an option for it"
 
 
 _WITHOUT_EFFECT = {

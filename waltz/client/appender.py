@@ -289,7 +289,7 @@ class Appender:
         if self._ended is not None:
             return self._ended()
         absent = call.attempts > 1 or (end is not None and end.outcome is Outcome.ABSENT)
-        sent = "what was sent is not in the log" if absent else "nothing was sent"
+        sent = "the append is not in the log" if absent else "nothing was sent"
         return ClusterUnreachable(
             f"partition {partition}: no server accepted the append within {call.seconds:g} s; "
             f"{sent}: check that servers are running and reachable"

@@ -129,7 +129,7 @@ class LogBulk(abc.ABC):
                 and before all outcomes were known. Its ``outcomes`` has those that are known.
             ClusterUnreachable: The time ran out and nothing was sent.
             ServerTooOld: The server does not offer batches. Nothing was sent.
-            ClientAhead: The log is shorter than what this client has been fed.
+            ClientAhead: The log ends before the last transaction that this client has seen.
             DataTooLarge: The data of all drafts exceeds 64 MiB. Nothing was sent.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.

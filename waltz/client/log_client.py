@@ -118,7 +118,7 @@ class LogClient(abc.ABC, Generic[DataT]):
                 and before its outcome was known. A cancelled append is in doubt as well.
             ClusterUnreachable: The time ran out. The transaction is not in the log and never will
                 be.
-            ClientAhead: The log is shorter than what this client has been fed.
+            ClientAhead: The log ends before the last transaction that this client has seen.
             ServerTooOld: The server does not know a kind of lock. Nothing was sent.
             DataTooLarge: The data exceeds 64 MiB. Nothing was sent.
             PartitionUnknown: The cluster has no such partition.

@@ -221,7 +221,7 @@ def _check_free(port: int) -> None:
         except OSError as problem:
             raise ZooKeeperNotStarted(
                 f"ZooKeeper did not start: port {port} cannot be used ({problem.strerror}); "
-                "end what uses it, or choose another"
+                "end the process that uses it, or choose another port"
             ) from problem
 
 

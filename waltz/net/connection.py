@@ -247,7 +247,7 @@ class FrameConnection(asyncio.Protocol):
             # certificate, so a refused certificate shows only as a closed connection.
             return (
                 "closed by the peer before its Hello: if it requires a certificate of its CA, show "
-                "one by tls.certificate and tls.key; its log says more"
+                "one by tls.certificate and tls.key; the log of the peer has the reason"
             )
         return "closed by the peer"
 

@@ -105,7 +105,7 @@ def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
     elif len(owners) > 1:
         yield f"it is assigned to servers {', '.join(map(str, owners))}"
     elif owners[0] not in facts.members:
-        yield f"it is assigned to server {owners[0]}, which is gone"
+        yield f"it is assigned to server {owners[0]}, which is not running"
 
 
 def _server_agrees(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -224,4 +224,4 @@ _RULES: Mapping[Check, Callable[[ClusterFacts, int], Iterator[str]]] = {
 
 
 def _answers(facts: ClusterFacts, server: int) -> ServerReport:
-    return facts.servers.get(server, ServerReport(problem=f"server {server} is gone"))
+    return facts.servers.get(server, ServerReport(problem=f"server {server} is not running"))

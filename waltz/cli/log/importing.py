@@ -94,8 +94,8 @@ class Importer:
         now = await self._client.high_water_mark(self._partition)
         if await self.count(self._mark, now):
             raise Failed(
-                f"an earlier import has appended to partition {self._partition} just now; run "
-                "the import again: it continues where that ended"
+                f"an earlier run of this import has appended to partition {self._partition} just "
+                "now; run the import again: it continues after that run"
             )
         self._mark = now
 

@@ -193,4 +193,4 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
 def _carry_out(where: Target, order: Order, patience: float, *, dry_run: bool) -> None:
     steps = run(perform(where, order, patience=patience, dry_run=dry_run), seconds=None)
     if not dry_run:
-        say("done" if steps else "nothing was left to do")
+        say("done" if steps else "nothing to do")

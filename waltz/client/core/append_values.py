@@ -31,7 +31,7 @@ class Outcome(Enum):
     COMMITTED = "in the log"
     ABSENT = "not in the log, and never will be"
     LOCK_FAILED = "refused because of a lock"
-    AHEAD = "refused: the log is shorter than what this client has been fed"
+    AHEAD = "refused: the log ends before the last transaction that this client has seen"
     UNSUPPORTED = "not sent: the server's version lacks a kind of lock, or batches"
     UNSENT = "not sent"
     UNCERTAIN = "sent, and in doubt"

@@ -101,7 +101,7 @@ def check_streaming(options: ReadOptions) -> None:
     """Raise OptionError for an option that is for batch reads only."""
     if options.end != Positions(Edge.LATEST):
         raise OptionError(
-            "endingPositions is for spark.read: a stream has no end; take it out, and use "
+            "endingPositions is for spark.read: a stream has no end; remove it, and use "
             "trigger(availableNow=True) to stop at the logs' present ends"
         )
 
@@ -164,7 +164,12 @@ _OPTIONS = (
     Option("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
     Option("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
     Option("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
-    Option("readFrom", one_of("servers", "replicas"), "servers", "who is asked for records"),
+    Option(
+        "readFrom",
+        one_of("servers", "replicas"),
+        "servers",
+        "the processes that return the records",
+    ),
     Option(
         "decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"
     ),

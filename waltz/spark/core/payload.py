@@ -137,7 +137,7 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
             raise OptionError(
                 f"the column {field.name} is the log's own and "
                 f"{SCHEMA[field.name].dataType.simpleString().upper()}: give it that type in "
-                "schema(), or take it out"
+                "schema(), or remove it"
             )
     payload = Payload(kind, options.mode, schema, options.avro_schema)
     if kind == "json":
@@ -152,8 +152,8 @@ def _check_json(payload: Payload) -> None:
         parse_json(pa.array([b"{}"]), payload.own_schema())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise OptionError(
-            f"schema() has a type that is not decoded from JSON ({problem}): ask for STRING, and "
-            "cast afterwards"
+            f"schema() has a type that is not decoded from JSON ({problem}): declare it as "
+            "STRING, and cast afterwards"
         ) from None
 
 
@@ -168,7 +168,7 @@ def _check_avro(payload: Payload) -> None:
         if field.name not in there:
             raise OptionError(
                 f"the column {field.name} of schema() is not in avroSchema, which has "
-                f"{', '.join(there)}: take it out, or correct its name"
+                f"{', '.join(there)}: remove it, or correct its name"
             )
 
 

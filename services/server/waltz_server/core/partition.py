@@ -262,7 +262,7 @@ class Partition:
         self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Forget a client's connection, which is gone."""
+        """Remove a client's connection, which is closed."""
         self._clients.lost(peer)
         self._data.lost(peer)
         self._ranges.lost(peer)

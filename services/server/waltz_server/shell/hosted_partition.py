@@ -101,7 +101,7 @@ class HostedPartition:
         self.perform_effects()
 
     def storage_down(self, storage: str) -> None:
-        """A storage's connection is gone."""
+        """Handle the loss of a storage's connection."""
         self.core.store.storage_down(storage)
         self.perform_effects()
 

@@ -167,7 +167,7 @@ class ServerNode:
             connection.pause_reading()
 
     def disconnected(self, peer: Peer) -> None:
-        """A client's connection is gone."""
+        """Handle the loss of a client's connection."""
         connection = self._connections.pop(peer, None)
         if connection in self._paused:
             self._paused.remove(connection)

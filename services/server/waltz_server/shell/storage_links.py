@@ -42,7 +42,7 @@ class StorageUser(Protocol):
         """The connection is open."""
 
     def storage_down(self, storage: str) -> None:
-        """The connection is gone; every request on it has been answered with None before."""
+        """Handle the loss of the connection, after every request on it was answered with None."""
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
         """An answer, or None if the connection was lost."""

@@ -43,7 +43,7 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
     mark = root / DATA_MARK
     if meta is None and mark.exists() and not path.exists():
         raise CannotInspect(
-            f"the control file of {root} is in a directory of its own (storage.metaDirectory): "
+            f"the control file of {root} is in a separate directory (storage.metaDirectory): "
             "name it with --meta"
         )
     try:

@@ -115,7 +115,7 @@ class AppendQueue:
             self._place_barrier(barrier, self._submitted)
 
     def forget(self, peer: Peer) -> None:
-        """Drop the barriers of a connection that is gone."""
+        """Drop the barriers of a closed connection."""
 
         def stays(item: _Waiter | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)

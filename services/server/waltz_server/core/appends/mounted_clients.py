@@ -46,5 +46,5 @@ class MountedClients:
         return registered is not None and registered.peer is peer
 
     def lost(self, peer: Peer) -> None:
-        """Remove the clients of a connection that is gone."""
+        """Remove the clients of a closed connection."""
         self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}

@@ -108,7 +108,7 @@ class DataReads:
                 self._ready.add(_failure(peer, req_id, missing, error))
 
     def lost(self, peer: Peer) -> None:
-        """Drop the requests of a connection that is gone."""
+        """Drop the requests of a closed connection."""
         for wanted, waiting in list(self._waiting.items()):
             left = [each for each in waiting if each[0] is not peer]
             if left:

@@ -35,8 +35,8 @@ TICK_SECONDS = 0.05
 READS_PER_CONNECTION = 4
 REQUESTS_PER_CONNECTION = 1000
 
-NOT_HERE = "the partition is not on this server: ask again, perhaps elsewhere"
-NOT_OPEN = "the partition has not opened yet: ask again, perhaps elsewhere"
+NOT_HERE = "the partition is not on this server: send the request to its present server"
+NOT_OPEN = "the partition is not open yet: send the request again later"
 
 # type, request id, null as error, high-water mark, number of headers
 _HEADERS_HEAD = struct.Struct(">b16siqi")
@@ -146,7 +146,7 @@ class RangeReads:
             self._serve(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Drop the reads of a connection that is gone."""
+        """Drop the reads of a closed connection."""
         self._due.pop(peer, None)
         self._open.pop(peer, None)
         self._waiting = [read for read in self._waiting if read.peer is not peer]

@@ -52,7 +52,7 @@ def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> l
     in the log of a batch is a prefix of it. See `test_server_batch_histories`.
     """
     done = max(0, mark + 1 - in_doubt.first_id)
-    assert done <= len(in_doubt.appends), "the log grew by what this server never sent"
+    assert done <= len(in_doubt.appends), "the log has records that this server did not send"
     found: list[Outcome] = []
     if done:
         appends = in_doubt.appends[:done]

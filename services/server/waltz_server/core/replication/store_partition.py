@@ -170,7 +170,7 @@ class StorePartition:
         self._admit_storage(storage)
 
     def storage_down(self, storage: str) -> None:
-        """Drop a storage from the session: its connection is gone."""
+        """Drop a storage from the session, because its connection is lost."""
         self._backoff.set_up(storage, False)
         if self.session is not None:
             self.session.storage_down(storage)

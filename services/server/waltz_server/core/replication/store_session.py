@@ -341,7 +341,7 @@ class StoreSession:
             self._send_due(r)
 
     def _copy_source_lost(self, source: str, request: st.Request) -> None:
-        """Have the replica that copies by ``request`` find another peer: ``source`` is gone."""
+        """Let the replica that copies by ``request`` choose another peer: ``source`` is lost."""
         r = self._end_copy(request)
         if r is None:
             return
