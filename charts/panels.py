@@ -302,8 +302,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Duration of a reconcile",
                 (
                     Line(
-                        "sum(rate(waltz_operator_look_seconds_total[5m])) "
-                        "/ sum(rate(waltz_operator_looks_total[5m]))",
+                        "sum(rate(waltz_operator_reconcile_seconds_total[5m])) "
+                        "/ sum(rate(waltz_operator_reconciles_total[5m]))",
                         "mean",
                     ),
                 ),

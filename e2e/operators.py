@@ -46,4 +46,8 @@ class Operator:
     def reconciles(self) -> float:
         """Return the number of reconciles that the leader has finished."""
         leader = self.leader()
-        return 0.0 if leader is None else self.metrics(leader).get("waltz_operator_looks_total", 0)
+        return (
+            0.0
+            if leader is None
+            else self.metrics(leader).get("waltz_operator_reconciles_total", 0)
+        )

@@ -117,7 +117,7 @@ async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> 
     await eventually(lambda: len(world.objects) == 2)
     posting.cancel()
     events = list(world.objects.values())
-    assert {each["reason"] for each in events} == {"Guard", "StepFailed"}
+    assert {each["reason"] for each in events} == {"AddFinalizer", "StepFailed"}
     assert all(each["involvedObject"]["name"] == "log" for each in events)
     assert (recorder.steps, recorder.failed_steps) == (1, 3)
 

@@ -125,20 +125,20 @@ Step = KubernetesStep | MetadataStep | ReplicaStep
 """`ReplicaStep`: every change of storages and replicas, performed by `waltz.admin`."""
 
 EVENT_REASONS: dict[type, str] = {
-    ClaimPool: "Claim",
-    ReleasePool: "Release",
-    AddFinalizer: "Guard",
-    RemoveFinalizer: "LetGo",
-    ApplyObject: "Apply",
-    DeleteObject: "Delete",
+    ClaimPool: "ClaimPool",
+    ReleasePool: "ReleasePool",
+    AddFinalizer: "AddFinalizer",
+    RemoveFinalizer: "RemoveFinalizer",
+    ApplyObject: "ApplyObject",
+    DeleteObject: "DeleteObject",
     IssueCertificates: "IssueCertificates",
     CreateMetadata: "CreateMetadata",
     DeleteMetadata: "DeleteMetadata",
-    RegisterStorage: "Register",
-    UnregisterStorage: "Unregister",
-    CreateReplicas: "Hold",
+    RegisterStorage: "RegisterStorage",
+    UnregisterStorage: "UnregisterStorage",
+    CreateReplicas: "CreateReplicas",
     SwitchOn: "SwitchOn",
-    ChangeAssignment: "Reassign",
+    ChangeAssignment: "ChangeAssignment",
 }
 """The reason of a step's event. Users select events by it, so it never changes."""
 

@@ -21,10 +21,10 @@ HELP = {
     "waltz_operator_clusters": "number of WaltzClusters that this operator reconciles",
     _READY: "1 if the WaltzCluster was Ready at its last reconcile, "
     "otherwise 0, also while it is paused; by label `namespace`, `waltz_cluster`",
-    "waltz_operator_looks_total": "reconciles of clusters",
-    "waltz_operator_failed_looks_total": "reconciles that failed because the API server returned "
-    "an error or did not answer",
-    "waltz_operator_look_seconds_total": "total duration of all reconciles",
+    "waltz_operator_reconciles_total": "reconciles of clusters",
+    "waltz_operator_failed_reconciles_total": "reconciles that failed because the API server "
+    "returned an error or did not answer",
+    "waltz_operator_reconcile_seconds_total": "total duration of all reconciles",
     "waltz_operator_steps_total": "steps that succeeded",
     "waltz_operator_failed_steps_total": "steps that failed; the operator retries them",
 }
@@ -47,9 +47,9 @@ class OperatorMetrics(Collector):
         values = {
             "waltz_operator_leads": self._leads(),
             "waltz_operator_clusters": self._controller.clusters,
-            "waltz_operator_looks_total": counted.reconciles,
-            "waltz_operator_failed_looks_total": counted.failures,
-            "waltz_operator_look_seconds_total": counted.seconds,
+            "waltz_operator_reconciles_total": counted.reconciles,
+            "waltz_operator_failed_reconciles_total": counted.failures,
+            "waltz_operator_reconcile_seconds_total": counted.seconds,
             "waltz_operator_steps_total": self._recorder.steps,
             "waltz_operator_failed_steps_total": self._recorder.failed_steps,
         }
