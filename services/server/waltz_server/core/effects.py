@@ -1,4 +1,4 @@
-"""What the core has its shell do: effects, and the one `Ready` that gathers them. Pure.
+"""Effects, by which the core requests actions from its shell, and the `Ready` of effects. Pure.
 
 The convention, which follows etcd/raft's `Ready`:
 
@@ -8,8 +8,8 @@ The convention, which follows etcd/raft's `Ready`:
 * The result of an effect comes back as another input, which the effect's docstring names.
 * What the store finds out for its partition is not an effect: see `store_reports`.
 
-An effect is a value. It stands for a batch where there may be many: no effect is made for a single
-transaction.
+An effect is a value. An effect about transactions is about a whole batch, never about a single
+transaction, because effects per transaction would cost too much.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Ready:
         self._effects: list[Effect] = []
 
     def add(self, effect: Effect) -> None:
-        """Have the shell perform ``effect`` after those added before."""
+        """Add ``effect``; the shell performs effects in the order in which they were added."""
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:

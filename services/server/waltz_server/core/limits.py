@@ -1,4 +1,4 @@
-"""How much a partition's store has under way at once. Pure."""
+"""Limits of the work that a partition's store has in progress at the same time. Pure."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class ReplicationLimits:
     copy_records: int = 500
     """Records per copy during recovery."""
     checkpoint_interval: int = 250_000
-    """Transactions after which a session makes way for a new one, so that marks advance."""
+    """Transactions after which a session ends and a new one begins, so that marks advance."""

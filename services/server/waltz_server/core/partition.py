@@ -1,8 +1,8 @@
 """One partition on its server: appends, locks, mounts, feeds and reads. Pure.
 
-Everything that happens to a partition comes in as a method call, of the partition or of its
-`store`. What the shell has to do then gathers in one `Ready` (see `effects`): frames for clients,
-requests to storages, operations on the metadata. The shell calls `take_ready` after each input.
+Every input is a method call, of the partition or of its `store`. It adds effects to one `Ready`
+(see `effects`): frames for clients, requests to storages, operations on the metadata. The shell
+calls `take_ready` after each input.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _MAX_OPEN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """What shapes a partition's behaviour; defaults are those of the server's settings."""
+    """The settings of a partition; the defaults are those of the server's settings."""
 
     lock_table_size: int = 30_000
     min_fetch: int = 100
@@ -79,7 +79,7 @@ class PartitionSettings:
 
 @dataclass(slots=True)
 class PartitionCounters:
-    """What has happened so far, for metrics."""
+    """The counters of a partition, for metrics."""
 
     transactions: int = 0
     committed: int = 0
@@ -98,7 +98,7 @@ class Partition:
         self.store = StorePartition(
             partition, settings.replication, settings.retry, ready, self._reports
         )
-        """The shell reports to it directly what storages and the metadata answer."""
+        """The store. The shell passes answers of storages and of the metadata to it directly."""
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
         self._clients = MountedClients()
@@ -158,7 +158,7 @@ class Partition:
     # ---- ownership
 
     def set_generation(self, generation: int) -> None:
-        """Own the partition in ``generation``; one that is not newer is ignored."""
+        """Own the partition in ``generation``; ignore a generation that is not newer."""
         if generation > self.generation:
             self.generation = generation
             self._confirmed = False
@@ -249,7 +249,7 @@ class Partition:
         self._data.read_data(peer, request, self._mark)
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
-        """Answer with records or headers, at once or when there are some."""
+        """Answer with records or headers as soon as there are any."""
         if request.req_id.generation > self.generation:
             # As in `mount`: another server may have written to the log since.
             self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
@@ -342,8 +342,8 @@ class Partition:
     def _submit(self) -> None:
         """Send what the lock table grants, refuse what it refuses, and answer barriers.
 
-        What an earlier owner has under way may still be committed and take locks. Only an open
-        session of this generation ends that, so until then everything waits.
+        Appends in flight of an earlier owner may still be committed and take locks, until a session
+        of this generation opens. Until then all appends wait.
         """
         if not self._confirmed:
             return

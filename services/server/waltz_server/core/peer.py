@@ -15,9 +15,9 @@ class Peer:
         self.version = version
         """The protocol version that the connection has agreed on."""
         self.reads = 0
-        """Reads of replicas under way for it, of all partitions: each may bring a large answer."""
+        """Reads of replicas in progress for it, in all partitions; each answer may be large."""
         self.congested = False
-        """Whether the client does not take what it is sent: partitions send it nothing more.
+        """Whether the client reads too slowly; partitions then send nothing more to it.
 
         The shell sets it when the connection's buffer is full. When the buffer has drained, the
         shell clears it and calls `Partition.writable` on every partition.

@@ -1,14 +1,14 @@
-"""What a store reports to its partition, and the one hand-over between them. Pure.
+"""The reports of a store to its partition, and the list by which it passes them. Pure.
 
-A report is no effect: the shell never sees it. The store, its session and its reads add reports to
-the `StoreReports` that they are given at construction. The partition takes them in
+A report is not an effect: the shell never sees it. The store, its session and its reads add reports
+to the `StoreReports` that they are given at construction. The partition takes them in
 `Partition.take_ready`, when the input that caused them is complete, and acts on them in order.
 
 Reports are not callbacks, because acting on one enters the store again: `AppendsCommitted` frees
-locks, which lets waiting appends go, which has the session send another batch, drain or close. As
+locks, which grants waiting appends, which makes the session send another batch, drain or close. As
 a callback this would happen in the middle of the session's counting of acknowledgements. As values
-they wait until the session is in a consistent state; what the store reports meanwhile is taken
-next.
+they wait until the session is in a consistent state. Reports that the store adds meanwhile are
+taken next.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class ServerConfig(ClusterSettings):
 
     @cached_property
     def tls(self) -> TlsConfig:
-        """How connections are secured."""
+        """The TLS settings of connections."""
         return self.tls_settings.config()
 
     @cached_property
@@ -114,7 +114,7 @@ class ServerConfig(ClusterSettings):
 
     @cached_property
     def partition(self) -> PartitionSettings:
-        """What every partition is set to."""
+        """The settings of every partition."""
         return PartitionSettings(
             lock_table_size=self.lock_table_size,
             min_fetch=self.min_fetch,

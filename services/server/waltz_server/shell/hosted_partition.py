@@ -43,7 +43,7 @@ _METADATA_SECONDS = 10.0
 class HostedPartition:
     """A partition's core with its connections, timers and metadata operations.
 
-    ``connections`` are those of the server's clients, which come and go.
+    ``connections`` has the present connections of the server's clients.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class HostedPartition:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def perform_effects(self) -> None:
-        """Perform what the core wants done since the last call."""
+        """Perform the effects that the core has added since the last call."""
         if self._performing:
             # An effect's own input, as of a storage that is connected already: see the loop below.
             return

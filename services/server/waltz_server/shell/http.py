@@ -14,7 +14,7 @@ from waltz_server.shell.node import ServerNode
 
 @asynccontextmanager
 async def start_http(node: ServerNode) -> AsyncIterator[int | None]:
-    """Serve the node's HTTP port while the context lasts; yields the port, None if it is off."""
+    """Serve the node's HTTP port while the context is open; yield the port, None if it is off."""
     metrics = ProcessMetrics(METRICS, node, time.monotonic)
     node.on_hosted(
         lambda hosted: metrics.add_partition(hosted.core.id, hosted), metrics.remove_partition

@@ -39,8 +39,8 @@ OnGone = Callable[[int], None]
 class ServerNode:
     """One running server. `start`, then `stop`; it also implements the connections' `Host`.
 
-    ``clients`` and ``storages`` are what it offers to them: all versions, or fewer to act out an
-    older server.
+    ``clients`` and ``storages`` are the protocol versions that it offers to them: all, or fewer to
+    act as an older server.
     """
 
     def __init__(

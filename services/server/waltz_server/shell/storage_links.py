@@ -36,7 +36,7 @@ _BACKOFF = Backoff(0.05, 1.0)
 
 
 class StorageUser(Protocol):
-    """Receives what happens on the links that a partition uses."""
+    """The callbacks of the links that a partition uses."""
 
     def storage_up(self, storage: str) -> None:
         """The connection is open."""
@@ -50,7 +50,7 @@ class StorageUser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCluster:
-    """What a storage must agree with in the handshake, so that it is of the same cluster."""
+    """The identity of the cluster; a storage of another cluster refuses it."""
 
     key: uuid.UUID
     num_partitions: int
@@ -106,7 +106,7 @@ class StorageLink:
         rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
-        """Close for good; pending requests end without an answer."""
+        """Close permanently; pending requests end without an answer."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.users.clear()
@@ -146,7 +146,7 @@ class StorageLink:
 
 
 class StorageLinks:
-    """All links of a server. ``spec`` is what it offers to storages."""
+    """All links of a server. ``spec`` has the protocol versions that it offers to storages."""
 
     def __init__(
         self, tls: TlsConfig, identity: ExpectedCluster, spec: ProtocolSpec = STORAGE
@@ -182,7 +182,7 @@ class StorageLinks:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def check(self, storages: frozenset[str]) -> dict[str, bool]:
-        """Dial every storage afresh and tell which could be opened."""
+        """Open a new connection to every storage; return which storages could be reached."""
         return dict(
             zip(storages, await asyncio.gather(*map(self._reachable, storages)), strict=True)
         )

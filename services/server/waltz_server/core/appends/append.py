@@ -11,8 +11,8 @@ from waltz_server.core.appends.lock_table import Slots
 class Append:
     """An append in the encoding that client, storage and cache share.
 
-    ``record_tail`` is what follows the request id in a record: header, data length, data, checksum.
-    Not frozen, because one is made per transaction and freezing costs more than making.
+    ``record_tail`` is the part of a record after the request id: header, data length, data,
+    checksum. Not frozen, because one is made per transaction and freezing costs more than making.
     """
 
     client_id: int
@@ -24,10 +24,10 @@ class Append:
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
     taken: Slots = ()
-    """Slots of write and append locks, held while this is open. Set by the queue, like the next."""
+    """Slots of the write and append locks, which the append holds while it is open."""
     checked: Slots = ()
-    """Slots of write and read locks: not to have been taken after ``client_mark``."""
+    """Slots of the write and read locks; none may have been taken after ``client_mark``."""
     batch: bytes | None = None
     """Request id of the batch that it belongs to, None for a single append.
 
-    If an append of a batch fails, those behind it in the batch fail, too."""
+    If an append of a batch fails, the appends after it in the batch fail, too."""

@@ -1,8 +1,8 @@
 """Batches of appends: gathers the outcomes of a batch's appends into one answer. Pure.
 
-The queue decides a batch as one; after that its appends are sent, committed or failed like any
-others, perhaps in several batches of the log. The client gets one answer, once every append has its
-outcome. See transcripts/clients/batches_and_faults.txt.
+The queue grants or refuses a batch as a whole. After that its appends are sent, and committed or
+failed, like any others, possibly in several batches of the log. The client gets one answer, when
+every append has its outcome. See transcripts/clients/batches_and_faults.txt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatch:
-    """Appends of one client that are decided at one instant; there is at least one."""
+    """The appends of one request, at least one, which are granted or refused together."""
 
     peer: Peer
     req_id: ReqId
@@ -45,32 +45,36 @@ class AppendBatches:
         """For each open append of a batch, its batch and its position in it."""
 
     def open(self, batch: AppendBatch) -> None:
-        """Await an outcome for each append of ``batch``."""
+        """Register ``batch``, to collect the outcome of each of its appends."""
         open_batch = _OpenBatch(batch, [None] * len(batch.appends), len(batch.appends))
         for position, append in enumerate(batch.appends):
             self._open_appends[append] = (open_batch, position)
 
     def refused(self, append: Append, taken_by: int) -> bool:
-        """Note that ``taken_by`` has taken a lock; returns whether the append is of a batch."""
+        """Record that ``taken_by`` has taken a lock; return whether a batch has the append."""
         if append not in self._open_appends:
             return False
         self._settle(append, BatchedOutcome(OutcomeKind.REFUSED, taken_by))
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
-        """Note that these are in the log from ``first_id`` on; not all need be of batches."""
+        """Record that these appends are in the log from ``first_id`` on; some may belong to no
+        batch.
+        """
         if self._open_appends:
             for position, append in enumerate(appends):
                 self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))
 
     def ended(self, appends: Iterable[Append], kind: OutcomeKind) -> None:
-        """Note the outcome of appends that are not known to be committed."""
+        """Record the outcome of appends that are not known to be committed."""
         if self._open_appends:
             for append in appends:
                 self._settle(append, BatchedOutcome(kind))
 
     def close(self) -> None:
-        """Answer every open batch: the partition leaves, and only the log tells the outcomes."""
+        """Answer every open batch with unknown outcomes, because this server releases the
+        partition.
+        """
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:

@@ -1,8 +1,8 @@
-"""Reads appends and batches of them into what the server moves on, records left whole. Pure.
+"""Decode appends and batches of appends; the bytes of the records stay encoded. Pure.
 
-The end of an AppendRequest is the end of a record (spec/wire.md sections 2 and 4), and so is that
-of each append in a batch: it is kept as bytes from the client's connection to the storages' and
-into the cache.
+An AppendRequest, and each append in a batch, ends with the same bytes as a record (spec/wire.md
+sections 2 and 4). The server passes these bytes on unchanged, from the client's connection to the
+storages and into the cache.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
 
 
 def _end_of_record(body: bytes, at: int) -> int:
-    """Return where the record's end that begins at ``at`` is over; raises MalformedMessage."""
+    """Return the position after the record tail that begins at ``at``; raises MalformedMessage."""
     length: int = _COUNT.unpack_from(body, at + 4)[0]
     end = at + _REST_OVERHEAD_BYTES + length
     if length < 0 or end > len(body):

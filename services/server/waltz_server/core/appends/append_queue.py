@@ -6,8 +6,8 @@ which an open one holds waits for it, first come first served. It delays only ap
 client and those that want the same locks.
 
 A batch is decided and waits like one append that wants all its locks. Only locks that others hold
-count, never those that its own appends take. If its free appends went ahead, its decision would
-fall at two instants (transcripts/clients/batches_and_locks.txt).
+count, never those that its own appends take. If the queue granted its free appends first, the batch
+would be decided at two instants (transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AppendQueue:
         self.open_count = 0
         """Appends accepted and not yet resolved or refused."""
         self.open_bytes = 0
-        """Bytes of them."""
+        """The size of these appends, in bytes."""
         self._barriers: deque[tuple[int, Barrier]] = deque()
         """Barriers, with the number of submitted appends that must be resolved first."""
 
@@ -74,9 +74,9 @@ class AppendQueue:
     def drop_stale(self, generation: int) -> None:
         """Drop the waiting appends that are not of ``generation``.
 
-        Their clients look for them in the log of the new generation and send them again. Sent from
-        here, too, they would be in the log twice. The planted bug "waiters of an old generation
-        stay" (tests/sim/planted_sessions.py) shows it.
+        Their clients look for them in the log of the new generation and send them again. If this
+        server sent them, too, they would be in the log twice. The planted bug "waiters of an old
+        generation stay" (tests/sim/planted_sessions.py) shows it.
         """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
         dropped = [append for item in stale for append in _appends_of(item)]
@@ -102,7 +102,7 @@ class AppendQueue:
         self.open_bytes += sum(len(append.record_tail) for append in appends)
 
     def add_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch; `take` decides it as one."""
+        """Accept a batch; `take` grants or refuses it as a whole."""
         self._arrived.append(batch)
         self.open_count += len(batch.appends)
         self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
@@ -270,7 +270,7 @@ class AppendQueue:
             self._park(locks, waiting)
 
     def _park(self, locks: LockTable, waiting: Waiter[_Waiter]) -> None:
-        """Have a waiter that met an open lock wait until that lock may be free."""
+        """Let a waiter that needs an open lock wait until that lock may be free."""
         lock = next(
             lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
         )
@@ -288,7 +288,7 @@ class AppendQueue:
             self._barriers.append((submitted, barrier))
 
     def _release_barriers(self, submitted: int) -> None:
-        """Place the barriers that are behind no waiter any more."""
+        """Queue the barriers that no waiter precedes any more."""
         while self._held_up and (
             self._waiting.first is None or self._held_up[0][0] < self._waiting.first
         ):

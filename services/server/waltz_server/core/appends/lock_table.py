@@ -3,9 +3,9 @@
 Source: spec/behaviour.md section 4, spec/wire.md section 5.
 
 A lock maps to three slots of a fixed table. A slot holds the id of the last transaction that locked
-it, so the smallest of a lock's three is an upper bound of when it was last taken: an estimate that
-is sometimes too high, never too low. Too high only refuses an append that its client then repeats;
-too low would commit an append that was decided on stale data.
+it. The smallest id of a lock's three slots estimates when the lock was last taken: sometimes too
+high, never too low. An estimate that is too high refuses an append, and its client tries again. An
+estimate that is too low would commit an append that was decided on stale data.
 
 A slot also counts the open appends that hold it: a lock whose three slots are all held may be open,
 any other lock is not. While a lock is open, nothing is known about its next mark, so an append that
@@ -30,7 +30,7 @@ Slots = tuple[tuple[int, int, int], ...]
 class LockTable:
     """Marks and open counts of ``size`` slots.
 
-    It is used several times per append, so each loop names a lock's three slots at once.
+    It is used several times per append; for speed, each loop unpacks a lock's three slots.
     """
 
     def __init__(self, size: int, high_water_mark: int) -> None:

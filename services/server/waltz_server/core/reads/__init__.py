@@ -1,1 +1,1 @@
-"""Feeds and reads: what clients get of the log, from memory or from replicas. Pure."""
+"""Feeds and reads, which return the log to clients, from memory or from replicas. Pure."""

@@ -39,7 +39,7 @@ class DataCache:
             self._used -= len(gone) + _ENTRY_OVERHEAD_BYTES
 
     def get(self, partition: int, transaction_id: int) -> bytes | None:
-        """Return what was put, None if it is not here."""
+        """Return the cached data of a transaction, None if it is not cached."""
         return self._entries.get((partition, transaction_id))
 
     @property

@@ -1,9 +1,9 @@
 """Reads of single committed transactions for one partition's clients. Pure.
 
-A batch at the log's end is taken apart when one of its transactions is read, and all of them are
-cached. Requests for one transaction share one read of a replica. Such a read takes along a few
-transactions behind the wanted one, because readers mostly go forward. A failed read is forgotten:
-a request that came too early can be repeated.
+When a transaction of a recent batch is read, all transactions of the batch are cached. Requests for
+one transaction share one read of a replica. Such a read includes a few transactions after the
+requested one, because most readers read forward. A failed read is not cached, so that a request
+that came too early can be repeated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DataReads:
         self.data_cache_misses = 0
 
     def committed(self, records: RecordBatch) -> None:
-        """Learn how long records are, for the number of records that one read takes along."""
+        """Measure the size of records, which determines how many records one read includes."""
         self._learn_size(len(records.wire) // records.count)
 
     def read_data(
@@ -117,7 +117,7 @@ class DataReads:
                 del self._waiting[wanted]
 
     def close(self) -> None:
-        """Refuse the requests that wait: the partition leaves this server."""
+        """Refuse the requests that wait, because this server releases the partition."""
         closed, self._waiting = self._waiting, {}
         for wanted, waiting in closed.items():
             for peer, req_id in waiting:
@@ -145,7 +145,7 @@ class DataReads:
 
 
 def _answer(peer: Peer, req_id: ReqId, transaction_id: int, record_tail: bytes) -> SendToClient:
-    """Make the answer out of a record's end: its data length, data and checksum fit as they are."""
+    """Build the answer from a record tail: data length, data and checksum are sent unchanged."""
     body = b"".join(
         (
             b"\x07",

@@ -1,4 +1,4 @@
-"""Delivers the feeds of one partition from the cache, and reads into it what is missing. Pure.
+"""Deliver the feeds of one partition from the cache; read missing headers into it. Pure.
 
 `FeedSchedule` says which feed is due. Headers that are not in the cache are read from a replica,
 one read at a time; feeds that need them wait without delaying the others.
@@ -46,7 +46,7 @@ class FeedDelivery:
         self._mark = -1
         self._fetching = False
         self._waiting: list[Feed] = []
-        """Feeds that wait for the headers under way; their turn ends when these have come."""
+        """Feeds that wait for the read of headers in progress; their turn ends with it."""
 
     def open(self, feed: Feed) -> None:
         """Begin ``feed``, in place of the one that the connection had."""
@@ -63,7 +63,7 @@ class FeedDelivery:
         self._cache.put(first_id, frames)
 
     def writable(self, peer: Peer) -> None:
-        """Continue the feed of a connection that takes bytes again."""
+        """Continue the feed of a connection that is no longer congested."""
         if self.feeds.unpark(peer, self._mark):
             self.serve()
 
@@ -106,7 +106,9 @@ class FeedDelivery:
             self.resume()
 
     def resume(self) -> None:
-        """Serve the feeds that waited for headers, before another read displaces these."""
+        """Serve the feeds that waited for headers, before another read removes these headers from
+        the cache.
+        """
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:
@@ -116,7 +118,9 @@ class FeedDelivery:
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve one feed from the cache, or read what is missing; returns whether it moved."""
+        """Serve one feed from the cache, or read the missing headers; return whether the feed
+        advanced.
+        """
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
             return False

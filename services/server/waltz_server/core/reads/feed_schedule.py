@@ -3,7 +3,7 @@
 A real-time feed, which is close to the log's end, is served as soon as something is committed, the
 one furthest behind first. A catch-up feed, which is far behind, takes turns with the others of its
 kind, so that it never delays the real-time feeds. A feed whose client is congested is parked until
-the client takes bytes again.
+the client has read enough.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FeedSchedule:
         return None
 
     def turned(self, feed: Feed, high_water_mark: int) -> None:
-        """Queue a feed again that has had its turn, in real time or catching up."""
+        """Queue a feed again after its turn, as a real-time or a catch-up feed."""
         if self.is_open(feed):
             self.removed["catchup"] += 1
             self._enqueue(feed, high_water_mark)
@@ -100,7 +100,7 @@ class FeedSchedule:
         return list(self._feeds)
 
     def serve(self, feed: Feed, frames: bytes) -> bytes:
-        """Move ``feed`` over ``frames``, at most its remaining ones; return what to send."""
+        """Advance ``feed`` by ``frames``, at most by ``remaining``; return the frames to send."""
         wanted = min(len(frames) // FRAME_BYTES, feed.remaining)
         feed.position += wanted
         feed.remaining -= wanted

@@ -1,8 +1,8 @@
-"""Reads of ranges of the log, records or headers: at once, or as soon as there are some. Pure.
+"""Reads of ranges of the log, records or headers; a read may wait for the first one. Pure.
 
-An answer is made of whole batches from memory, or of what one replica delivers for one request. A
-congested connection is sent nothing, and only a few reads are under way for each connection.
-See transcripts/clients/reading_ranges.txt.
+An answer consists of batches from memory, or of one answer of a replica. A congested connection is
+sent nothing, and the number of reads in progress per connection is limited. See
+transcripts/clients/reading_ranges.txt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RangeReads:
         self._open: Counter[Peer] = Counter()
         """Number of requests that have not been answered."""
         self._due: dict[Peer, deque[RangeRead]] = {}
-        """Reads that can be answered, in order, as soon as the connection takes it."""
+        """Reads that can be answered, in order, as soon as the connection is not congested."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
         self._reading: set[RangeRead] = set()
@@ -109,7 +109,7 @@ class RangeReads:
             self._serve_arrived(mark)
 
     def read_done(self, read: RangeRead, done: ReadDone) -> None:
-        """Answer ``read`` with what a replica delivered."""
+        """Answer ``read`` with the result of a replica."""
         if read not in self._reading:
             return
         self._reading.discard(read)
@@ -124,7 +124,7 @@ class RangeReads:
         self._serve(read.peer)
 
     def writable(self, peer: Peer) -> None:
-        """Continue to answer a connection that takes bytes again."""
+        """Continue to answer a connection that is no longer congested."""
         self._serve(peer)
 
     def tick(self) -> None:
@@ -153,7 +153,7 @@ class RangeReads:
         self._reading = {read for read in self._reading if read.peer is not peer}
 
     def close(self) -> None:
-        """Refuse all reads: the partition leaves this server."""
+        """Refuse all reads, because this server releases the partition."""
         for read in self._reading:
             read.peer.reads -= 1
         asked = [read for queue in self._due.values() for read in queue]
@@ -175,7 +175,7 @@ class RangeReads:
             self._nothing(read)
 
     def _nothing(self, read: RangeRead) -> None:
-        """Answer that there is nothing yet, if this is certain."""
+        """Answer with an empty range, if the log certainly ends at the mark."""
         if self._confirmed:
             self._answer(read)
         else:

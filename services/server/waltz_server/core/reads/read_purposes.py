@@ -1,4 +1,4 @@
-"""What reads of replicas are made for: each read names one, and its result brings it back.
+"""The purposes of reads of replicas. A read has one, and its result contains it.
 
 Values only.
 """
@@ -37,11 +37,11 @@ class RangeRead:
     peer: Peer
     request: RangeRequest
     ticks: int = 0
-    """Ticks until its time is up."""
+    """The number of ticks until its wait ends."""
 
     @property
     def bounds(self) -> Bounds:
-        """What its answer may hold."""
+        """The bounds of its answer."""
         request = self.request
         if isinstance(request, cs.HeadersRequest):
             return Bounds(_clamped(request.max_headers, MAX_ANSWER_HEADERS), MAX_ANSWER_BYTES)
@@ -55,5 +55,5 @@ ReadPurpose = FeedHeaders | TransactionData | RangeRead
 
 
 def _clamped(number: int, most: int) -> int:
-    """At least one: a bound never keeps a reader from going on."""
+    """At least one record, because a reader must make progress whatever its bounds are."""
     return max(1, min(number, most))

@@ -26,7 +26,7 @@ class Bounds:
     max_bytes: int
 
     def less(self, batch: RecordBatch) -> Bounds:
-        """Return what is left when ``batch`` has been taken."""
+        """Return the bounds that remain after ``batch``."""
         return Bounds(self.max_records - batch.count, self.max_bytes - len(batch.wire))
 
     @property

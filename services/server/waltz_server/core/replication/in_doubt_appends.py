@@ -25,7 +25,7 @@ from waltz_server.core.store_reports import (
 
 @dataclass(frozen=True, slots=True)
 class InDoubtAppends:
-    """What a session of ``generation`` sent and did not commit: ids from ``first_id`` on."""
+    """Appends that a session of ``generation`` sent and did not commit, from ``first_id`` on."""
 
     generation: int = -1
     first_id: int = 0
@@ -46,10 +46,10 @@ def outcomes(
 
 
 def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> list[Outcome]:
-    """Resolve by the mark, which the next session of the same generation has opened at.
+    """Resolve the appends by the mark at which the next session of the generation has opened.
 
-    If a batch was cut in two, and its part that was sent failed, its other part fails, too: what is
-    in the log of a batch is a prefix of it. See `test_server_batch_histories`.
+    If a batch was split, and its part that was sent failed, its other part fails, too: only a
+    prefix of a batch may be in the log. See `test_server_batch_histories`.
     """
     done = max(0, mark + 1 - in_doubt.first_id)
     assert done <= len(in_doubt.appends), "the log has records that this server did not send"
@@ -72,9 +72,9 @@ def _outcomes_of_stale(
 ) -> list[Outcome]:
     """Give up the appends of generations before ``generation``.
 
-    What was sent is unresolved: another server may have committed it. What was not sent has failed:
-    sent later, it would be in the log twice if its client, which looks for it in the log of the new
-    generation, has sent it again.
+    Appends that were sent are unresolved, because another server may have committed them. Appends
+    that were not sent have failed. They must not be sent later: a client that has not found its
+    append in the log of the new generation sends it again, and it would be in the log twice.
     """
     found: list[Outcome] = []
     if in_doubt.appends:

@@ -1,7 +1,7 @@
 """The batches of a store session: those in flight, and some that are committed. Pure.
 
-Batches are kept until they are committed. Of the committed ones those are kept, up to a bound,
-that a replica that lags a little may still lack.
+Batches are kept until they are committed. Committed batches that a slightly lagging replica may
+still need are kept up to a bound.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LogTail:
         return next(iter(self._batches), None)
 
     def starting_at(self, first_id: int) -> Batch | None:
-        """Return the batch that begins with an id, if it is still here."""
+        """Return the batch that begins with an id, None if it is no longer kept."""
         return self._batches.get(first_id)
 
     def add(self, batch: Batch) -> None:

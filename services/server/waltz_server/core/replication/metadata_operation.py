@@ -6,7 +6,7 @@ from waltz_server.core.effects import MetadataOperation, Ready
 
 
 class AwaitedOperation:
-    """Starts operations and tells the result that counts from late ones.
+    """Starts operations, and rejects late results of earlier ones.
 
     The late result of an operation that was started for an earlier generation or session must not
     be taken for that of the newest one: a session would begin with metadata that were not written.
@@ -23,16 +23,16 @@ class AwaitedOperation:
         return self._operation is not None
 
     def start(self, operation: MetadataOperation) -> None:
-        """Have ``operation`` performed and await its result, no longer that of an earlier one."""
+        """Start ``operation``; from now on only its result is accepted."""
         self._operation = operation
         self._ready.add(operation)
 
     def cancel(self) -> None:
-        """Await no result any more."""
+        """Accept no result from now on."""
         self._operation = None
 
     def take(self, operation: MetadataOperation) -> bool:
-        """Whether the result of ``operation`` is awaited; it is not from now on."""
+        """Return whether to accept the result of ``operation``; a second result is not accepted."""
         if operation is not self._operation:
             return False
         self._operation = None

@@ -1,4 +1,4 @@
-"""The steps of a recovery as messages to storages, and their answers as reports to it. Pure."""
+"""Convert steps of a recovery to requests, and answers of storages to its reports. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads from a partition's replicas for its server: each tries replicas until one delivers. Pure.
+"""Reads from a partition's replicas: one replica after another, until one answers. Pure.
 
 A read that is under way when its store session ends is sent again in the next session. Reads never
 go beyond the mark: what a replica holds above it may be cut off again.
@@ -48,7 +48,7 @@ class ReplicaReads:
             self._send_read(read)
 
     def ended(self) -> None:
-        """Keep the reads under way for the next session: this one is over."""
+        """Keep the reads in progress for the next session, because this session has ended."""
         self._session = None
         for read in self._reads:
             read.request = None

@@ -1,19 +1,19 @@
-"""Which rule each replica falls under in a recovery (spec/behaviour.md section 6). Pure.
+"""Which rule applies to each replica in a recovery (spec/behaviour.md section 6). Pure.
 
-The rules rest on one promise: **a mark that a session resolves never goes down in a later one**,
-even if the session that resolved it fails before it opens. It may have left the mark on a disk, and
-that disk's log is trusted up to the mark ever after. `test_server_recovery_histories` holds the
-rules to this promise over sequences of sessions that fail in mid-recovery.
+The rules guarantee one invariant: **a mark that a session resolves never goes down in a later
+one**, even if the session that resolved it fails before it opens. It may have left the mark on a
+disk, and that disk's log is trusted up to the mark ever after. `test_server_recovery_histories`
+checks the invariant over sequences of sessions that fail during their recovery.
 
 All sessions between two that open find the same metadata. They vote among the same replicas and
-share at least one replica of any quorum. So what one vote has counted must still be there for the
-next one:
+share at least one replica of any quorum. So the next vote must still find everything that a vote
+has counted:
 
 * A voter keeps its log, so its position can be counted again.
 * A replica that left earlier has its own log cut first. Then the new session is put on its disk,
-  with the mark at which the log was cut. Only then it is given copies that count. The next session
-  sees by the session on the disk that the records above that mark are copies, and counts them
-  instead of cutting them off.
+  with the mark at which the log was cut. Only then the session copies records to it that count. If
+  the next session finds this session on the disk, the records above the mark are copies: it counts
+  them and does not cut them off.
 
 A replica's own mark can still be wrong: a session of Waltz 0.13.2, which does not keep this order,
 may have written it, or a disk that had been counted was emptied. So a log is never trusted beyond
@@ -35,7 +35,7 @@ NEVER = -1
 
 
 class RecoveryCase(Enum):
-    """The rule that a replica fell under when it connected (spec/behaviour.md section 6).
+    """The rule that applied to a replica when it connected (spec/behaviour.md section 6).
 
     The transcripts in tests/transcripts show each case; the values appear in log lines.
     """
@@ -67,7 +67,8 @@ class VoteRole(Enum):
     UNKNOWN = auto()
     """May have acknowledged more than it now holds (emptied, restored): counts as absent.
 
-    Counting its copies as votes would outvote the replicas that remember: see emptied_disk.txt.
+    If its copies counted as votes, they would outvote the replicas that kept their logs: see
+    emptied_disk.txt.
     """
     NEW = auto()
     """Not among the last session's replicas: copies, but supports nothing.
@@ -83,7 +84,7 @@ class Classification:
     role: VoteRole
     case: RecoveryCase
     cut_at: int | None
-    """Where its log is cut first, None if it is measured as it is."""
+    """The id after which its log is cut first, None if its log is not cut."""
     entry_mark: int | None
     """The mark with which the session is put on its disk before copies count, None if it is not."""
     mark_counts: bool
@@ -103,15 +104,15 @@ def classify(
         # Assigned again with old files, it may hold records that were never committed.
         role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark
     elif session < entry.session_id:
-        # The metadata say that it took part in a session that its disk has forgotten: the disk was
-        # emptied or restored. What it acknowledged in that session may be gone.
+        # The metadata say that it took part in a session that is not on its disk: the disk was
+        # emptied or restored. Transactions that it acknowledged in that session may be lost.
         role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER
         cut_at = _lower(low_water_mark, entry.closing_mark)
     elif entry.closing_mark == UNRESOLVED:
         role, case = VoteRole.VOTER, RecoveryCase.VOTER
     elif session > _last_opened(entries):
-        # A session that never opened has begun to fill it. Cutting the copies off would take
-        # support away that an earlier vote may have counted.
+        # A session that never opened has begun to fill it. An earlier vote may have counted these
+        # copies, so they must not be cut off.
         case = RecoveryCase.FILLED
     elif entry.session_id == NEVER:
         # It may hold records of an earlier assignment: what lies above its own low-water mark may
@@ -119,7 +120,7 @@ def classify(
         case = RecoveryCase.NEVER_TOOK_PART
         cut_at = _lower(low_water_mark, entry.closing_mark)
     else:
-        # What it was sent after the closing mark was acknowledged in no quorum.
+        # Records that it received after the closing mark were acknowledged by no quorum.
         cut_at = entry.closing_mark
     confirmed = entry is not None and entry.session_id == session != NEVER
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or confirmed
@@ -136,5 +137,5 @@ def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
 
 
 def _lower(low_water_mark: int, closing_mark: int) -> int:
-    """Return up to where both marks prove the log."""
+    """Return the id up to which both marks prove that the log is right."""
     return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

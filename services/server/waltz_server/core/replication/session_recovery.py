@@ -5,8 +5,8 @@ committed. Cuts what lies above R and brings every replica up to it (spec/behavi
 spec/zookeeper.md section 6). `replica_roles` says what each replica may be used for.
 
 The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
-`copied` or `marked`. Nothing is guessed: while absent replicas could raise the mark, it stays
-unresolved and the partition waits (undecidable_vote.txt, absent_replicas.txt).
+`copied` or `marked`. While absent replicas could raise the mark, it stays unresolved and the
+partition waits (undecidable_vote.txt, absent_replicas.txt).
 
 The rules, and the failure that each prevents:
 
@@ -14,10 +14,10 @@ The rules, and the failure that each prevents:
   session which then failed would prove records that a later session has cut. So a clean replica
   gets the session on its disk before it gets copies that count (see `replica_roles`).
 * *A vote counts only what is durable on a disk that belongs to the set.* A replica that fails is
-  absent from then on: while the mark is unresolved, what it reported before speaks neither for a
+  absent from then on: while the mark is unresolved, its earlier reports count neither for a
   position nor against one (storage_restart.txt). This can only delay the decision: without its vote
-  every position has less support and more that might be absent. What others have copied from it is
-  on their own disks and counts for them.
+  every position has less support, and one more replica is absent. Records that other replicas have
+  copied from it are on their own disks and count for them.
 * *A resolved mark stays resolved, also when a replica fails later that was counted.* It states what
   the last session can have committed, which no longer changes. Nothing depends on that replica's
   disk any more: a session opens only once a quorum of connected replicas hold every transaction up
@@ -170,7 +170,7 @@ class SessionRecovery:
         self._finish(r)
 
     def not_copied(self, replica: str, source: str) -> None:
-        """Have ``replica`` copy from another source: ``source`` could not be read."""
+        """Let ``replica`` copy from another source, because ``source`` could not be read."""
         self._done(replica)
         self._unreadable.add(source)
 
@@ -211,7 +211,7 @@ class SessionRecovery:
         return any(r.busy for r in self._replicas.values())
 
     def steps(self) -> list[tuple[str, Step]]:
-        """Return what is to be done next; each step must be reported before the replica's next."""
+        """Return the next steps; a step must be reported before the next step of its replica."""
         due = []
         for name, r in self._replicas.items():
             if not r.busy and not r.recovered:
@@ -248,7 +248,7 @@ class SessionRecovery:
         return "; ".join(parts) or "replicas at work"
 
     def summary(self) -> str:
-        """Describe which rule each replica fell under, for log lines."""
+        """Describe which rule applied to each replica, for log lines."""
         parts = [f"{name} {r.case.value}" for name, r in self._replicas.items()]
         parts += [f"{name} failed" for name in self._failed]
         if self._was_undecidable:
@@ -265,10 +265,10 @@ class SessionRecovery:
         )
 
     def metadata_written(self, written: PartitionMetadata) -> None:
-        """Classify replicas that connect from now on by the metadata that is in place now.
+        """Classify replicas that connect from now on by the present metadata.
 
-        Classified by what was read at the beginning, a replica that connects late would support a
-        vote that is over, or keep records that differ (readded_replica_late.txt).
+        By the metadata that was read at the beginning, a replica that connects late would support a
+        vote that has ended, or keep records that differ (readded_replica_late.txt).
         """
         self._entries = dict(written.replicas)
 
@@ -363,7 +363,7 @@ class SessionRecovery:
                 return
             supports += len(list(group))
             if supports >= self._last_quorum:
-                # A mark that the metadata confirm is committed, and one of a voter may be.
+                # The mark in the metadata is committed, and the mark of a voter may be committed.
                 if position >= self._highest_low_water_mark:
                     self.mark = position
                     self._counted_on = {name for _, name in counted}

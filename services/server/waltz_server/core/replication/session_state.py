@@ -62,11 +62,11 @@ class ReplicaSession:
     next_id: int = 0
     """First transaction not yet sent to it."""
     acknowledged: int = -1
-    """Last transaction that is on its disk, as far as it has answered."""
+    """The last transaction that it has acknowledged, so that it is on its disk."""
     in_flight: int = 0
     """Batches sent and not acknowledged."""
     copying: st.RecordListRequest | None = None
-    """The read whose records it is to get."""
+    """The read whose records will be sent to it."""
     lagged: bool = False
     catch_up_records: int = CATCH_UP_START_RECORDS
     read_load: float = 0.0
@@ -95,14 +95,14 @@ class ReplicaSession:
         self.acknowledged = last_id
 
     def adapt_catch_up(self, copied_bytes: int) -> None:
-        """Have the next copy hold about a megabyte."""
+        """Choose the number of records of the next copy, so that it has about a megabyte."""
         if copied_bytes < _CATCH_UP_TARGET_BYTES // 2:
             self.catch_up_records *= 2
         elif copied_bytes > _CATCH_UP_TARGET_BYTES:
             self.catch_up_records = max(1, self.catch_up_records // 2)
 
     def read_took(self, elapsed_ms: float) -> None:
-        """Learn how long a read takes: slow replicas are read from less often."""
+        """Record the duration of a read: slow replicas are read from less often."""
         shortest, longest = _READ_MS
         self.expected_ms = (self.expected_ms + min(max(elapsed_ms, shortest), longest)) / 2
 

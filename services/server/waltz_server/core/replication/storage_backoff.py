@@ -22,7 +22,7 @@ class _Storage:
 
 
 class StorageBackoff:
-    """What a store knows of its storages; it outlives sessions."""
+    """The state of each storage of a store. It is kept from one session to the next."""
 
     def __init__(self, pause: Callable[[int], float], ready: Ready) -> None:
         self._pause = pause

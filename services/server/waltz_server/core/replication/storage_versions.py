@@ -14,7 +14,7 @@ _WEIGHT = 8
 
 
 class RecordSizes:
-    """How long the records of each partition are, as far as they have been seen."""
+    """The mean size of the records of each partition, measured from answers."""
 
     def __init__(self) -> None:
         self._means: dict[int, float] = {}

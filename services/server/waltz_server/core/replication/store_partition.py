@@ -4,8 +4,8 @@ Begins each session with a compare-and-set of the partition's metadata, resolves
 broken session left in doubt, and decides when a replica that failed may take part again
 (spec/behaviour.md sections 5 to 7; spec/zookeeper.md section 6).
 
-The compare-and-set is what makes a session exclusive: of two servers that believe to own the
-partition only one writes the next session id, and storages refuse appends of any but the highest
+The compare-and-set is what makes a session exclusive: of two servers that both believe to own the
+partition, only one writes the next session id, and storages refuse appends of any but the highest
 session that has contacted them.
 """
 
@@ -85,7 +85,7 @@ class StorePartition:
         self.reads = ReplicaReads(partition, ready, reports)
         """Reads from the replicas."""
 
-    # ---- questions
+    # ---- state
 
     @property
     def high_water_mark(self) -> int | None:
@@ -94,7 +94,7 @@ class StorePartition:
 
     @property
     def is_open(self) -> bool:
-        """Whether appends flow."""
+        """Whether a session is open, so that appends are sent."""
         return self.session is not None and self.session.phase is SessionPhase.OPEN
 
     @property
@@ -212,7 +212,7 @@ class StorePartition:
         self._awaited.start(WriteMetadata(begun, version))
 
     def metadata_written(self, operation: MetadataOperation, version: int) -> None:
-        """Continue with what ``operation`` was needed for; the metadata now has ``version``."""
+        """Continue after ``operation`` has succeeded; the metadata now has ``version``."""
         if not self._awaited.take(operation):
             return
         self._version = version
@@ -311,7 +311,7 @@ class StorePartition:
             session.storage_up(name)
 
     def _after_session_input(self) -> None:
-        """Handle what an input has changed in the session: it may have opened, or ended."""
+        """Act on the changes that an input made to the session, which may have opened or ended."""
         session = self.session
         if session is None:
             return
@@ -329,7 +329,7 @@ class StorePartition:
             self._session_ended(session)
 
     def _readmit(self, session: StoreSession) -> None:
-        """End ``session`` for one with a storage that failed in it, once its backoff is over.
+        """End ``session``, so that the next one includes a storage whose backoff has ended.
 
         A recovery that is at work is not ended: the storage might only delay the next one, too.
         """
@@ -384,7 +384,7 @@ class StorePartition:
             self._failures += 1
 
     def _admit_storage(self, storage: str) -> None:
-        """Let a storage that is connected and available take part, if need be by a new session."""
+        """Let a connected and available storage take part, in a new session if necessary."""
         session = self.session
         if session is not None and self._backoff.is_available(storage):
             session.storage_up(storage)

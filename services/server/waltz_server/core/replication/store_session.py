@@ -2,9 +2,9 @@
 
 A session is a server's exclusive right to write a partition's replicas (spec/behaviour.md section
 5). It ends when its quorum is lost or cannot be reached any more, or when it is drained on purpose;
-the store then begins another. A replica that fails takes no further part in the session: which
-batches reached its disk is not known, so a later append could be acknowledged above a gap. Only the
-recovery of a new session may take it back in.
+the store then begins another. A replica that fails takes no further part in the session: the server
+does not know which batches reached its disk, so a later append could be acknowledged above a gap.
+Only the recovery of a new session may admit it again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from waltz_server.core.store_reports import AppendsCommitted, StoreReports
 class StoreSession:
     """The state machine of one session.
 
-    ``metadata`` is what the store has just written to begin the session, ``last`` the replica
-    states that it found, ``queue`` the appends that wait, which outlives the session.
+    ``metadata`` is the metadata that the store has just written to begin the session. ``last`` has
+    the replica states that it replaced. ``queue`` has the waiting appends, and is kept for the next
+    session.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class StoreSession:
         self.drained_early = False
         """Whether it was drained before it opened: the next one begins without a pause."""
         self.failed: list[str] = []
-        """Replicas that failed in this session: only another one may take them back in."""
+        """Replicas that failed in this session; only another session may admit them again."""
         self.newly_failed: list[str] = []
-        """Those of them that the store has not handled yet."""
+        """Failed replicas that the store has not handled yet."""
         self._unreadable: set[str] = set()
         """Replicas that could not be copied from."""
         self._limits = limits
@@ -172,7 +173,7 @@ class StoreSession:
                 self._send_due(r)
 
     def drain(self, reason: str) -> None:
-        """Form no new batch, and close once what is in flight is committed."""
+        """Stop forming batches, and close when all batches in flight are committed."""
         if self.phase is SessionPhase.RECOVERING:
             self.drained_early = True
             self.close(reason)
@@ -187,7 +188,7 @@ class StoreSession:
             self.phase = SessionPhase.CLOSED
             self.end_reason = reason
 
-    # ---- questions
+    # ---- state
 
     def in_doubt(self) -> list[Append]:
         """Return the appends that were sent and not committed, in the order of their ids."""
@@ -328,7 +329,7 @@ class StoreSession:
         self._send_records(r, records)
 
     def _not_copied(self, r: ReplicaSession, source: str, first_id: int, response: Any) -> None:
-        """Have ``r`` copy from another peer: ``source`` is damaged, not ``r``."""
+        """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
         self._unreadable.add(source)
         failed = isinstance(response, st.FailureResponse)
         why = response.failure.message if failed else "it does not hold them"
