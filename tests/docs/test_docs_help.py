@@ -1,4 +1,12 @@
-"""Every example of every verb's ``--help`` is typed, on clusters where it makes sense."""
+"""Every example of every verb's ``--help`` is typed, on clusters where it makes sense.
+
+A new example goes into one of the scenarios below, or into `NOT_TYPED` with a reason. A scenario
+is a list of commands in order. ``+`` marks a command that prepares the next ones and is no example;
+``+ WAIT`` waits until ``waltz cluster verify`` passes. `LOCAL` has clusters of its own. The others
+are typed one after the other on one cluster: `MADE` creates it, `SHOWN` only reads its state,
+`USED` uses its log, `FILES` reads the files of a stopped storage, `CHANGED` changes its storages
+and deletes it.
+"""
 
 from __future__ import annotations
 
@@ -215,8 +223,15 @@ def test_every_example_is_typed_or_has_a_reason() -> None:
     typed = {line for scenario in SCENARIOS for line in lines(scenario)}
     shown = set(examples(typer.main.get_command(app)))
     assert len(shown) > 90
-    assert shown - typed == NOT_TYPED.keys()
-    assert {line for line in typed if not line.startswith("+ ")} <= shown
+    missing = shown - typed - NOT_TYPED.keys()
+    assert not missing, (
+        "add each example to a scenario above (SHOWN, if it only reads a cluster's state), "
+        f"or to NOT_TYPED with the reason: {sorted(missing)}"
+    )
+    unneeded = NOT_TYPED.keys() - (shown - typed)
+    assert not unneeded, f"typed, or no longer in a --help: remove from NOT_TYPED {unneeded}"
+    extra = {line for line in typed if not line.startswith("+ ")} - shown
+    assert not extra, f"no longer in a --help: remove, or mark with '+ ': {sorted(extra)}"
 
 
 def test_examples_with_local_cluster_work(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("folder", ["crds", "charts/waltz/files/crds"])
 def test_crd_files_equal_the_models(folder: str) -> None:
     on_disk = {file.name: file.read_text() for file in (_ROOT / folder).glob("*.yaml")}
-    assert on_disk == definitions(), "run make crds"
+    assert on_disk == definitions(), "run: make crds"
 
 
 def _schemas(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -108,7 +108,9 @@ def test_manifests_equal_the_golden_file(case: str) -> None:
     text = yaml.safe_dump_all(deepcopy(bodies), sort_keys=False, width=100)
     if os.environ.get("WRITE_GOLDEN"):
         file.write_text(text)
-    assert list(yaml.safe_load_all(file.read_text())) == bodies
+    assert list(yaml.safe_load_all(file.read_text())) == bodies, (
+        "after an intended change: WRITE_GOLDEN=1 pytest tests/operator/test_operator_objects.py"
+    )
 
 
 def pod_of(manifest: Manifest) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,8 @@ EXAMPLES: dict[str, Any] = {
     ),
     "PartitionMetadata of a new partition": NEW_PARTITION,
 }
-GOLDEN = json.loads((Path(__file__).parent / "golden" / "metadata.json").read_text())
+GOLDEN_FILE = Path(__file__).parent / "golden" / "metadata.json"
+GOLDEN = json.loads(GOLDEN_FILE.read_text())
 
 
 def encode(value: Any) -> bytes:
@@ -67,7 +69,14 @@ def decoder(kind: type[Any]) -> Callable[[bytes], Any]:
 
 
 def test_golden_znodes_cover_every_example() -> None:
-    assert GOLDEN.keys() == EXAMPLES.keys() | {"id counter"}
+    """With WRITE_GOLDEN set missing examples are added to the file; no entry of it changes."""
+    if os.environ.get("WRITE_GOLDEN"):
+        for name in EXAMPLES.keys() - GOLDEN.keys():
+            GOLDEN[name] = encode(EXAMPLES[name]).hex()
+        GOLDEN_FILE.write_text(json.dumps(GOLDEN, indent=1) + "\n")
+    assert GOLDEN.keys() == EXAMPLES.keys() | {"id counter"}, (
+        "for a new example: WRITE_GOLDEN=1 pytest tests/unit/test_metadata_formats.py"
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

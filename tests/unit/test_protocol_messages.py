@@ -412,11 +412,14 @@ def message_classes_in_order(messages: ModuleType) -> list[type]:
 
 
 def test_encoded_frames_equal_the_golden_frames() -> None:
-    """With WALTZ_REWRITE_GOLDEN set the file is rewritten, for review as a diff."""
+    """With WRITE_GOLDEN set the file is written, for review as a diff."""
     encoded = {name: frame.hex() for name, _, _, _, frame in golden_frames()}
-    if os.environ.get("WALTZ_REWRITE_GOLDEN"):
+    if os.environ.get("WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(encoded, indent=1) + "\n")
-    assert encoded == json.loads(GOLDEN.read_text())
+    assert encoded == json.loads(GOLDEN.read_text()), (
+        "a new message or version: WRITE_GOLDEN=1 pytest tests/unit/test_protocol_messages.py; "
+        "the bytes of a released version must not change"
+    )
 
 
 def test_golden_frames_decode_to_their_examples() -> None:
