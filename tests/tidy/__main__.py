@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from tests.tidy.headers import check_headers
-from tests.tidy.repository import ROOT, tracked_files
+from tests.tidy.repository import ROOT, source_files
 from tests.tidy.sizes import check_sizes
 from tests.tidy.words import Vocabulary
 
 
 def main() -> int:
     """Run all checks; return the exit status."""
-    files = tracked_files(ROOT)
+    files = source_files(ROOT)
     vocabulary = Vocabulary.load(Path(__file__).with_name("words.toml"))
     found = [
         *vocabulary.check(ROOT, files),
