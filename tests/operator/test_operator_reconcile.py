@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,7 @@ from waltz_operator.shell.kube_api import KubeError
 from waltz_operator.shell.reconciler import IDLE_REQUEUE_SECONDS, Reconciler
 
 MAX_RECONCILES = 400
+_KUBERNETES_PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 _NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 
 
@@ -164,6 +167,23 @@ async def test_status_message_quotes_a_pod_in_crash_loop() -> None:
     assert operation.world.cluster is not None
     message = operation.world.cluster["status"]["message"]
     assert "pod a-storage-0: waltz-storage: the directory is of another cluster" in message
+
+
+async def test_documentation_lists_every_condition() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    reported = {
+        (kind, each["type"])
+        for kind, resource in (
+            ("WaltzCluster", operation.world.cluster),
+            ("StoragePool", operation.world.pools["a"]),
+        )
+        if resource is not None
+        for each in resource["status"]["conditions"]
+    }
+    page = _KUBERNETES_PAGE.read_text()
+    listed = re.findall(r"^\| (\w+) \| \*\*(\w+)\*\* \|", page, re.MULTILINE)
+    assert set(listed) == reported, "update the table of conditions in docs/kubernetes.md"
 
 
 async def count_calls() -> int:

@@ -153,6 +153,8 @@ def _condition(
     status = "True" if holds else "False"
     before = next((each for each in old if each.type == kind), None)
     since = before.last_transition_time if before and before.status == status else now
+    # A message says what keeps a condition from being true, so a true one has none. Healthy keeps
+    # it: while nothing is missing, the message is the step that is being performed.
     return Condition(
         type=kind,
         status=status,
