@@ -3,7 +3,7 @@
 * `log_client`, `log_bulk`: the interface, which the real client and the mock client implement
 * `client`, `bulk`, `stream`: the real client; `connecting`, `opening` and `settings` open it
 * `core`: the decisions, one partition at a time, without any input or output
-* `appender`, `request_client`, `inline`: send the messages of `core` and hand out its results
+* `appender`, `request_client`, `inline`: send the messages of `core` and return its results
 * `link`, `links`: the connections to servers; `membership_state`: the watch on ZooKeeper
 * `append_call`, `in_flight`, `deadlines`, `submitting`, `ticker`: waiting, bounds and time
 * `replica_reader`: reads committed records from storages, past the servers, for Spark

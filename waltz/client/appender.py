@@ -1,6 +1,6 @@
 """Performs the appends of all partitions: calls, limits, connections. Network.
 
-`waltz.client.core.appends` decides what is sent and what an answer means.
+`waltz.client.core.appends` decides which messages to send and interprets the answers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Appender:
         return (await self._partition(partition, mark)).appends.mark
 
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
-        """Append, again while the append is absent from the log, and return the transaction id.
+        """Append, resend while the append is absent from the log, and return the transaction id.
 
         Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
         ClusterUnreachable if the time runs out and the append is certainly not in the log.
@@ -146,7 +146,7 @@ class Appender:
     def end(self, why: Ending) -> None:
         """End all appends: those that were sent with AppendUncertain, all others with ``why``.
 
-        Calls that come later end with ``why``, too. Only the first call has an effect.
+        Later calls end with ``why``, too. Only the first call has an effect.
         """
         if self._ended is not None:
             return
@@ -239,7 +239,7 @@ class Appender:
             state.in_flight.leave(count, size)
 
     async def _await_outcomes(self, state: _Partition, call: AppendCall) -> None:
-        """Return when the appends have outcomes; if cancelled, settle them with what is known."""
+        """Return when the appends have outcomes; if cancelled, settle them as known."""
         self._perform(state)
         try:
             await call.ended()
@@ -296,7 +296,7 @@ class Appender:
         )
 
     def _why(self, call: AppendCall) -> str:
-        """Return why what was sent is in doubt."""
+        """Return why the appends that were sent are in doubt."""
         if call.late:
             return f"no outcome within {call.seconds:g} s"
         return "the log is shorter than before" if self._ended is None else str(self._ended())

@@ -1,7 +1,7 @@
 """A stream with data, read in ranges that have headers and data together. Network.
 
-The next range of a partition is requested before the last one is handed out, but not while two wait
-to be taken. So the memory of a stream is bounded (spec/wire.md section 9). The client's
+The next range of a partition is requested before the application has taken the last one, but not
+while two ranges wait. So the memory of a stream is bounded (spec/wire.md section 9). The client's
 `RequestClient` sends each request again until it is answered.
 """
 

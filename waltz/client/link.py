@@ -59,8 +59,8 @@ class ServerLink(FrameHandler):
         self._tls = tls
         self._spec = spec
         self._seqs = seqs
-        # The loss of a connection that was of use is part of every restart of a server. What it
-        # means for appends and feeds is reported by these.
+        # Every restart of a server loses connections, so the loss of a working one is no warning.
+        # Appends and feeds report its consequences.
         self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
             "server {}:{}".format(*endpoint), self, _BACKOFF, loss_level=logging.DEBUG
         )
@@ -95,7 +95,7 @@ class ServerLink(FrameHandler):
             self._link.connection.resume_reading()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close for good without calling the owner; return the task that then ends."""
+        """Close permanently without calling the owner; return the task, which then ends."""
         return self._link.stop()
 
     async def open(self) -> FrameConnection:

@@ -33,9 +33,9 @@ class LogClient(abc.ABC, Generic[DataT]):
     ``LogClient[bytes]`` appends and reads bytes; with a serializer the type is that of the
     serializer's values.
 
-    A client belongs to the event loop on which it was opened. If it loses its session with
-    ZooKeeper for good, every call raises ClientFailed, also those under way; an append that was
-    sent raises AppendUncertain.
+    A client belongs to the event loop on which it was opened. If it permanently loses its session
+    with ZooKeeper, every call raises ClientFailed, also those in progress; an append that was sent
+    raises AppendUncertain.
 
     All timeouts are in seconds. The default is that of the client's options, and without one there
     is no timeout.
@@ -104,9 +104,9 @@ class LogClient(abc.ABC, Generic[DataT]):
 
         ``mark`` is the last transaction that the caller's decision takes into account. The server
         refuses the append if another client took one of the write or read locks after it. Without a
-        ``mark`` the locks are checked against what this client has been fed when it sends the
-        append, which may be later than what the caller has seen: locks without a mark protect no
-        decision. `submit` sets the mark.
+        ``mark`` the locks are checked against the last transaction that this client has been fed
+        when it sends the append. The caller may not have seen that transaction, so locks without a
+        mark protect no decision. `submit` sets the mark.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
         client sends it again only when it is certain that it is not in the log. Appends of one
@@ -164,8 +164,9 @@ class LogClient(abc.ABC, Generic[DataT]):
     ) -> int:
         """Prepare the partition for appends and return the last transaction that was fed.
 
-        The first append does the same from the partition's high-water mark. A first call with a
-        ``mark`` has everything after it fed, so that a mark of another log raises ClientAhead.
+        The first append does the same from the partition's high-water mark. After a first call with
+        a ``mark`` the server feeds every transaction after it, so that a mark of another log raises
+        ClientAhead.
 
         Raises:
             AnswerLate: The time ran out.
@@ -292,7 +293,7 @@ class LogClient(abc.ABC, Generic[DataT]):
     async def close(self) -> None:
         """Close all connections. Appends that are in doubt raise AppendUncertain.
 
-        It may be called again.
+        A second call has no effect.
         """
 
     async def __aenter__(self) -> Self:

@@ -13,17 +13,15 @@ from waltz.net import TlsConfig
 class ClientOptions:
     """The options of a client, with their defaults. Times are in seconds.
 
-    Attributes:
-        tls: How connections to servers are secured. By default they are, and any server certificate
-            is accepted, as in Waltz 0.13.2.
-        serializer: Turns values into bytes and back. Without one, data is bytes.
-        session_timeout_ms: The session timeout requested from ZooKeeper, in milliseconds.
-        connect_timeout: How long ZooKeeper may take to answer when the client is opened.
-        append_timeout: The timeout of every append and submit without one of its own; None: none.
-        answer_timeout: The timeout of every other call without one of its own; None: none.
-        max_in_flight: The number of appends without outcome per partition. Further ones wait.
-        long_wait_seconds: How long an append may have no outcome before the client sends a flush.
-        stream_buffer: The number of transactions that a stream holds before it stops reading.
+    Attributes: tls: The TLS settings of connections to servers. By default TLS is on and any server
+    certificate is accepted, as in Waltz 0.13.2. serializer: Turns values into bytes and back.
+    Without one, data is bytes. session_timeout_ms: The session timeout requested from ZooKeeper, in
+    milliseconds. connect_timeout: How long ZooKeeper may take to answer when the client is opened.
+    append_timeout: The timeout of every append and submit without one of its own; None: none.
+    answer_timeout: The timeout of every other call without one of its own; None: none.
+    max_in_flight: The number of appends without outcome per partition. Further ones wait.
+    long_wait_seconds: How long an append may have no outcome before the client sends a flush.
+    stream_buffer: The number of transactions that a stream holds before it stops reading.
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)

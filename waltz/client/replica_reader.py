@@ -1,7 +1,7 @@
 """Read committed records from replicas, not through servers. Touches network and ZooKeeper.
 
-The caller names the last committed transaction to read; a replica answers only a request that
-carries its store session, with records in disk form, which the caller checks. If another session
+The caller names the last committed transaction to read; a replica answers only a request that names
+its store session. It returns records in disk form, and the caller verifies them. If another session
 has begun by the time of the answer, its recovery may have cut the replica before it answered.
 Therefore the session is read from the metadata again after each answer, and an answer of an older
 session is dropped (spec/wire.md section 10). A storage of an older version counts as one that

@@ -61,7 +61,7 @@ class RequestClient:
         self._ended: Ending | None = None
 
     def note_mark(self, partition: int, transaction_id: int) -> None:
-        """Note that the partition's log reaches ``transaction_id``."""
+        """Record that the partition's log reaches ``transaction_id``."""
         if transaction_id > self._known_marks.get(partition, NO_TRANSACTION):
             self._known_marks[partition] = transaction_id
 
@@ -164,8 +164,8 @@ class RequestClient:
 
         def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Without its token, which is this function and refers to the future: a reference
-                # cycle would keep megabytes of records until the garbage collector runs.
+                # Without its token: the token is this function, which refers to the future, and the
+                # reference cycle would keep megabytes of records until the garbage collector runs.
                 future.set_result(answer and answer._replace(token=None))
 
         requests = self._of(partition)

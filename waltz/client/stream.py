@@ -40,7 +40,7 @@ _READ_AHEAD_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class StreamSources:
-    """What a stream needs from its client."""
+    """The parts of a client that its streams use."""
 
     directory: Directory
     tls: TlsConfig
@@ -101,7 +101,7 @@ class ServerStream(LogStream[DataT_co]):
             await self.aclose()
 
     def fail(self, error: Exception) -> None:
-        """Hand out what has arrived, then raise ``error``."""
+        """Return the transactions that have arrived, then raise ``error``."""
         if self._failure is None:
             self._failure = error
         if self._links is not None:
@@ -242,7 +242,7 @@ class ServerStream(LogStream[DataT_co]):
             yield [_transaction(record, None) for record in records]
 
     async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
-        """Read data ahead within the bound on memory, and yield what has arrived, in order."""
+        """Read data ahead within the bound on memory; yield the transactions in order."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
         reads: deque[_Read] = deque()
         while (records := await self._next_records()) is not None:
@@ -269,7 +269,7 @@ class ServerStream(LogStream[DataT_co]):
         return read
 
     def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
-        """Take the reads that are done. Raises only if the first one has failed."""
+        """Return the completed reads. Raises only if the first one has failed."""
         batch: list[Transaction[Any]] = []
         while reads and reads[0].done:
             try:

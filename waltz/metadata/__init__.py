@@ -1,6 +1,6 @@
 """The metadata that a cluster shares in ZooKeeper, and the only access to them.
 
-`core` has what needs no ZooKeeper: the znodes' formats and paths, the rules for changing them, the
+`core` needs no ZooKeeper: the znodes' formats and paths, the rules for changing them, the
 assignment policy, and the steps of a server's or client's membership. The modules here touch
 ZooKeeper, and the event loop:
 

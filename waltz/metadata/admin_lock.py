@@ -1,8 +1,8 @@
 """The admin lock: one process at a time changes the storage maps. Touches ZooKeeper.
 
 The lock prevents changes from failing on each other's versions. It does not make them safe: a
-process may lose its session, and with it the lock, between reading and writing. Safe is the
-compare-and-set with the version that was read
+process may lose its session, and with it the lock, between reading and writing. The compare-and-set
+with the version that was read makes them safe
 (test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md section 3.
 """
 
@@ -60,7 +60,7 @@ class AdminLock:
         node = await self._store.get(self._path, freed.set)
         if node is None:
             return False
-        # The owner decides, not the answer to the creation, which may have been lost
+        # Check the node's owner: the answer to the creation may have been lost
         # (test_admin_lock_whose_creation_was_not_answered_is_held).
         if node.owner == self._store.health.session_id:
             self._owner = node.owner

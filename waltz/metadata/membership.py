@@ -4,9 +4,9 @@ Touches ZooKeeper, and a task on the event loop. `core.membership_steps` decides
 
 A lost connection to ZooKeeper changes nothing by itself: the server keeps its partitions, because
 its node exists until its session expires (test_suspended_server_keeps_its_partitions). After the
-expiry the server creates a new node with the same server id, and owns whatever the next assignment
-gives it (test_server_whose_session_expires_rejoins_with_the_same_id). What it still tries to write
-for a partition that another server owns by then, storages refuse by the session id.
+expiry the server creates a new node with the same server id, and owns the partitions that the next
+assignment gives it (test_server_whose_session_expires_rejoins_with_the_same_id). If it still writes
+for a partition that another server owns by then, storages refuse the request by its session id.
 
 Source: spec/zookeeper.md section 4, without the endless loops of 0.13.2: a policy error is logged
 once and the next change awaited, and after a conflict the membership is read again.
@@ -170,7 +170,7 @@ class ServerMembership:
             log.debug("server %d: node deleted with its session", self.server_id)
 
     async def prefer(self, partitions: Iterable[int]) -> None:
-        """Change the preferred partitions, and assign all partitions anew.
+        """Change the preferred partitions, and recompute the assignment of all partitions.
 
         Raises PolicyError if that is impossible; the next assignment then uses the preference.
         """
@@ -226,7 +226,7 @@ class ServerMembership:
 
 
 class ClientMembership:
-    """A client's knowledge of which server owns which partitions.
+    """A client's view of the servers and the partitions that each one owns.
 
     ``on_endpoints`` is called on the event loop whenever that may have changed, and with an empty
     map after the last server has left.

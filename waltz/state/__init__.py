@@ -17,9 +17,9 @@ It needs the extra ``waltz-log[sql]``, and a driver for the database:
     with callbacks.connect(store, "127.0.0.1:2181", root="/waltz", serializer=...) as client:
         ...
 
-Data and mark change in one SQL transaction. So whatever process is killed at any time, the data are
-those that follow from the log up to the mark. Several processes may keep the same database up to
-date; each transaction is applied by one of them.
+Data and mark change in one SQL transaction. So even if a process is killed at any time, the data
+are the result of the log up to the mark. Several processes may keep the same database up to date;
+each transaction is applied by one of them.
 """
 
 from waltz.state.core.errors import MarkMismatch, NotYourTransaction

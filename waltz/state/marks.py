@@ -39,7 +39,7 @@ class Marks:
     def advance(self, connection: Connection, partition: int, transaction_id: int) -> bool:
         """Move the mark from the previous transaction to this one; return whether it was there.
 
-        The condition on the previous mark is what makes each transaction apply once, also when
+        Because of the condition on the previous mark, each transaction is applied once, even if
         several processes apply it at the same time.
         """
         columns = self.table.c

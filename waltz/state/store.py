@@ -62,7 +62,8 @@ class StateStore(Application[DataT], abc.ABC):
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
         self._patience_seconds = patience_seconds
-        # SQLite has one writer at a time; the others poll until they give up. So they wait here.
+        # SQLite has one writer at a time, and other writers poll until they time out. The threads
+        # of this process therefore wait for this lock.
         self._turn: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )

@@ -20,8 +20,8 @@ which it does its work.
 A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
 and the client of the parent is not affected: open another client in the child.
 
-A process that ends without closing its client loses only the answers that it was waiting for. What
-was sent may be in the log, as after AppendUncertain.
+A process that ends without closing its client loses only the answers that it was waiting for.
+Appends that were sent may be in the log, as after AppendUncertain.
 """
 
 from waltz.sync.client import SyncClient, connect, opened

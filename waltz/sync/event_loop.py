@@ -100,9 +100,9 @@ class EventLoopThread:
             raise
 
     def stop(self) -> None:
-        """Cancel what runs and end the thread.
+        """Cancel all running work and end the thread.
 
-        It may be called again. In a fork it does nothing, because the thread is the parent's.
+        A second call has no effect. In a fork it does nothing, because the thread is the parent's.
         """
         if os.getpid() != self._pid:
             return

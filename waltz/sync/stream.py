@@ -54,7 +54,7 @@ class SyncStream(Generic[DataT_co]):
             yield batch
 
     def close(self) -> None:
-        """End the stream. Threads that wait for it get ClientClosed. It may be called again."""
+        """End the stream. Waiting threads get ClientClosed. A second call has no effect."""
         self._closed = True
         if not self._thread.stopped:
             self._thread.call(self._stream.aclose())

@@ -1,7 +1,7 @@
 """Runs ``build`` on the thread that called ``submit``. Threads.
 
-An application's ``build`` may block, call the same client, and use what belongs to its thread, such
-as a database session. On the thread of the client's event loop it could do none of that.
+An application's ``build`` may block, call the same client, and use objects of its thread, such as a
+database session. On the thread of the client's event loop it could do none of that.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT
 
 
 def _set_outcome(built: _Built[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Hand over what was built, unless the wait for it was cancelled because the time ran out."""
+    """Pass the draft on, unless the timeout has cancelled the wait for it."""
     if not built.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):

@@ -113,7 +113,7 @@ def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, servi
 
 
 def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
-    """Return the most important reasons: problems for a person, else what is waited for."""
+    """Return the most important reasons: problems that need a person, else the waits."""
     reasons = decided.problems or decided.waits
     if reasons:
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]

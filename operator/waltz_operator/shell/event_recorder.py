@@ -1,4 +1,4 @@
-"""Record what the operator does to a cluster as Kubernetes events. Touches the API server.
+"""Record the operator's steps as Kubernetes events. Touches the API server.
 
 Events are posted in the background and may be lost. Everything that matters is in the status, too.
 """

@@ -1,8 +1,8 @@
 """Watch the API server, and enqueue the clusters whose resources or objects change.
 
-kopf watches the resources that users write, and handles everything that can go wrong with watches;
-its handlers only enqueue. Objects that clusters own are watched here, because kopf cannot select
-them by label on the server. Touches the API server.
+kopf watches the resources that users write, and handles the failures of watches; its handlers only
+enqueue. Objects that clusters own are watched here, because kopf cannot select them by label on the
+server. Touches the API server.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ BUSY_REQUEUE_SECONDS = 1.0
 """When to reconcile again while the plan has steps, waits or problems."""
 
 IDLE_REQUEUE_SECONDS = 15.0
-"""When to reconcile again while the plan is empty: finds changes of which no watch reports."""
+"""When to reconcile again while the plan is empty: finds changes that no watch reports."""
 
 
 class EventRecorder(Protocol):

@@ -64,7 +64,7 @@ class _Sent(NamedTuple):
     committed: int | None = None
 
     def outcome_without_feed(self) -> Settled:
-        """Return what is known without further feed."""
+        """Return the outcome that is known before any further feed."""
         if self.committed is not None:
             return Settled(self.token, Outcome.COMMITTED, self.committed)
         return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
@@ -110,8 +110,8 @@ class PartitionAppends:
     def detach(self) -> None:
         """The connection is lost.
 
-        What was sent stays in doubt, because the server may have written it. A flush that was not
-        answered is forgotten: after the next mount a new one is sent.
+        Appends that were sent stay in doubt, because the server may have written them. A flush that
+        was not answered is dropped: after the next mount a new one is sent.
         """
         self._open_flushes.clear()
         self.mount.detach()
@@ -134,11 +134,11 @@ class PartitionAppends:
             self._wait(_Waiting(tokens, appends, True))
 
     def withdraw(self, tokens: Collection[object]) -> list[Settled]:
-        """Drop those that were not sent, and return what is known of all that have no outcome.
+        """Drop the appends that were not sent, and return the known outcome of all open ones.
 
-        A caller that waits no longer gets UNSENT, for a batch as a whole; LOCK_FAILED, also if the
-        transaction that took the lock was not fed yet; COMMITTED if the server has answered
-        so and the feed is behind; and UNCERTAIN for all others.
+        The caller no longer waits. It gets UNSENT, for a batch as a whole; LOCK_FAILED, even if the
+        transaction that took the lock was not fed yet; COMMITTED if the server has answered so and
+        the feed is behind; and UNCERTAIN for all other appends.
         """
         wanted = set(tokens)
         unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
@@ -157,7 +157,7 @@ class PartitionAppends:
             self._request_flush()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Take fed transactions; everything but the next id is a repetition and is ignored.
+        """Handle fed transactions; every id but the next one is a repetition and is ignored.
 
         Without this rule a repetition, fed again after a mount, could be taken for a later append.
         """
@@ -174,7 +174,7 @@ class PartitionAppends:
             self._settle_by_mark()
 
     def received(self, message: Message) -> None:
-        """Take any message but FeedData."""
+        """Handle any message but FeedData."""
         match message:
             case MountResponse():
                 if self.mount.mount_received(message):
@@ -285,10 +285,11 @@ class PartitionAppends:
         return req_id
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Take the outcomes that the feed does not show.
+        """Handle the outcomes that the feed does not show.
 
-        COMMITTED is only noted: the caller gets it when the feed shows the transaction, so that its
-        mark has reached it by then. A caller that cannot wait gets it from `withdraw`.
+        COMMITTED is only recorded. The caller gets it when the feed shows the transaction, so that
+        the client's mark has then reached the transaction. A caller that cannot wait gets it from
+        `withdraw`.
         """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
@@ -349,7 +350,7 @@ class PartitionAppends:
         if log_mark is None:
             return
         self._settle_waiting(Outcome.AHEAD, log_mark)
-        # Earlier answers do not count: they were about a log that this one has replaced.
+        # Earlier answers are dropped: they were about the log of an earlier generation.
         self.effects.results += (
             Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
             for sent in self._sent.values()

@@ -1,8 +1,8 @@
 """The position of a stream in one partition, and when to request more of its feed. Pure.
 
 Transaction ids have no gaps. So the position is one number: the next transaction has the id after
-it, and everything else that is fed is a repetition (spec/behaviour.md section 8). After any fault
-of connections and servers, a mount at the position continues exactly there.
+it, and every other transaction that is fed is a repetition (spec/behaviour.md section 8). After any
+fault of connections and servers, a mount at the position continues exactly there.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class PartitionFeed:
         self.mount.detach()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Take fed transactions; those that are new become results.
+        """Handle fed transactions; new ones become results.
 
-        A new mount repeats what was fed since the last one. Without this rule the application
-        would get a transaction twice; a gap would mean that it misses one.
+        A new mount repeats the transactions fed since the last one. Without this rule the
+        application would get a transaction twice; a gap would mean that it misses one.
         """
         mark = self.mount.mark
         add = self.effects.results.append
@@ -66,7 +66,7 @@ class PartitionFeed:
         self.mount.advance(mark)
 
     def received(self, message: Message) -> None:
-        """Take any message but FeedData; those of other sessions are ignored."""
+        """Handle any message but FeedData; ignore messages of other sessions."""
         match message:
             case MountResponse():
                 if self.mount.mount_received(message):

@@ -1,4 +1,4 @@
-"""What a client counts and how it is named for others (spec/behaviour.md section 13). Pure.
+"""The metrics of a client, and their names (spec/behaviour.md section 13). Pure.
 
 Group ``waltz-client`` is about the client, ``waltz-client-stream.partition-<n>`` about one
 partition; that comes into being when the partition is first used. The clock is given.
@@ -26,7 +26,7 @@ def partition_group(partition: int) -> str:
 class PartitionMetrics:
     """Counts of one partition; they only grow.
 
-    ``sent`` and ``received`` count transactions: appends called for, and what streams handed over.
+    ``sent`` and ``received`` count transactions: calls of append, and transactions of streams.
     ``late`` counts appends that ran out of time. ``appends`` times those that got into the log.
     """
 
@@ -101,7 +101,7 @@ class ClientMetrics:
 
 
 async def measured(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
-    """Return what ``append`` returns, and count what becomes of it."""
+    """Return the result of ``append``, and count its outcome."""
     metrics.sent += 1
     begun = clock()
     try:

@@ -144,8 +144,8 @@ class PartitionRequests:
     def add(self, token: object, request: ReadRequest) -> None:
         """Open a request.
 
-        `ReadData` must be of a transaction that is in the log: a server of Waltz 0.13.2 remembers
-        for good that an id was missing (spec/behaviour.md section 8).
+        `ReadData` must be of a transaction that is in the log: a server of Waltz 0.13.2 caches
+        forever that an id was missing (spec/behaviour.md section 8).
         """
         self._send(_OpenRequest(token, request))
 
@@ -157,7 +157,7 @@ class PartitionRequests:
                 return
 
     def received(self, message: Message) -> None:
-        """Take an answer; an answer to a request that is not open is ignored."""
+        """Handle an answer; ignore an answer to a request that is not open."""
         open_request = self._open.pop(message.req_id.seq, None)
         if open_request is None:
             return
@@ -227,9 +227,9 @@ class PartitionRequests:
     def _range_is_valid(
         self, open_request: _OpenRequest, error: str | None, mark: int, count: int
     ) -> bool:
-        """Return whether a range can be handed out; otherwise send the request again or end it.
+        """Return whether the range can be returned; otherwise send the request again or end it.
 
-        A server that has not yet seen that it lost the partition answers from an old log. So the
+        A server that has not yet noticed that it lost the partition answers from an old log. So the
         log counts as too short only after `AHEAD_CONFIRMATIONS` answers.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)

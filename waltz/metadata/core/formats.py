@@ -35,7 +35,7 @@ def encode_id(value: int) -> bytes:
 
 
 def decode_id(raw: bytes) -> int:
-    """Return the last id that a counter gave out; raise MalformedMetadata."""
+    """Return the last id that a counter assigned; raise MalformedMetadata."""
     fields = FieldReader("id counter", raw)
     value = fields.int32()
     fields.finish()

@@ -1,8 +1,9 @@
 """The next step of a server or a client, given the membership of the cluster. Pure.
 
 The shell reads a `Membership`, calls `next_for_server` or `next_for_client`, and performs the step;
-then it waits until the membership may have changed, and begins again. The step depends only on what
-was read, never on which event caused the reading. Source: spec/zookeeper.md section 4.
+then it waits until the membership may have changed, and repeats this. The step depends only on the
+membership that was read, never on the event that caused the reading. Source: spec/zookeeper.md
+section 4.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Endpoint = tuple[str, int]
 """A server's host and client-facing port."""
 
 NOT_APPLIED = -1
-"""In place of an assignment's version: no assignment has been applied."""
+"""Placeholder for an assignment's version: no assignment has been applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Membership:
         return self.assignment.cversion == self.cversion
 
     def servers(self) -> dict[int, ServerDescriptor]:
-        """Return the servers by id. Of two nodes of one server the newer one counts."""
+        """Return the servers by id. If a server has two nodes, the newer one is used."""
         return {m.descriptor.server_id: m.descriptor for m in self.members}
 
     def preferences(self) -> dict[int, tuple[int, ...]]:

@@ -94,7 +94,9 @@ class _Dealing:
     def take_preferred(
         self, hand: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
     ) -> None:
-        """Give a server its preferred partitions that are left, even beyond its share."""
+        """Give a server those of its preferred partitions that are still free, even beyond its
+        share.
+        """
         for partition in preferred:
             if partition not in self.pool:
                 continue
@@ -111,7 +113,7 @@ class _Dealing:
                 self._give(hand, partition, moved=False)
 
     def fill(self, hand: list[OwnedPartition]) -> None:
-        """Fill a server up to its share with the lowest partitions that are left."""
+        """Fill a server up to its share with the lowest free partitions."""
         for partition in sorted(self.pool):
             if not self._claim_place(hand):
                 return

@@ -6,7 +6,7 @@
 * `open_contexts`: the bound on open contexts; `workers`: the threads that call the application
 * `core.metrics`, `core.errors`
 
-An application keeps a state that follows from the log, and the mark up to which it does. It
+An application computes a state from the log, and keeps the mark up to which it has done so. It
 *applies* every transaction of its partitions, its own and those of other clients, in order:
 
     class Counter(callbacks.Application[bytes]):
@@ -38,9 +38,9 @@ For each active partition:
   was taken.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied and ``on_application`` just after; ``on_completion(False)`` when
-  ``execute`` returned False; ``on_exception`` when ``execute`` raised or the append failed for
-  good. One of these errors is AppendUncertain: the transaction may be in the log, and is then
-  applied like one of another client.
+  ``execute`` returned False; ``on_exception`` when ``execute`` raised or the append failed and is
+  not retried. One of these errors is AppendUncertain: the transaction may be in the log, and is
+  then applied like one of another client.
 * An error in ``apply_transaction`` is reported to ``uncaught_exception``. Then the partition is
   mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
   not repeated.

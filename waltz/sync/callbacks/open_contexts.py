@@ -23,7 +23,7 @@ class OpenContexts:
         return len(self._open)
 
     def add(self, seconds: float | None) -> int:
-        """Wait for room and return the number of a new context; None: add it without room.
+        """Wait for room, and return the number of a new context; None: add it without room.
 
         After `unbound` there is always room. Raises TimedOut after ``seconds`` without room.
         """
@@ -60,12 +60,12 @@ class OpenContexts:
                 )
 
     def bound(self) -> None:
-        """Let callers wait for room, as at first."""
+        """Apply the bound again: callers wait for room."""
         with self._changed:
             self._unbounded = False
 
     def unbound(self) -> None:
-        """Let no caller wait for room any more."""
+        """Remove the bound: callers no longer wait for room."""
         with self._changed:
             self._unbounded = True
             self._changed.notify_all()

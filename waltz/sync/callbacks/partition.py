@@ -66,7 +66,9 @@ class ActivePartition(Generic[DataT]):
         self.number = number
         self.open_contexts = open_contexts
         self.problem: Exception | None = None
-        """The error of the feed, while nothing is applied because of it."""
+        """The error of the feed, until the partition is mounted again; nothing is applied
+        meanwhile.
+        """
 
         self._client = client
         self._application = application
@@ -151,13 +153,13 @@ class ActivePartition(Generic[DataT]):
             self._waiting -= 1
 
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
-        """Return the draft that ``context`` builds at the present mark. On any thread.
+        """Return the draft that ``context`` builds at the present mark. Any thread may call this.
 
         Calls ``on_completion(False)`` if it builds none. Calls ``on_exception`` if it raises, and
         raises the error again.
 
         The mark is read before ``execute``: the state may advance while it runs, and the locks must
-        be checked against the mark that the decision reflects for certain. With a later mark a
+        be checked against a mark that the decision certainly reflects. With a later mark a
         conflicting transaction could go unnoticed.
         """
         mark = self.mark
@@ -200,7 +202,7 @@ class ActivePartition(Generic[DataT]):
         return False
 
     async def _append_once(self, draft: Draft[DataT], submitted: SubmittedContext[DataT]) -> None:
-        """Append ``draft`` and note which transaction belongs to its context.
+        """Append ``draft`` and record which transaction belongs to its context.
 
         `PartitionProgress.committed` comes before `end_append`: in between, the feed would take the
         transaction for one that belongs to no context, and its callbacks would be lost.

@@ -1,4 +1,4 @@
-"""The threads on which the application is called. Threads."""
+"""The threads that call the application. Touches threads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Workers:
         return await self._on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:
-        """End the threads after what they are doing now."""
+        """End each thread after its present call."""
         self._applying.shutdown()
         self._retrying.shutdown()
 

@@ -117,8 +117,8 @@ def _unconditional_objects(
 def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> bool:
     """Whether empty ZooKeeper members may found an ensemble: no metadata was ever observed in it.
 
-    Once it is no it stays no, also while ZooKeeper does not answer. Members that lost their volumes
-    would otherwise found an empty ensemble, in which the cluster seems not to exist
+    Once the answer is no, it stays no, even while ZooKeeper does not answer. Members that lost
+    their volumes would otherwise found an empty ensemble, in which the cluster seems not to exist
     (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
     """
     switch = observed.objects.get(ObjectKey("ConfigMap", names.zookeeper_set(desired.name)), {})
@@ -128,7 +128,7 @@ def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> b
 
 
 def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return what pods lack before they have certificates; an empty plan if they may start."""
+    """Return the plan for the certificates that pods need; an empty plan if pods may start."""
     name = tls_secret_name(desired.cluster)
     if name is None:
         return EMPTY_PLAN

@@ -30,7 +30,7 @@ class DiskFile(Protocol):
         """Write all of ``data`` at ``offset``; raises NoSpace (part may be written), DiskFailed."""
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush; calls of several threads are done one after the other.
+        """Write and flush; concurrent calls are executed one after the other.
 
         The operating system reports a write that was lost to only one of several flushes at the
         same time. The other one would report success for data that are not on disk.
@@ -63,7 +63,7 @@ class Disk(Protocol):
         """Return whether there is a file or directory of this name; raises OSError if unknown."""
 
     def names(self, directory: str) -> list[str]:
-        """Return what is in a directory, in no particular order."""
+        """Return the names of a directory's entries, in no particular order."""
 
     def make_directory(self, path: str) -> None:
         """Create one directory; raises NoSpace, DiskFailed."""

@@ -96,7 +96,7 @@ class DryDisk:
         return path in self._directories or (self._root / path).exists()
 
     def names(self, directory: str) -> list[str]:
-        """Return what is in a directory."""
+        """Return the names of a directory's entries."""
         there = set(os.listdir(self._root / directory)) if self._is_real(directory) else set()
         for path, content in self._files.items():
             parent, _, name = path.rpartition("/")
@@ -105,7 +105,7 @@ class DryDisk:
         return list(there)
 
     def make_directory(self, path: str) -> None:
-        """Remember one directory."""
+        """Create a directory in memory."""
         self._directories.add(path)
 
     def open(self, path: str) -> DiskFile:
@@ -122,14 +122,14 @@ class DryDisk:
         return _DryFile(content)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file in memory."""
         moved = self._content(old)
         target = self._content(new)
         target.replace(moved.read(0, moved.size))
         moved.there = False
 
     def remove(self, path: str) -> None:
-        """Forget a file."""
+        """Remove a file in memory."""
         self._content(path).there = False
 
     def flush_directory(self, path: str) -> None:

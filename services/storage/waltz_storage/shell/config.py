@@ -75,5 +75,5 @@ class StorageConfig(ClusterSettings):
 
     @cached_property
     def tls(self) -> TlsConfig:
-        """How connections are secured."""
+        """The TLS settings of connections."""
         return self.tls_settings.config()

@@ -126,7 +126,7 @@ class ServerConnection(FrameHandler):
         self._intake: _Intake[Arrival] = _Intake(submit)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Keep the connection: the handshake is done."""
+        """Store the connection: the handshake is done."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
@@ -154,7 +154,7 @@ class ServerConnection(FrameHandler):
         self._intake.proceed()
 
     def writable(self) -> None:
-        """Proceed: the peer reads its answers again."""
+        """Begin requests again: the peer has read its answers."""
         self._intake.proceed()
 
     def _open(self, request: storage.OpenRequest) -> None:
@@ -186,7 +186,7 @@ class AdminConnection(FrameHandler):
         self._intake: _Intake[admin.Message] = _Intake(self._begin)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Keep the connection: the handshake is done."""
+        """Store the connection: the handshake is done."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
@@ -199,7 +199,7 @@ class AdminConnection(FrameHandler):
         self._intake.proceed()
 
     def writable(self) -> None:
-        """Proceed: the peer reads its answers again."""
+        """Begin requests again: the peer has read its answers."""
         self._intake.proceed()
 
     def _begin(self, requests: list[admin.Message]) -> None:

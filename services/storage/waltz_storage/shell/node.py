@@ -102,7 +102,7 @@ class StorageNode:
 
     @asynccontextmanager
     async def http(self) -> AsyncIterator[int | None]:
-        """Serve the HTTP port while the context lasts; yields the port, None if it is off."""
+        """Serve the HTTP port while the context is open; yield the port, None if it is off."""
         metrics, directory = self._metrics, self._directory
         assert metrics is not None
         assert directory is not None

@@ -43,7 +43,7 @@ class PosixDisk:
         return True
 
     def names(self, directory: str) -> list[str]:
-        """Return what is in a directory."""
+        """Return the names of a directory's entries."""
         return os.listdir(self._at(directory))
 
     def make_directory(self, path: str) -> None:

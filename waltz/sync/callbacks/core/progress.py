@@ -1,9 +1,9 @@
 """How far a partition was applied, and which context each transaction belongs to. Pure.
 
-A transaction of this client can be fed before its append has returned its id. Then it is not known
-yet which context it belongs to, and applying it at once would lose the callbacks of that context.
-So it waits for the appends that were open when it was fed, because it may be the transaction of one
-of them (`PartitionProgress.is_undecided`). It does not wait longer: it may belong to no context,
+A transaction of this client can be fed before its append has returned its id. At that time its
+context is unknown, and applying it immediately would lose the callbacks of that context. So it
+waits for the appends that were open when it was fed, because it may be the transaction of one of
+them (`PartitionProgress.is_undecided`). It does not wait longer: it may belong to no context,
 because its append was given up or did not come from a context.
 
 ``on_completion`` is called once per context, also if the application has to apply the transaction
@@ -51,7 +51,7 @@ class PartitionProgress(Generic[C]):
         """The last transaction for which ``on_completion`` was called."""
 
     def committed(self, transaction_id: int, context: C) -> None:
-        """Note that the append of ``context`` is in the log."""
+        """Record that the append of ``context`` is in the log."""
         self._committed[transaction_id] = context
 
     def begin_append(self) -> int:
@@ -61,7 +61,7 @@ class PartitionProgress(Generic[C]):
         return self.last_append
 
     def end_append(self, number: int) -> None:
-        """End an append: its outcome is known and, if it is in the log, noted by `committed`."""
+        """End an append: its outcome is known and, if it is in the log, recorded by `committed`."""
         del self._open_appends[number]
 
     def is_undecided(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:

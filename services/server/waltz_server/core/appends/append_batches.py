@@ -58,9 +58,7 @@ class AppendBatches:
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
-        """Record that these appends are in the log from ``first_id`` on; some may belong to no
-        batch.
-        """
+        """Record that these appends are in the log, from ``first_id`` on; ignore single appends."""
         if self._open_appends:
             for position, append in enumerate(appends):
                 self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))
@@ -72,9 +70,7 @@ class AppendBatches:
                 self._settle(append, BatchedOutcome(kind))
 
     def close(self) -> None:
-        """Answer every open batch with unknown outcomes, because this server releases the
-        partition.
-        """
+        """Answer every open batch with unknown outcomes: this server releases the partition."""
         self.ended(list(self._open_appends), OutcomeKind.UNKNOWN)
 
     def _settle(self, append: Append, outcome: BatchedOutcome) -> None:

@@ -106,9 +106,7 @@ class FeedDelivery:
             self.resume()
 
     def resume(self) -> None:
-        """Serve the feeds that waited for headers, before another read removes these headers from
-        the cache.
-        """
+        """Serve the feeds that waited for headers, before another read evicts the headers."""
         waiting = [feed for feed in self._waiting if self.feeds.is_open(feed)]
         self._waiting = []
         for feed in waiting:
@@ -118,9 +116,7 @@ class FeedDelivery:
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve one feed from the cache, or read the missing headers; return whether the feed
-        advanced.
-        """
+        """Serve a feed from the cache, or read missing headers; return whether it advanced."""
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
             return False

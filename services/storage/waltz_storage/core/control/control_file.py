@@ -1,9 +1,9 @@
 """Pure. The control file of a storage: its cluster, and every partition's info.
 
-Works on the `Disk` that it is given. The file is beside the partitions, or in a directory of its
-own, which `directory_pair` binds to them. The bytes are in `control_format`. Every update is
-durable before it returns: a replica that forgot its session or marks after a loss of power would
-accept records of a server that was fenced off (planted bug "control file not flushed").
+Works on the `Disk` that it is given. The file is in the directory of the partitions, or in a
+separate directory, which `directory_pair` binds to them. The bytes are in `control_format`. Every
+update is durable before it returns: a replica that forgot its session or marks after a loss of
+power would accept records of a server that was fenced off (planted bug "control file not flushed").
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ControlFile:
         return self._entry(partition).sequence
 
     def update(self, partition: int, info: PartitionInfo) -> None:
-        """Make ``info`` the partition's info, durably; raises PartitionDamaged, DiskFailed."""
+        """Store ``info`` as the partition's info, durably; raises PartitionDamaged, DiskFailed."""
         before = self._entry(partition)
         assert info.session_id >= before.info.session_id, "session ids never go down"
         assert info.low_water_mark >= before.info.low_water_mark, "marks never go down"

@@ -1,9 +1,9 @@
 """Pure. Bind a meta directory to a data directory, so that neither is used without the other.
 
-Works on the `Disk` objects that it is given. A storage whose control file is in a directory of its
-own could be started with the segments of another storage, or without segments. The marks in its
-control file would then count records that it does not have. So both directories contain the same
-mark, created before the control file, and a storage starts only if the marks agree
+Works on the `Disk` objects that it is given. A storage whose control file is in a separate
+directory could be started with the segments of another storage, or without segments. The marks in
+its control file would then count records that it does not have. So both directories contain the
+same mark, created before the control file, and a storage starts only if the marks agree
 (`test_storage_directory_pair`). Waltz 0.13.2 has one directory, and no mark.
 """
 

@@ -4,7 +4,7 @@ Each partition has a lane: a queue of jobs in arrival order, done one after the 
 the appends at the heads of all lanes, one group per lane, and makes them durable together. Every
 other job is a task of its lane alone.
 
-The engine starts nothing and calls nothing back. Each method returns what the shell must do:
+The engine starts no thread and calls no callback. Each method returns what the shell must do:
 
 * `step` returns `Ready`: answers to deliver, tasks to run, a round to write and flush
 * `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
@@ -93,7 +93,7 @@ class _Lane:
 
 
 class Engine:
-    """Decides what is done next."""
+    """Decides which jobs run next."""
 
     def __init__(self, directory: StorageDirectory) -> None:
         self.directory = directory

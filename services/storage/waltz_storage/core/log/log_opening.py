@@ -38,7 +38,7 @@ _NOT_DAMAGE = {
     errno.EPERM: _RIGHTS,
     errno.EROFS: "mount the volume for writing",
 }
-"""Errors that say nothing about the files, and the remedy: restoring the files would not help."""
+"""Errors that are no sign of damaged files, with the remedy: restoring files would not help."""
 
 
 def open_log(

@@ -2,7 +2,7 @@
 
 Damage is not a torn tail. A record at or below a known-clean mark was flushed before the mark was
 written, so an invalid one means damage: the partition is refused, and a vote counts this replica as
-unknown. Taken for a torn tail, it would make the replica a voter with a shorter log, and a
+unknown. If it were taken for a torn tail, the replica would vote with a shorter log, and a
 committed record could be lost. Above the mark, the first invalid record is the torn tail of an
 interrupted write, and the log ends there. Shown by `test_storage_crash` and, against Waltz 0.13.2,
 by `tests/vectors/test_storage_dir`.

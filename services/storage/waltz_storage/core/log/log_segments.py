@@ -157,7 +157,7 @@ class LogSegments:
         del self._open[segment.first_id]
 
     def release(self) -> None:
-        """Close the files as they are."""
+        """Close the files without changing them."""
         self.tail.files.close()
         for files in self._open.values():
             files.close()

@@ -91,7 +91,9 @@ def read_records(
 
 
 def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
-    """Read the same, unverified; raises Damage if the index contradicts the segment's bounds."""
+    """Read the same records, unverified; raises Damage if the index contradicts the segment's
+    bounds.
+    """
     offsets = extent.offsets
     start = offsets[0]
     count = max(bisect_right(offsets, start + max(max_bytes, 0)) - 1, at_least)

@@ -1,7 +1,7 @@
 """Pure. The last segment of a log, the only one that is written.
 
 Works on the `DiskFile` objects that it is given. The data file may be allocated ahead with zeros,
-so its size says nothing: the logical end counts. The newest index entries stay in memory until a
+so its size is not the end of the log: ``end`` is. The newest index entries stay in memory until a
 checkpoint, so that the index file never claims a record that may not be durable.
 """
 

@@ -33,7 +33,7 @@ _READS = (
 def raises_fence(request: storage.Request) -> bool:
     """Whether the request raises the fence to its session.
 
-    Reads of committed records do not: their readers are no servers and only repeat a session id.
+    Reads of committed records do not: their readers are not servers and only repeat a session id.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
@@ -44,7 +44,7 @@ def check_request(
     """Check that a request, made in ``version``, may be done; raises RequestRefused.
 
     ``highest_session`` is that of all requests since the start. Requests of an offline recovery
-    need both switches off, so that no server uses the partition meanwhile. Readers that are no
+    need both switches off, so that no server uses the partition meanwhile. Readers other than
     servers must name the persisted session: in another one, the mark that they read up to may be
     above a truncation.
     """

@@ -43,7 +43,9 @@ _COUNTERS: dict[type, str] = {
     storage.StoredRecordListRequest: "stored-record-list-request",
 }
 COUNTER_NAMES = tuple(_COUNTERS.values())
-"""Names of the request counters (spec/behaviour.md section 13; the bounded lists are ours)."""
+"""Names of the request counters (spec/behaviour.md section 13; those of bounded lists are an
+extension).
+"""
 
 
 class StoragePartition:
