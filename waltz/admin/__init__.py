@@ -6,7 +6,7 @@ Every change of a replica or a storage is an `Order` with a pure plan in `core`:
 `Move`, `Retirement`, `ReplicaRecovery`, `OfflineFill`, `Switching`, `Synchronization`,
 `Registration`, `Deregistration`.
 
-* `core` decides and is pure; everything beside it touches ZooKeeper and the network
+* `core` decides and is pure; all other modules touch ZooKeeper and the network
 * `observation`, `execution`, `offline_copy`: what orders observe and do
 * `inspection` collects what `core.verification` checks; `replica_comparison` what
   `core.comparison` compares; `monitoring` what ``waltz top`` shows

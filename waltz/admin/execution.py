@@ -64,7 +64,7 @@ class NotPossible(Exception):
 
 
 class OrderRefused(NotPossible):
-    """The order must not begin: a rule of the storage maps speaks against it."""
+    """The order must not begin: it would break a rule of the storage maps."""
 
 
 class Stalled(Exception):
@@ -84,9 +84,9 @@ class StepPerformer(Protocol):
 class OrderExecutor:
     """Observe and change the replicas of one cluster.
 
-    ``answer_seconds`` is how long a storage or a server may be silent before it counts as failed;
-    ``step_seconds`` how long a storage may work on one step (None: as long). ``retry`` and
-    ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in `ReplicaObservation`.
+    ``answer_seconds`` is the time after which a storage or a server without an answer counts as
+    failed. ``step_seconds`` is the time limit of one step at a storage (None: the same). ``retry``
+    and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in `ReplicaObservation`.
     ``on_copied`` is called with how far a copy is.
     """
 
@@ -214,7 +214,7 @@ async def carry_out(
             case Wait(reason):
                 pass
             case step if step == previous:
-                # Repeating it may help yet, but it does not count as progress.
+                # A repetition may succeed, but the step does not count as progress.
                 reason = await _try(step, executor) or _without_effect(step)
             case step:
                 on_step(step)

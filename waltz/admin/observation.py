@@ -27,9 +27,9 @@ _RETRY_SECONDS = 0.2
 class ReplicaObserver:
     """Query ZooKeeper, servers and storages of one cluster.
 
-    ``answer_seconds`` is how long a storage or a server may be silent before it counts as failed.
-    A storage that refuses connections is retried for so long: with ``retry``, a restart does not
-    look like a fault. ``tls_of`` has the storages with a TLS configuration of their own.
+    ``answer_seconds`` is the time after which a storage or a server without an answer counts as
+    failed. A storage that refuses connections is retried for so long: with ``retry``, a restart
+    does not look like a fault. ``tls_of`` has the storages with a TLS configuration of their own.
     """
 
     def __init__(

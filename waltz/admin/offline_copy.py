@@ -1,8 +1,8 @@
 """Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
-The copy ends where the source's present store session began: a quorum had everything below. Servers
-copy the rest when the replica is switched on. An interrupted copy continues at the mark of the
-destination; it must be repeated before the replica is switched on.
+The copy ends where the source's present store session began: a quorum had all transactions below.
+Servers copy the rest when the replica is switched on. An interrupted copy continues at the mark of
+the destination; it must be repeated before the replica is switched on.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ async def copy_offline(
 ) -> Copied:
     """Copy what the source held when its session began to the destination, which must be off.
 
-    A destination that holds as much already is left as it is: what it has beyond may be committed,
-    and only the servers' recovery can tell. (Waltz 0.13.2 cuts it off.) With ``overwrite`` it is
-    cut to its mark all the same: for a replica that no vote counts.
+    A destination that already reaches that point is not changed: its later transactions may be
+    committed, and only the servers' recovery can decide that. (Waltz 0.13.2 cuts them off.) With
+    ``overwrite`` it is cut to its mark in any case: for a replica that no vote counts.
 
     Raises CopyFailed, and RemoteFailure, ConnectionLost as the ports do.
     """
@@ -93,7 +93,7 @@ async def copy_offline(
 
 
 class _Writer:
-    """Writes one switched-off partition, under the session that its storage remembers."""
+    """Writes one switched-off partition, in the session that its storage has persisted."""
 
     def __init__(self, port: RpcConnection, partition: int, session: int, mark: int) -> None:
         self._port = port
@@ -103,7 +103,7 @@ class _Writer:
 
     @classmethod
     async def open(cls, admin: StorageAdmin, port: RpcConnection, partition: int) -> _Writer:
-        """Begin with the session and the mark that the destination remembers."""
+        """Begin with the session and the mark that the destination has persisted."""
         info = await admin.session_info(partition)
         return cls(port, partition, info.last_session_id, info.low_water_mark)
 
@@ -118,13 +118,13 @@ class _Writer:
         return found
 
     async def cut(self) -> int:
-        """DropReplicas what is above the mark; return the last id that is left."""
+        """Cut off all transactions above the mark; return the last id that stays."""
         answer = await self._call(messages.TruncateRequest, self._mark)
         found: int = answer.transaction_id
         return found
 
     async def append(self, records: RecordBatch, mark: int) -> None:
-        """Write ``records``, and remember ``mark``; a mark that was ahead already stays."""
+        """Write ``records``, and persist ``mark`` unless the destination's mark is higher."""
         await self._call(messages.AppendRequest, records)
         await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))
 

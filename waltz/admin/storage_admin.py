@@ -1,8 +1,7 @@
 """Client of a storage's admin port. Touches the network.
 
-Every method raises `waltz.net.RemoteFailure` with the storage's own words if it refuses, and
-`waltz.net.ConnectionLost` if it closes the connection, as it does for partitions that it cannot
-have.
+Every method raises `waltz.net.RemoteFailure` with the storage's text if the storage refuses, and
+`waltz.net.ConnectionLost` if it closes the connection, as a storage does for unknown partitions.
 """
 
 from __future__ import annotations
@@ -58,15 +57,15 @@ class StorageAdmin:
         return dict(answer.available)
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """Have the storage hold ``partitions``; files that it still has of them are adopted."""
+        """Create ``partitions`` at the storage, which adopts files that it still has of them."""
         await self._assignment(partitions, assigned=True, delete_files=False)
 
     async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:
-        """Have the storage give ``partitions`` up, with or without their files."""
+        """Drop ``partitions`` at the storage, with or without their files."""
         await self._assignment(partitions, assigned=False, delete_files=delete_files)
 
     async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
-        """Switch reading and writing of ``partitions`` on or off, both at once."""
+        """Switch reading and writing of ``partitions`` on or off, by one request."""
         wanted = tuple(sorted(set(partitions)))
         await self._connection.call(
             lambda seq: admin.PartitionAvailableRequest(seq, wanted, available)

@@ -1,6 +1,6 @@
 """Check the ports of storages, and read the end of a replica. Touches the network.
 
-Nothing here raises a fence: requests have the session that the storage remembers already.
+No request here raises a fence: each has the session that the storage has persisted.
 """
 
 from __future__ import annotations

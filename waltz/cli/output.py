@@ -21,7 +21,7 @@ _WIDE = 240
 
 
 class Format(StrEnum):
-    """How results are shown."""
+    """The format in which results are printed."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,8 +1,8 @@
 """Render results as a value for scripts and as tables for people, from one declaration.
 
-A result is a frozen dataclass. Its fields are the keys of the JSON value, which scripts use: they
-stay what they are. `column` says how a field is shown in a table, `nested` that it has rows of its
-own, which become a table of their own::
+A result is a frozen dataclass. Its fields are the keys of the JSON value. Scripts use these keys,
+so they must not change. `column` declares how a field is shown in a table. `nested` declares a
+field with rows, which become a separate table::
 
     @dataclass(frozen=True, slots=True)
     class ServerRow:

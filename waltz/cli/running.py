@@ -105,7 +105,7 @@ def failing_clearly() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def opened(target: Target) -> AsyncIterator[Cluster]:
-    """Give access to what the cluster keeps in ZooKeeper."""
+    """Open the cluster's metadata in ZooKeeper."""
     store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS)
     try:
         yield Cluster(store, target.root)

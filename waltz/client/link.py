@@ -32,7 +32,7 @@ class ServerLinkOwner(Protocol):
         """Use the link: messages can be sent."""
 
     def down(self, link: ServerLink) -> None:
-        """Stop using the link: the connection is lost, and another one is sought."""
+        """Stop using the link: the connection is lost, and the link opens another one."""
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
         """Take message bodies. May raise MalformedMessage to close the connection."""

@@ -37,7 +37,7 @@ class NotRunning(RuntimeError):
 
 
 class ControlFailed(RuntimeError):
-    """The supervisor could not do what was requested; the text is its own."""
+    """The supervisor failed to execute a request; the text is that of the supervisor."""
 
 
 def read_description(directory: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Choose ports that a local cluster can keep. Binds each port for a moment.
 
-They lie below the range from which the system takes the ports of outgoing connections. Within it,
-the port of a stopped process could be taken by any outgoing connection, even by one to that port,
-which then connects to itself.
+They lie below the range from which the system takes the ports of outgoing connections. Within that
+range, any outgoing connection could take the port of a stopped process, even a connection to that
+port, which then connects to itself.
 """
 
 from __future__ import annotations

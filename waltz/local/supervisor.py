@@ -79,7 +79,7 @@ async def _look_after(cluster: LocalCluster, stop: asyncio.Event, say: OnProgres
 async def _control(
     cluster: LocalCluster, stop: asyncio.Event, say: OnProgress
 ) -> AsyncIterator[None]:
-    """Serve requests while the context lasts."""
+    """Serve requests while the context is open."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

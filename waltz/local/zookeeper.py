@@ -88,12 +88,12 @@ class ZooKeeperProcess:
 
     @property
     def log_path(self) -> Path:
-        """The file that the server's output is appended to."""
+        """The file to which the server's output is appended."""
         return self._directory / "zookeeper.log"
 
     @property
     def connect_string(self) -> str:
-        """Where clients find the server; known once it was started, or with a given port."""
+        """The address of the server; known after its first start, or if the port is given."""
         if not self._port:
             raise RuntimeError("ZooKeeper has no port before its first start")
         return f"{HOST}:{self._port}"
@@ -127,7 +127,7 @@ class ZooKeeperProcess:
         command += ["-cp", class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"]
         with self.log_path.open("ab") as log:
             log_start = log.tell()
-            # In a session of its own: Ctrl-C is for its parent, which stops it in good order.
+            # A separate session: Ctrl-C then reaches only the parent, which stops the server.
             self._process = subprocess.Popen(
                 [*command, str(config)],
                 stdin=subprocess.DEVNULL,
@@ -142,7 +142,7 @@ class ZooKeeperProcess:
             raise
 
     def stop(self) -> None:
-        """End the server in good order, or by force if it does not react."""
+        """Terminate the server and wait for its exit; kill it if it does not exit in time."""
         if self._process is None:
             return
         self._process.terminate()
@@ -152,7 +152,7 @@ class ZooKeeperProcess:
             self.kill()
 
     def kill(self) -> None:
-        """End the server at once, as a crash would."""
+        """Kill the server, which has the effect of a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -213,7 +213,7 @@ class ZooKeeperProcess:
 
 
 def _check_free(port: int) -> None:
-    # Without this, a foreign server on the port would be taken for the one that is starting.
+    # Without this check, another server on the port would be taken for the one that is starting.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

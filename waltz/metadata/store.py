@@ -124,7 +124,9 @@ class NodeNotEmpty(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Another process wrote the node first. Nothing was written; read it again and decide anew."""
+    """Another process wrote the node first. Nothing was written: read it again and repeat the
+    decision.
+    """
 
     def __init__(self, path: str, expected: int) -> None:
         super().__init__(f"the node {path} is no longer at version {expected} in ZooKeeper")
@@ -163,10 +165,10 @@ class MetadataStore(Protocol):
     """One session's access to the store.
 
     Every operation may raise StoreUnavailable or StoreClosed besides the errors it names. An
-    ``on_change`` is called once, as soon as what was read may be outdated: the node changed, or the
+    ``on_change`` is called once, as soon as the result may be outdated: the node changed, or the
     connection broke, so that a change could be missed. Registering an equal callable again for the
-    same node before that does not add a call. The order between the call and another reader's
-    sight of the change is undefined.
+    same node before that does not add a call. Another reader may see the change before or after
+    this call.
     """
 
     @property

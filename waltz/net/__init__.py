@@ -1,7 +1,7 @@
 """asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network.
 
 * `connection`: `FrameConnection`, one end of a connection that speaks one of the protocols
-* `listener`: accepts connections, and logs what a refused peer speaks instead
+* `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
 * `core`: `Backoff`, the growing delays between attempts

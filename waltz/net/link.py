@@ -1,7 +1,7 @@
 """A connection that is opened again whenever it is lost. Touches the event loop only.
 
-What kind of connection it is, and to whom, its handler says: clients have a link to each server
-they need, servers have one to each storage.
+The handler opens the connections: a client has a link to each server that it needs, a server has a
+link to each storage.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """What a link has one of at a time."""
+    """The connection that a link opens; a link has one at a time."""
 
     def close(self) -> None:
         """Close; the loss may be reported to the link during the call."""
@@ -41,19 +41,19 @@ class LinkHandler(Protocol[OpenedT]):
         """Use the connection: it is open. `down` follows when it is lost."""
 
     def down(self) -> None:
-        """Stop using the connection: it is lost, and another one is sought."""
+        """Stop using the connection: it is lost, and the link opens another one."""
 
 
 class ReconnectingLink(Generic[ConnectionT]):
     """Opens a connection, waits until it is lost, and opens the next one after a backoff.
 
-    The backoff is reset only by a connection that was of use (`mark_useful`). A peer that accepts
+    The backoff is reset only by a connection that worked (`mark_useful`). A peer that accepts
     connections and drops them is therefore dialed less and less often:
     ``test_storage_that_accepts_and_drops_is_dialed_with_growing_delays``.
 
     ``name`` starts every log line; ``loss_level`` is the level of the line that reports the loss of
-    a connection that was of use. A problem is logged as a warning once, and its repetitions for
-    debugging only.
+    a connection that worked. A problem is logged as a warning once; its repetitions are logged at
+    the level debug.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ReconnectingLink(Generic[ConnectionT]):
         self.task = self._loop.create_task(self._keep_connected())
 
     def mark_useful(self) -> None:
-        """Reset the backoff: the present connection has brought what it is for."""
+        """Reset the backoff, because the present connection works."""
         self._useful = True
 
     def lost(self, reason: str) -> None:
@@ -88,7 +88,7 @@ class ReconnectingLink(Generic[ConnectionT]):
             self._handler.down()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close for good without calling the handler; return the task that then ends."""
+        """Close permanently without calling the handler; return the task, which then ends."""
         connection, self.connection = self.connection, None
         self.task.cancel()
         if connection is not None:

@@ -1,6 +1,6 @@
 """Messages of the storage admin port (spec/wire.md sections 7 and 11). Pure.
 
-Every message begins with a sequence number that the answer repeats.
+Every message begins with a sequence number. An answer has that of its request.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from waltz.protocol.records import RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class AdminSuccessResponse:
-    """Done, and durable."""
+    """The request was executed, and its effect is durable."""
 
     seq_num: int
 
 
 @dataclass(frozen=True, slots=True)
 class AdminFailureResponse:
-    """Not done; ``failure`` has the reason."""
+    """The request was not executed; ``failure`` has the reason."""
 
     seq_num: int
     failure: RpcFailure

@@ -36,9 +36,9 @@ class OutcomeKind(IntEnum):
     COMMITTED = 0
     REFUSED = 1
     ABSENT = 2
-    """Not in the log, and it will never be."""
+    """The append is not in the log and never will be."""
     UNKNOWN = 3
-    """Perhaps in the log; the client must look there before it sends the append again."""
+    """The append may be in the log; the client must search the log before it sends it again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The messages between client and server, as values (spec/wire.md sections 4 and 9). Pure.
 
-Every message begins with a `ReqId`. Requests about one partition carry the client's id, the
-partition's generation as far as the client knows, the partition, and a sequence number. The table
-in `client_server` defines how each is encoded.
+Every message begins with a `ReqId`. The `ReqId` of a request about one partition has the client's
+id, the partition's generation as the client knows it, the partition, and a sequence number. The
+table in `client_server` defines how each is encoded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Framing, handshake and version negotiation: chunks of bytes in, message bodies out. Pure.
 
-Each side sends a Hello at once. On receiving the peer's, it switches to the largest version that
-both offer (spec/wire.md sections 2 and 3): no side ever waits for the other, and an old peer never
-sees a message that its versions lack (test_handshake_chooses_the_largest_common_version).
-`FrameDecoder` does both for one direction of a connection.
+Each side sends a Hello immediately. When it receives the peer's Hello, it switches to the largest
+version that both offer (spec/wire.md sections 2 and 3). So neither side waits for the other before
+it sends its Hello, and an old peer never receives a message that its versions lack
+(test_handshake_chooses_the_largest_common_version). `FrameDecoder` does both for one direction of a
+connection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read, so that it cannot exhaust the memory."""
 _UNCOPIED_BYTES = 4 << 10
 MAX_HELLO_BYTES = 64 << 10
-"""The same for a Hello: before it, any process may have connected."""
+"""The limit for a Hello. It is small, because before its Hello the peer may be any process."""
 
 
 class ProtocolViolation(Exception):
@@ -30,7 +31,7 @@ class ProtocolViolation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSpec:
-    """What distinguishes one of the three protocols on the wire."""
+    """The properties that distinguish one of the three protocols on the wire."""
 
     name: str
     magic: int
@@ -112,7 +113,7 @@ class FrameDecoder:
         self._needed = HEAD_BYTES
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take received bytes; return the bodies completed by them, without keep-alives.
+        """Parse received bytes; return the bodies that they complete, without keep-alives.
 
         Raises ProtocolViolation; nothing may be fed afterwards.
         """

@@ -20,7 +20,8 @@ MAX_DATA_BYTES = 1 << 30
 
 _REQ_ID = struct.Struct(">iiii")
 WIRE_HEAD = struct.Struct(">qiiiiii")
-"""Transaction id, the four of the request id, header, data length; data and checksum follow."""
+"""Transaction id, the four fields of the request id, header, data length; data and checksum follow.
+"""
 
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")

@@ -48,7 +48,7 @@ async def serve_http(
     metrics: ProcessMetrics[Any, Any],
     health: Health,
 ) -> AsyncIterator[int | None]:
-    """Serve while the context lasts; yield the port in use, None if ``port`` is None.
+    """Serve while the context is open; yield the port in use, None if ``port`` is None.
 
     Raises ListenFailed.
     """

@@ -1,8 +1,8 @@
 """Keeps freed memory for the next long message. Touches the process's C library.
 
 Messages of a megabyte are allocated and freed all the time. By default glibc returns such memory to
-the kernel at once and maps new pages for the next message, which takes longer than all other work
-on the message.
+the kernel immediately and maps new pages for the next message, which takes longer than all other
+work on the message.
 """
 
 from __future__ import annotations

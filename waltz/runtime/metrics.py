@@ -1,8 +1,9 @@
 """The metrics of a process: declared once, shown to Prometheus and in JSON. Touches nothing.
 
-Each metric names what reads it, what Prometheus calls it and what 0.13.2's JSON calls it; the page
-of the documentation that lists them is made of the declarations. `ProcessMetrics` is a collector of
-prometheus_client: it reads plain counters when it is scraped, so that no append pays for a metric.
+Each metric declares the function that reads it, its name in Prometheus and its name in the JSON of
+0.13.2. The page of the documentation that lists the metrics is generated from these declarations.
+`ProcessMetrics` is a collector of prometheus_client: it reads plain counters when it is scraped, so
+that no append pays for a metric.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from waltz.runtime.core.json_metrics import Clock, JsonKind, JsonMetrics
 from waltz.runtime.core.timer import Timer
 
 PARTITION = "partition"
-"""The label of what is measured for each partition."""
+"""The label of the metrics of each partition."""
 
 _SECONDS_A_DAY = 86_400
 _INFO_MEANING = "always 1; the labels identify the process"
@@ -75,8 +76,8 @@ class Declared(Generic[P, Q]):
     """All metrics of one kind of process, read from a ``P``, and of its partitions, from ``Q``.
 
     ``group`` is the process's group in JSON; those of its partitions are ``GROUP.partition-N``.
-    ``info`` is a metric that is always 1, whose labels identify the process. ``json_only`` are
-    values that Prometheus does not get, and what they mean.
+    ``info`` is a metric that is always 1, whose labels identify the process. ``json_only`` has the
+    values that Prometheus does not get, with their meanings.
     """
 
     group: str
@@ -138,8 +139,8 @@ def certificate_left(name: str, read: Callable[[T], float | None]) -> Family[T]:
 class ProcessMetrics(Collector, Generic[P, Q]):
     """The metrics of a running process and its partitions.
 
-    With ``partitions``, which returns those that there are now, they come and go by themselves;
-    without it `add_partition` and `remove_partition` say so.
+    ``partitions`` returns the present partitions at each scrape. Without it, `add_partition` and
+    `remove_partition` add and remove them.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
             self._add(self._group(number), source, partition)
 
     def remove_partition(self, number: int) -> None:
-        """Forget a partition."""
+        """Remove a partition."""
         self._partitions.pop(number, None)
         self._json.remove(self._group(number))
 

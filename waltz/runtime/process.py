@@ -1,7 +1,7 @@
 """Logging, signals and the event loop of a process. Touches the process itself.
 
-A process with a broken invariant must end: its peers continue without it, and what it would do next
-is undefined (tests/unit/test_process.py).
+A process with a broken invariant must end: its peers continue without it, and its further behaviour
+would be undefined (tests/unit/test_process.py).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def stop_signal() -> asyncio.Event:
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run ``work`` until it ends or ``stop`` is set; raise what it raises."""
+    """Run ``work`` until it ends or ``stop`` is set; raise its errors."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

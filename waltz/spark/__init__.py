@@ -8,18 +8,21 @@
     log = spark.read.format("waltz").option("cluster", "waltz-local/cluster.json").load()
     log.groupBy("partition").count().show()
 
-Columns and options, and what is promised to whom, are in docs/spark.md.
+docs/spark.md lists the columns, the options and the guarantees.
 
-What decides is pure:
+`core` decides and is pure:
 
-* `option_values`, `options`, `write_options`: what options mean; `schema`: the log's columns
-* `filters`, `planning`, `admission`: what is read, by which task, in which micro-batch
-* `decoding`, `checksums`: records become Arrow, checked; `payload`, `parsing`: data becomes
-  columns
-* `rows`, `ledger`, `missing`: what is appended, who has appended what, and what is left
+* `option_values`, `options`, `write_options`: the options; `schema`: the log's columns
+* `filters`, `slices`, `offsets`: the ranges to read, the tasks, and the micro-batches
+* `decoding`, `checksums`: from verified records to Arrow; `payload`, `payload_parsers`: from data
+  to columns
+* `rows`, `ledger`, `missing_rows`: the rows to append, the attempts at them, and the missing rows
 
-What acts: `reading` and `replicas` (records), `appending` and `ledger_store` (appends),
-`batch`, `stream` and `sink` (what Spark calls), `source` (the format), `where`, `session`.
+The other modules act:
+
+* `source`: the format; `batch_reader`, `stream_reader`, `sink`: the classes that Spark calls
+* `log_reader`: reads records; `writer`, `ledger_store`: append rows
+* `cluster_location`, `session`, `requirements`: the cluster, the Spark session, the packages
 """
 
 from waltz.spark.requirements import check_packages

@@ -66,7 +66,7 @@ class LogEndsBefore(WaltzError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The cluster to read from, and how long its servers may leave a question unanswered."""
+    """The cluster to read from, and the time limit for the answers of its servers."""
 
     zookeeper: str
     root: str
@@ -140,8 +140,8 @@ class LogReader:
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        ``from_replicas``: read from replicas. Servers supply what replicas refuse, and the rest of
-        the slice after a replica returned damaged records.
+        ``from_replicas``: read from replicas. Servers return the records that replicas refuse, and
+        the rest of the slice after a replica returned damaged records.
 
         Raises ReadTimedOut, LogEndsBefore, and what `Client.bulk` raises.
         """
@@ -191,7 +191,8 @@ class LogReader:
         request = self._request(part, first, from_replicas)
         try:
             while first <= part.last:
-                # The time limit is here: a task's own would also count while the loop does not run.
+                # The time limit is applied here: a limit inside the task would also count the time
+                # while the loop does not run.
                 records = await self._in_time(
                     request, f"partition {part.partition} sent no records"
                 )

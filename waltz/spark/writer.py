@@ -2,7 +2,7 @@
 
 Every attempt at a task has a client id of its own, and registers it in the write's ledger before
 its first append. It finds the rows of other attempts in the log by their client ids, and appends
-what is missing under locks that only attempts at the same rows take. `core.missing_rows` explains
+the missing rows under locks that only attempts at the same rows take. `core.missing_rows` explains
 why this is safe while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
@@ -200,8 +200,8 @@ class Attempt:
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        An attempt that appended first could be invisible to its successor, which would then append
-        the same rows again.
+        If an attempt appended before it registered, its successor could not find its rows, and
+        would append the same rows again.
         """
         if not partitions:
             return

@@ -1,4 +1,4 @@
-"""Orders: storages get replicas, of named partitions or of all partitions of their group. Pure.
+"""Orders: give replicas to storages, of named partitions or of all their group's. Pure.
 
 The storage creates the replicas first, then ZooKeeper assigns them, and servers react by filling
 them. In this order a server never finds an assigned replica that its storage does not hold.

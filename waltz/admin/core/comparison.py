@@ -2,8 +2,8 @@
 
 `Comparison.next_range` is the range to query from all storages; `add_sums` takes their answers.
 Ranges are taken slice by slice; a slice that differs is halved until one transaction is left. A
-replica that ends early, or cannot be read, leaves the comparison and is listed in the result: being
-behind is not a difference.
+replica that ends early, or cannot be read, leaves the comparison and is listed in the result: a
+replica that is behind does not differ.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Difference:
 
     transaction_id: int
     versions: tuple[frozenset[str], ...]
-    """Storages that hold the same, the largest number of them first."""
+    """Sets of storages that hold the same transaction, the largest set first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Comparison:
         return Compared(self._last_id, self._difference, self._ends, self._problems)
 
     def add_sums(self, answers: Mapping[str, RangeSum | str]) -> None:
-        """Take each storage's checksum of the range, or why it has none."""
+        """Add each storage's checksum of the range, or why it has none."""
         assert self.next_range is not None
         sums: dict[str, RangeSum] = {}
         for storage in self.storages:

@@ -1,9 +1,9 @@
-"""Order: a partition moves from one storage to another of the same group. Pure.
+"""Order: move a partition from one storage to another one of the same group. Pure.
 
 The replica at the destination is created, filled and switched on; then ZooKeeper assigns it as one
 more replica. When it takes part in the store session, the source loses its assignment, and it drops
-its replica when a session has begun without it. With *n* replicas, the *n* healthy ones must be a
-quorum of *n* + 1 both times, so a partition with a single replica cannot be moved.
+its replica when a session has begun without it. Both changes need a quorum: of *n* replicas, the
+*n* healthy ones must be a quorum of *n* + 1. So a partition with a single replica cannot be moved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 @dataclass(frozen=True, slots=True)
 class Move(Order):
-    """The replica of ``partition`` on ``source`` moves to ``destination``."""
+    """Move the replica of ``partition`` on ``source`` to ``destination``."""
 
     partition: int
     source: str

@@ -1,9 +1,9 @@
-"""Order: a replica that is switched off is filled from another storage, without a server. Pure.
+"""Order: fill a replica that is switched off from another storage, without a server. Pure.
 
-The copy ends where the source's present store session began: what lies below was committed then.
-Servers copy the rest once the replica is switched on. A destination that already reaches so far is
-left as it is: transactions above may be committed, and only the recovery of the servers can tell.
-(Waltz 0.13.2 cuts them off.)
+The copy ends where the source's present store session began, because all transactions below were
+committed then. Servers copy the rest when the replica is switched on. A destination that already
+reaches that point is not changed: transactions above it may be committed, and only the recovery of
+the servers can decide that. (Waltz 0.13.2 cuts them off.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.admin.core.steps import CopyReplica, Done, Next, Order, Refuse, Wait
 
 @dataclass(frozen=True, slots=True)
 class OfflineFill(Order):
-    """The replica of ``partition`` on ``destination`` holds what ``source`` held at its session."""
+    """Copy to ``destination`` the transactions of ``partition`` before the source's session."""
 
     partition: int
     source: str

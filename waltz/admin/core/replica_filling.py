@@ -1,7 +1,8 @@
 """Fill a replica that is switched off from its peers, before servers use it. Pure.
 
-Only a replica that no vote counts may be filled: filling first cuts it to its own low-water mark.
-Transactions above the mark that it has acknowledged would be lost without a trace.
+Only a replica that no vote counts may be filled, because filling first cuts it to its own low-water
+mark. Transactions that it has acknowledged above the mark would be lost, and nothing would show the
+loss.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def next_fill_step(
         return Wait(f"partition {view.partition} cannot be copied from storage {chosen}: {why}")
     if held.max_transaction_id is None:
         return Wait(f"storage {destination} does not say where partition {view.partition} ends")
-    # Servers of Waltz 0.13.2 trust what a new replica brings along, even above its mark.
+    # Servers of Waltz 0.13.2 trust all records of a new replica, even those above its mark.
     clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark
     lag = source_replica.local_low_water_mark - held.max_transaction_id
     if clean and lag <= observation.lag_allowed:

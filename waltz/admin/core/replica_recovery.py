@@ -1,4 +1,4 @@
-"""Order: a replica whose disk was lost or restored is rebuilt by an offline copy. Pure.
+"""Order: rebuild a replica whose disk was lost or restored, by an offline copy. Pure.
 
 Only a replica that servers count as *unknown* is filled: one that is older than its metadata, never
 took part in a session, or is not assigned yet. A replica with an intact disk counts in the vote on
@@ -37,7 +37,7 @@ class ReplicaRecovery(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The partition, and where it is copied from and to."""
+        """The partition, the source and the destination."""
         named = {self.destination} if self.source is None else {self.destination, self.source}
         return ObservationScope((self.partition,), frozenset(named))
 

@@ -1,8 +1,9 @@
 """Wait for a session without the replicas that lost their assignment, or assign them again. Pure.
 
-Until a session without them has recovered, they are among the replicas whose quorum knows what was
-committed, but servers do not ask them. If another replica fails in that moment, the partition stays
-closed until it returns. Assigning the removed replica again opens the partition at once.
+Until a session without them has recovered, they belong to the set of which a quorum has every
+committed transaction, but servers no longer contact them. If another replica fails at that moment,
+the partition stays closed until that replica returns. Assigning the removed replica again opens the
+partition immediately.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def settle_removal(
 ) -> ChangeAssignment | Wait | None:
     """Return the next step after ``left`` lost these partitions, None if all are healthy again.
 
-    Only then may the storages in ``left`` drop what they hold: before, it may be the only copy that
-    completes a quorum of the last session.
+    Only then may the storages in ``left`` drop their replicas: before, such a replica may be needed
+    for a quorum of the last session.
     """
     views = tuple(views)
     back = tuple(c for view in views if (c := _assigned_again(observation, view, left)) is not None)

@@ -1,9 +1,10 @@
-"""What is known of replicas, which of them are healthy, and which changes a quorum allows. Pure.
+"""The observed replicas, which of them are healthy, and which changes a quorum allows. Pure.
 
-Every order looks at one `ReplicaObservation`, decides one step, and looks again. A quorum is
-counted twice, because a new store session needs both (spec/behaviour.md section 6): one of the
-assigned replicas, to open the session, and one of the replicas that the partition's metadata names,
-to know what was committed. Servers do not ask a replica that is no longer assigned.
+Every order decides one step by one `ReplicaObservation`; then the cluster is observed again. A
+quorum is counted twice, because a new store session needs both (spec/behaviour.md section 6): one
+of the assigned replicas, to open the session, and one of the replicas that the partition's metadata
+names, to find every committed transaction. Servers do not contact a replica that is no longer
+assigned.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps
 
 LAG_ALLOWED = 10_000
-"""How many transactions a replica may usually be behind and count as level."""
+"""How many transactions a replica may usually be behind and still count as up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class PartitionView:
 
     @property
     def session_replicas(self) -> frozenset[str]:
-        """The replicas of the last store session: a quorum of them knows what was committed."""
+        """The replicas of the last store session; a quorum of them has all committed ids."""
         return frozenset(self.metadata.replicas)
 
 
@@ -194,8 +195,8 @@ def change_obstacle(
     """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
     The change is safe if every replica that stays is healthy and these replicas alone are both
-    quorums of the next session. A new replica does not count before servers have filled it: else
-    one more failure would leave a partition without a quorum
+    quorums of the next session. A new replica does not count before servers have filled it:
+    otherwise one more failure would leave a partition without a quorum
     (``tests/unit/test_operations_plans.py`` follows every change through one failure).
     """
     staying = view.replicas & wanted

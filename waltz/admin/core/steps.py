@@ -1,9 +1,8 @@
 """The steps that change replicas and storages, and the base class of orders. Pure.
 
-An `Order` names a goal. Its plan looks at one observation and answers with the next step, or with
-`Wait`, `Done` or `Refuse`. A step is idempotent and may be interrupted at any instruction: the next
-observation shows what it did. The text of a step is what a user reads on the terminal and among the
-events of Kubernetes.
+An `Order` names a goal. Its plan maps an observation to the next step, or to `Wait`, `Done` or
+`Refuse`. A step is idempotent and may be interrupted at any instruction: the next observation shows
+what it did. Users read the text of a step on the terminal and in the events of Kubernetes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class SwitchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateReplicas:
-    """Have ``storage`` create replicas of ``partitions``, or adopt the files it has of them."""
+    """Create replicas of ``partitions`` at ``storage``, which adopts files that it has of them."""
 
     storage: str
     partitions: tuple[int, ...]
@@ -108,7 +107,7 @@ class ChangeAssignment:
 
 @dataclass(frozen=True, slots=True)
 class DropReplicas:
-    """Have ``storage`` drop its replicas of ``partitions``, with or without their files.
+    """Drop the replicas of ``partitions`` at ``storage``, with or without their files.
 
     ``final``: the order is complete after this step, because no observation shows its effect. A
     storage whose control entry of a partition is damaged does not list that partition.
@@ -184,7 +183,7 @@ class Order(ABC):
     @property
     @abstractmethod
     def scope(self) -> ObservationScope:
-        """What the plan has to observe."""
+        """The scope that must be observed for the plan."""
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
         """Return why the order must not begin, None if it may. Checked once, at the beginning."""

@@ -1,4 +1,4 @@
-"""Order: reading and writing of replicas at one storage are switched on or off. Pure."""
+"""Order: switch reading and writing of replicas at one storage on or off. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waltz.admin.core.steps import (
 
 @dataclass(frozen=True, slots=True)
 class Switching(Order):
-    """The switches of ``partitions`` at ``storage`` are as given; None leaves a switch as it is.
+    """Set the switches of ``partitions`` at ``storage``; None leaves a switch unchanged.
 
     ``together`` sets both switches by one request, which is all that storages of Waltz 0.13.2 have.
     """

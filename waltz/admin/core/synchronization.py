@@ -1,7 +1,7 @@
-"""Order: a storage holds exactly the partitions that ZooKeeper assigns to it. Pure.
+"""Order: give a storage exactly the partitions that ZooKeeper assigns to it. Pure.
 
 A storage whose disk was replaced needs this. The files of partitions that it drops stay on its
-disk: ZooKeeper may be the side that is wrong.
+disk, because the assignment in ZooKeeper may be wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from waltz.admin.core.steps import CreateReplicas, Done, DropReplicas, Next, Ord
 
 @dataclass(frozen=True, slots=True)
 class Synchronization(Order):
-    """``storage`` holds exactly what ZooKeeper assigns to it."""
+    """Make ``storage`` hold exactly the partitions that ZooKeeper assigns to it."""
 
     storage: str
 
@@ -35,7 +35,7 @@ class Synchronization(Order):
 def next_sync_step(
     observation: ReplicaObservation, storage: str
 ) -> CreateReplicas | DropReplicas | Wait | None:
-    """Return the next step until ``storage`` holds what it is assigned; None if it does."""
+    """Return the next step until ``storage`` holds its assigned partitions; None when it does."""
     if problem := observation.storage_problem(storage):
         return Wait(f"storage {storage} does not answer: {problem}")
     assigned = observation.assigned(storage)

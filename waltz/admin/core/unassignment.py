@@ -1,9 +1,9 @@
-"""Order: a storage loses its replicas of some partitions. Pure.
+"""Order: remove the replicas of some partitions from a storage. Pure.
 
 The assignment in ZooKeeper changes first, while the remaining replicas are healthy and a quorum, as
-when a group is retired. When sessions without the storage have recovered, the storage drops what it
-holds. If only the storage changes (`AssignmentSide.STORAGE`), the assignment stays and its quorum
-with it: a quorum of healthy replicas must then be on other storages.
+when a group is retired. When sessions without the storage have recovered, the storage drops its
+replicas. If only the storage changes (`AssignmentSide.STORAGE`), the assignment stays and its
+quorum with it: a quorum of healthy replicas must then be on other storages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Views = tuple[PartitionView, ...]
 
 @dataclass(frozen=True, slots=True)
 class Unassignment(Order):
-    """``storage`` loses ``partitions``. ``only`` restricts the change to one side; None: both.
+    """Remove ``partitions`` from ``storage``. ``only`` restricts the change to one side; None:
+    both.
 
     ``force`` ignores the state of the other replicas: transactions may be lost.
     """
@@ -129,7 +130,7 @@ def _drop_obstacle(
 ) -> Refuse | Wait | None:
     """Return why ``storage`` must keep a replica that still counts in quorums, None if it may drop.
 
-    Dropping it while no healthy quorum is elsewhere would lose what was committed.
+    If it were dropped while no healthy quorum is elsewhere, committed transactions would be lost.
     """
     if storage not in view.replicas | view.session_replicas:
         return None

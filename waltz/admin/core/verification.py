@@ -1,4 +1,4 @@
-"""Verify a cluster: check its state against what must hold. Pure.
+"""Verify a cluster: check its state against rules that must hold. Pure.
 
 The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), with its
 defect corrected: the quorum check counts the replicas of the partition, not all storages. A check
@@ -20,7 +20,7 @@ from waltz.metadata.core.formats import (
 
 
 class Check(Enum):
-    """What is checked of each partition, by its name in Waltz 0.13.2."""
+    """The checks of each partition, by their names in Waltz 0.13.2."""
 
     ONE_SERVER = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
     SERVER_AGREES = "PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY"
@@ -93,7 +93,7 @@ def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     ]
 
 
-# Each rule yields what is wrong with a partition; the first is what gets reported.
+# Each rule yields the problems of a partition; the first one is reported.
 
 
 def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -183,11 +183,11 @@ def _other_session(
 ) -> str | None:
     """Return how the storage itself contradicts that its replica is in the session, if so.
 
-    A server notices only when it writes to the replica next.
+    The server notices this only at its next write to the replica.
     """
     answers = facts.storages.get(storage, StorageReport())
     if partition not in answers.partitions:
-        return None  # Other checks report a storage that is silent or holds nothing.
+        return None  # Other checks report a storage without an answer.
     own = answers.sessions.get(partition)
     if own == session_id:
         return None
@@ -203,7 +203,7 @@ def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:
 
 
 def _no_answers(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    """Yield why there are no answers of the servers that are to have a partition, if so."""
+    """Yield why servers to which the partition is assigned do not answer, if so."""
     owners = facts.owners(partition)
     if not owners:
         yield "it is assigned to no server"

@@ -1,4 +1,4 @@
-"""``waltz client``: what a client sees, and whether that is right. ZooKeeper and the network."""
+"""``waltz client``: produce, consume and validate transactions. ZooKeeper and the network."""
 
 from __future__ import annotations
 

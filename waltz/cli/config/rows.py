@@ -34,7 +34,7 @@ class ExplainedSetting:
 
 
 def explained(process: str, file: Path | None, resolved: Resolved[Any]) -> Shown:
-    """Return every setting of a process, and what is wrong with them."""
+    """Return every setting of a process, and the problems of the settings."""
     remarks = [
         *(("problem", problem) for problem in resolved.problems),
         *(("no effect", warning) for warning in resolved.warnings),

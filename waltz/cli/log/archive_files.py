@@ -59,7 +59,7 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a file. Raises BadArchive, also if their number is not that of its name."""
+    """Yield the rows of a file. Raises BadArchive, also if the file's name has another number."""
     count = 0
     for row in read_rows(directory / piece.path):
         count += 1

@@ -1,7 +1,7 @@
-"""Append to partitions without end, and record what was acknowledged when. Touches the network.
+"""Append to partitions without end, and record each acknowledgement. Touches the network.
 
-For checks that run while a cluster changes or fails: every producer has one append in flight, so a
-pause between acknowledgements is a pause that a client notices.
+It is for checks that run while a cluster changes or fails. Every producer has one append in flight,
+so a client notices each pause between acknowledgements.
 """
 
 from __future__ import annotations

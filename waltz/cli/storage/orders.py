@@ -40,8 +40,8 @@ RUN_AGAIN = "The same command, typed again, continues."
 async def perform(where: Target, order: Order, *, patience: float, dry_run: bool) -> int:
     """Carry out an order that waits for servers or storages; return the number of steps.
 
-    A dry run prints the steps. Raises Failed if the goal cannot be reached, or nothing goes on for
-    ``patience`` seconds.
+    A dry run prints the steps. Raises Failed if the goal cannot be reached, or no step is possible
+    for ``patience`` seconds.
     """
     async with opened(where) as cluster:
         if dry_run:
@@ -54,7 +54,7 @@ async def perform(where: Target, order: Order, *, patience: float, dry_run: bool
 
 
 def direct(cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS) -> OrderExecutor:
-    """Return what performs orders that need no waiting: a storage must answer at once."""
+    """Return the executor of orders that never wait: a storage must answer the first request."""
     return OrderExecutor(cluster, where.tls, step_seconds=step_seconds, retry=False)
 
 
@@ -74,7 +74,7 @@ async def finish(
 ) -> int:
     """Carry out ``order``, printing its steps unless ``quiet``; return their number.
 
-    Raises Failed; ``hint`` follows the reason why nothing goes on.
+    Raises Failed; its text has the reason and then ``hint``.
     """
     try:
         return await carry_out(
@@ -97,7 +97,7 @@ async def foresee(executor: OrderExecutor, order: Order, *, waiting_fails: bool 
 
 
 def say_step(step: Step | Wait) -> None:
-    """Print a step that begins, or why none does."""
+    """Print a step that begins, or the reason of a wait."""
     say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
 
 

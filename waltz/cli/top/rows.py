@@ -94,7 +94,7 @@ class WatchedCluster:
 
 
 def top(first: Sample, before: Sample | None, now: Sample) -> Shown:
-    """Return what is shown of ``now``: rates since ``before``, recoveries since ``first``."""
+    """Return the result for ``now``: rates since ``before``, recoveries since ``first``."""
     partitions = tuple(_partition(first, before, now, p) for p in range(now.num_partitions))
     rates = [p.transactions_per_second for p in partitions]
     known = [each for each in rates if each is not None]

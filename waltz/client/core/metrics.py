@@ -1,7 +1,7 @@
 """The metrics of a client, and their names (spec/behaviour.md section 13). Pure.
 
 Group ``waltz-client`` is about the client, ``waltz-client-stream.partition-<n>`` about one
-partition; that comes into being when the partition is first used. The clock is given.
+partition; that is created when the partition is first used. The clock is a parameter.
 """
 
 from __future__ import annotations

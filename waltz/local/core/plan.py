@@ -60,7 +60,7 @@ class StoragePorts:
 
     @property
     def address(self) -> str:
-        """What the storage is called in ZooKeeper."""
+        """The name of the storage in ZooKeeper."""
         return f"{HOST}:{self.port}"
 
 
@@ -73,13 +73,15 @@ class ServerPorts:
 
     @property
     def address(self) -> str:
-        """What clients dial."""
+        """The address that clients dial."""
         return f"{HOST}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster's shape and its ports, which stay for ever: a storage's is its identity."""
+    """A cluster's shape and its ports, which never change: a storage's port is part of its
+    identity.
+    """
 
     shape: Shape
     zookeeper_port: int
@@ -99,7 +101,7 @@ class ClusterPlan:
         )
 
     def to_json(self) -> str:
-        """Return what is kept in the cluster's directory."""
+        """Return the content of the plan's file in the cluster's directory."""
         return json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
 
     @classmethod
@@ -125,12 +127,12 @@ class ClusterPlan:
 
     @property
     def storage_names(self) -> tuple[str, ...]:
-        """What the storages are called: ``storage/0`` and so on."""
+        """The names of the storages: ``storage/0`` and so on."""
         return tuple(f"storage/{i}" for i in range(len(self.storages)))
 
     @property
     def server_names(self) -> tuple[str, ...]:
-        """What the servers are called: ``server/0`` and so on."""
+        """The names of the servers: ``server/0`` and so on."""
         return tuple(f"server/{i}" for i in range(len(self.servers)))
 
     @property
@@ -141,7 +143,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is below a cluster's directory."""
+    """The paths of all files below a cluster's directory."""
 
     directory: Path
 
@@ -152,7 +154,7 @@ class Layout:
 
     @property
     def description(self) -> Path:
-        """What runs now; there only while the cluster is up."""
+        """The description of the running cluster; it exists only while the cluster runs."""
         return self.directory / "cluster.json"
 
     @property
@@ -162,7 +164,7 @@ class Layout:
 
     @property
     def zookeeper(self) -> Path:
-        """Everything of ZooKeeper's."""
+        """The directory of ZooKeeper."""
         return self.directory / ZOOKEEPER
 
     def data(self, name: str) -> Path:
@@ -184,7 +186,7 @@ class Layout:
         return self.directory / "logs" / f"{_flat(name)}.log"
 
     def folders(self) -> tuple[Path, ...]:
-        """The folders that have to exist before anything starts."""
+        """The folders that must exist before the processes start."""
         return tuple(self.directory / name for name in ("config", "logs", "run", ZOOKEEPER))
 
 
@@ -218,7 +220,7 @@ def server_settings(
         "server.jetty.port": ports.http,
         "server.ports.file": str(layout.ports_file(name)),
         "server.tls.enabled": plan.shape.tls,
-        # On one machine nothing is spared by waiting longer for a storage to come back.
+        # On one machine a longer delay before the next connection to a storage spares nothing.
         "storage.maxRetryInterval": _LONGEST_RETRY_MS,
     }
 

@@ -1,4 +1,4 @@
-"""The growing delays between attempts at something that fails. Pure.
+"""The growing delays between attempts at an operation that fails. Pure.
 
 Every retry in the repository that must not load a failing peer takes its delays from here. The
 caller counts the failures, waits, and decides when the count is reset: after a success, not after

@@ -4,7 +4,7 @@
 * `cluster`, `tls`: settings that several models have
 * `sources`: what the file and the environment set, and warnings about variables that have no effect
 * `yaml_file`: the YAML file as dotted names and values
-* `reading`: the value and origin of every setting, and what is wrong with them
+* `reading`: the value and origin of every setting, and the problems of them
 * `key_stores`: how to convert the Java key stores of 0.13.2, which are not read
 """
 

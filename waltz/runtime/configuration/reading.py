@@ -1,4 +1,4 @@
-"""Values and origins of settings, and what is wrong. Touches a file and the environment; logs.
+"""Values, origins and problems of settings. Touches a file and the environment; logs.
 
 An unknown setting is an error that suggests the most similar one. A setting of 0.13.2 that has no
 effect here is accepted with a warning.
@@ -40,7 +40,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Resolved(Generic[S]):
-    """Every setting of a process, what is wrong with them, and what has no effect.
+    """Every setting of a process, the problems, and warnings about settings without effect.
 
     ``config`` is None if ``problems`` is not empty.
     """
@@ -124,7 +124,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _wrong(refused: ValidationError) -> dict[str, str]:
-    """Return what is wrong by the names of settings; it is "" for one that is missing."""
+    """Return the problems by the names of settings; the text is "" for a missing setting."""
     wrong: dict[str, str] = {}
     for error in refused.errors(include_url=False):
         reason = error.get("ctx", {}).get("error", error["msg"])

@@ -1,6 +1,6 @@
-"""What a settings file and environment variables set. Touches nothing: both are given.
+"""The values that a settings file and environment variables set. Touches nothing.
 
-The environment counts before the file, the file before the default.
+The environment takes precedence over the file, the file over the default.
 """
 
 from __future__ import annotations

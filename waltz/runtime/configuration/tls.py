@@ -1,7 +1,7 @@
 """The settings of TLS. Touches nothing; `waltz.net` reads the files that they name.
 
 A key store of 0.13.2 that no PEM file replaces is an error, not a warning: with a warning, a
-process that used to trust one authority only would accept any peer.
+process that trusted one authority with 0.13.2 would accept any peer here.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ class ListeningTlsSettings(Group):
     ca: OptionalFile = setting("ca", "PEM file to verify peers with; not set: any peer", None)
 
     def config(self) -> TlsConfig:
-        """Return what these settings mean for connections."""
+        """Return the TLS settings of connections."""
         return TlsConfig(**dict(self))
 
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for everything wrong with TLS below ``prefix`` (``server.``, or "").
+        """Yield a sentence for each problem of the TLS settings below ``prefix`` (``server.``, or
+        "").
 
         For a key store that no PEM file replaces, it has the commands that convert the store.
         """
@@ -69,7 +70,7 @@ class TlsSettings(ListeningTlsSettings):
     )
 
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for everything wrong with TLS below ``prefix``."""
+        """Yield a sentence for each problem of the TLS settings below ``prefix``."""
         yield from super().tls_problems(prefix, ignored)
         if self.enabled and self.ca is None and self.server_name is not None:
             yield f"{prefix}tls.serverName is verified only with {prefix}tls.ca: set both"

@@ -13,8 +13,8 @@ import yaml
 
 from waltz.runtime.core.setting_names import flatten
 
-# Beside its own errors, the YAML library lets through what is raised for a value that only looks
-# like one of its types: a 13th month, or !!bool 5.
+# The YAML library raises its own errors, and also errors of Python for a value that only looks like
+# one of its types: a 13th month, or !!bool 5.
 _YAML_ERRORS = (
     yaml.YAMLError,
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),

@@ -1,6 +1,6 @@
 """Metrics in the two JSON forms of 0.13.2 (spec/behaviour.md sections 12 and 13). Pure.
 
-`JsonMetrics` reads plain counters when a form is asked for. The clock is given, in seconds.
+`JsonMetrics` reads plain counters when a form is requested. The clock is a parameter, in seconds.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JsonMetrics:
         members[name] = _Source(group, name, kind, read, meter, timer)
 
     def remove(self, group: str) -> None:
-        """Forget a group."""
+        """Remove a group."""
         self._groups.pop(group, None)
 
     def http_form(self) -> dict[str, Any]:

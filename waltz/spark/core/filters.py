@@ -46,7 +46,7 @@ class ColumnBounds:
     def within(
         self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
     ) -> ColumnBounds:
-        """Return the bounds that allow what both allow."""
+        """Return the bounds that allow the values that both allow."""
         if among is not None and self.among is not None:
             among &= self.among
         elif among is None:

@@ -117,8 +117,8 @@ class Ledger:
     def joined(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Return the ledger with an attempt that is about to append to the partitions of ``marks``.
 
-        ``marks`` are the partitions' present marks. A mark that the epoch recorded before stays,
-        or rows appended since then would be missed. Raises Superseded.
+        ``marks`` are the partitions' present marks. A mark that the epoch recorded before is kept:
+        otherwise rows appended since then would be missed. Raises Superseded.
         """
         if attempt.epoch < self.epoch:
             raise Superseded(self.write_id, attempt.epoch, self.epoch)

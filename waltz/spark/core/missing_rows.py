@@ -1,8 +1,8 @@
 """Select the rows of a task that are not yet in one partition of the log. Pure.
 
 `mark` is the last transaction that was taken into account. An append under the attempt's locks and
-that mark is refused if another attempt has appended the same rows since. The attempt then reads
-what was appended, and selects again. So a row is appended only while it is proven to be missing
+that mark is refused if another attempt has appended the same rows since. The attempt then reads the
+appended rows, and selects again. So a row is appended only while it is proven to be missing
 (`test_attempts_in_any_order_append_each_row_once`).
 """
 

@@ -75,7 +75,8 @@ CLUSTER_OPTIONS = (
 def option_values(options: Iterable[Option], given: Mapping[str, str], what: str) -> dict[str, Any]:
     """Return a value for each of ``options``. Their names are compared without regard to case.
 
-    ``what`` is what has the options, such as "the waltz source". Raises OptionError.
+    ``what`` names the object of the options in errors, such as "the waltz source". Raises
+    OptionError.
     """
     options = tuple(options)
     known = {option.name.lower(): option for option in options}

@@ -52,11 +52,12 @@ class Mode(Enum):
 class ReadOptions:
     """The parsed options of a read.
 
-    ``partitions`` is None for all of them. A task reads at most ``rows_per_task``, or what makes
-    about ``bytes_per_task``; a micro-batch ``max_rows``, or about ``max_bytes`` (None: no limit).
-    ``skip_missing`` reads on from the log's end if a position is beyond it. ``decode`` is what
-    ``data`` holds: binary, utf8, json, arrow or avro, which was written with ``avro_schema``, JSON;
-    ``mode`` is for rows that do not.
+    ``partitions`` is None for all of them. A task reads at most ``rows_per_task`` rows, or about
+    ``bytes_per_task`` bytes. A micro-batch reads at most ``max_rows`` rows, or about ``max_bytes``
+    bytes (None: no limit). With ``skip_missing`` a read continues at the log's end if a position is
+    beyond it. ``decode`` is the format of ``data``: binary, utf8, json, arrow or avro.
+    ``avro_schema``, as JSON, is the schema with which Avro was written. ``mode`` is the treatment
+    of rows that cannot be decoded.
     """
 
     cluster: ClusterOptions
@@ -75,7 +76,7 @@ class ReadOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return what the options say. Their names are compared without regard to case.
+    """Parse the options. Their names are compared without regard to case.
 
     Raises OptionError.
     """

@@ -1,7 +1,7 @@
 """Decode ``data`` to columns, and treat rows that cannot be decoded. Pure.
 
 Thousands of rows are decoded at once. If that fails, the rows are halved until each malformed row
-is alone, so that a few of them cost little.
+is alone, so that a few malformed rows do not slow down the others.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Payload:
         return [field for field in self.schema if field.name not in SCHEMA.names]
 
     def own_schema(self) -> Any:
-        """Return the same, in Arrow's types."""
+        """Return these columns in Arrow's types."""
         return to_arrow_schema(StructType(self.own()), timezone="UTC")
 
     def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:

@@ -102,7 +102,7 @@ class Columns:
 
 
 def columns_of(schema: StructType) -> Columns:
-    """Return the sink's columns of a frame. Raises OptionError for what it does not take."""
+    """Return the sink's columns of a frame. Raises OptionError for any other column."""
     for field in schema:
         if field.name == _LOCKS:
             _check_locks(field)

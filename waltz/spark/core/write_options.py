@@ -28,7 +28,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Return what the options say. Raises OptionError."""
+    """Parse the options. Raises OptionError."""
     values = option_values(_OPTIONS, given, "the waltz sink")
     return WriteOptions(cluster_options(values, given), values["writeId"])
 
