@@ -18,7 +18,7 @@ from waltz.metadata.core.formats import ServerDescriptor, StoreParams
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
 _OPENING = -(1 << 63)
-"""What a server answers for the mark of a partition that it has not opened yet."""
+"""The answer of a server for the mark of a partition that it has not opened yet."""
 
 
 class Monitor:

@@ -26,7 +26,7 @@ class CopyFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy did: ``first_id`` to ``last_id`` are new at the destination, if any is."""
+    """The result of a copy: ``first_id`` to ``last_id`` are new at the destination, if any is."""
 
     first_id: int
     last_id: int
@@ -62,7 +62,7 @@ async def copy_offline(
     progress: Progress,
     overwrite: bool = False,
 ) -> Copied:
-    """Copy what the source held when its session began to the destination, which must be off.
+    """Copy the source's log up to the start of its session to the destination, which must be off.
 
     A destination that already reaches that point is not changed: its later transactions may be
     committed, and only the servers' recovery can decide that. (Waltz 0.13.2 cuts them off.) With

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 
 _LIBRARIES = ("typer", "rich", "click")
-"""What the extra ``cli`` of the distribution installs."""
+"""The packages that the extra ``cli`` of the distribution installs."""
 
 
 def main() -> None:

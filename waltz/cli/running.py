@@ -1,4 +1,4 @@
-"""Run a verb: event loop, connection to ZooKeeper, exit status. Touches whatever the verb does."""
+"""Run a verb: event loop, connection to ZooKeeper, exit status. Touches its resources."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ class Appender:
             raise self._ended()
 
     def _perform(self, state: _Partition) -> None:
-        """Perform the effects of a partition: send its messages and hand out its results."""
+        """Perform the effects of a partition: send its messages and return its results."""
         effects = state.appends.effects
         messages = effects.take_messages()
         if messages and state.link is not None:

@@ -147,7 +147,7 @@ class LogBulk(abc.ABC):
             seconds = self._options.answer_timeout
         return await in_time(work, seconds, missing)
 
-    # What an implementation provides.
+    # The methods that an implementation provides.
 
     @abc.abstractmethod
     def _check(self, partition: int) -> None:

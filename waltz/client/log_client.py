@@ -314,7 +314,7 @@ class LogClient(abc.ABC, Generic[DataT]):
     def _count_received(self, partition: int, transactions: int) -> None:
         self._metrics.of(partition).received += transactions
 
-    # What an implementation provides.
+    # The methods that an implementation provides.
 
     @abc.abstractmethod
     def _check(self, partition: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Reads data, ranges and marks from servers, on connections of its own. Network.
+"""Reads data, ranges and marks from servers, on separate connections. Network.
 
 These connections never mount a partition. So feeds do not delay reads, and reads do not disturb
 feeds.
@@ -182,7 +182,7 @@ class RequestClient:
         return answer
 
     def _perform(self, partition: int) -> None:
-        """Perform the effects of a partition: send its messages and hand out its answers."""
+        """Perform the effects of a partition: send its messages and return its answers."""
         requests = self._partitions[partition]
         messages = requests.effects.take_messages()
         link = self._link_of.get(partition)

@@ -70,7 +70,7 @@ async def _next(
     if before is None:
         return Attempt(partition, 1, fed)
     if fed == before.mark:
-        # The caller's state has not advanced: an attempt at once would be refused again.
+        # The caller's state has not advanced: an immediate attempt would be refused again.
         await asyncio.sleep(_DELAY_SECONDS)
         fed = await mount()
     return Attempt(partition, before.number + 1, fed, conflict)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MINIMUM_JAVA = 17
-"""What the pyspark that brings the jars needs itself."""
+"""The oldest version of Java that works. The pyspark with the jars of ZooKeeper needs it."""
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 30.0

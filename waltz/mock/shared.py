@@ -128,7 +128,8 @@ class SharedLogs:
     def take_batch(
         self, requests: Sequence[Request], draws: Draws
     ) -> tuple[Delivery, list[BatchOutcome]]:
-        """Deliver a batch at one instant, and append what is not refused unless it is lost.
+        """Deliver a batch at one instant; unless it is lost, append the drafts that are not
+        refused.
 
         Returns the delivery and the outcome of each append, none if the batch did not arrive. For
         CONFLICT the first append with write or read locks is refused.

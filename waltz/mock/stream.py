@@ -17,7 +17,9 @@ from waltz.mock.shared import SharedLogs
 
 
 class MockStream(LogStream[DataT_co]):
-    """The stream of a `MockClient`; ``make_data`` turns the bytes into the data to hand out."""
+    """The stream of a `MockClient`; ``make_data`` converts the bytes to the data of the
+    transactions.
+    """
 
     def __init__(
         self,

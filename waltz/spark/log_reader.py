@@ -294,4 +294,4 @@ class ReaderCache:
 
 
 READER_CACHE = ReaderCache()
-"""One per process: Spark offers its tasks no place of their own to keep connections."""
+"""One per process, because Spark has no place where a task could keep connections."""

@@ -1,6 +1,6 @@
 """Streaming reads as Spark runs them. Touches what `log_reader` touches.
 
-`core.offsets` decides what a micro-batch takes; the rows are read as those of a batch.
+`core.offsets` decides the ranges of a micro-batch; the rows are read as those of a batch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Append a task's rows, each exactly once. Touches the network and ZooKeeper.
 
-Every attempt at a task has a client id of its own, and registers it in the write's ledger before
-its first append. It finds the rows of other attempts in the log by their client ids, and appends
-the missing rows under locks that only attempts at the same rows take. `core.missing_rows` explains
-why this is safe while other attempts are still running; the test is
+Every attempt at a task has its own client id, and registers it in the write's ledger before its
+first append. It finds the rows of other attempts in the log by their client ids, and appends the
+missing rows under locks that only attempts at the same rows take. `core.missing_rows` explains why
+this is safe while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
 
@@ -292,4 +292,4 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 SESSION_CACHE = SessionCache()
-"""One per process: Spark offers its tasks no place of their own to keep connections."""
+"""One per process, because Spark has no place where a task could keep connections."""

@@ -63,8 +63,8 @@ class ApplyingSession(Session):
 def uncommittable(connection: Connection) -> Iterator[None]:
     """Refuse every commit of the connection's transaction until the block ends.
 
-    COMMIT as SQL text cannot be refused. A rollback is not refused, because a session does one by
-    itself when a statement fails; the transaction is then no longer active.
+    COMMIT as SQL text cannot be refused. A rollback is not refused, because a session rolls back
+    automatically when a statement fails; the transaction is then no longer active.
     """
     armed = True
 

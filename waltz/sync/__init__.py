@@ -1,7 +1,7 @@
 """The client library for programs without asyncio: the same names and errors, without ``await``.
 
 * `client`, `stream`: `SyncClient` and `SyncStream`; `blocking` makes their methods
-* `event_loop`: an event loop on a thread of its own
+* `event_loop`: an event loop on a separate thread
 * `submitting`: runs ``build`` on the thread that called ``submit``
 * `callbacks`: an application that applies every transaction, on top of this
 
@@ -14,8 +14,7 @@ A program appends a transaction and streams the log up to it:
         for transaction in client.stream(0, until=tx, data=True):
             print(transaction.id, transaction.data)
 
-Any number of threads may call a client at the same time. Each client has one thread of its own, on
-which it does its work.
+Any number of threads may call a client at the same time. Each client works on its own thread.
 
 A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
 and the client of the parent is not affected: open another client in the child.

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own. Threads."""
+"""An event loop on a separate thread. Threads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Decide what a cluster needs next: desired and observed state in, plan and status out. Pure."""
+"""Decide the next steps of a cluster: desired and observed state in, plan and status out. Pure."""

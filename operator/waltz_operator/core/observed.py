@@ -66,7 +66,7 @@ class Present:
 
 
 ClusterMetadata = Unreachable | Absent | Incomplete | Malformed | Present
-"""What was found at the cluster's root in ZooKeeper."""
+"""The state of the cluster's root in ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Decide when a cluster is reconciled: soon after every event, and periodically.
 
-An event only enqueues the cluster's name. The reconcile reads the whole state anew, so a lost event
+An event only enqueues the cluster's name. Each reconcile reads the whole state, so a lost event
 delays a repair and has no other effect. One task per cluster runs its reconciles, so two of them
 never overlap. Touches the event loop's clock and tasks, not the network.
 """

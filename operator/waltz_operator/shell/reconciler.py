@@ -39,7 +39,7 @@ IDLE_REQUEUE_SECONDS = 15.0
 
 
 class EventRecorder(Protocol):
-    """Records what the operator does to a cluster, for its users."""
+    """Records the operator's steps for the users of a cluster."""
 
     def record_step(self, cluster: WaltzCluster, step: Step) -> None:
         """Record that a step succeeded."""

@@ -1,1 +1,1 @@
-"""Decide what an operation on a cluster does next. Pure: values in, steps out."""
+"""Decide the next step of an operation on a cluster. Pure: values in, steps out."""

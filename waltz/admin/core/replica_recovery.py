@@ -2,7 +2,8 @@
 
 Only a replica that servers count as *unknown* is filled: one that is older than its metadata, never
 took part in a session, or is not assigned yet. A replica with an intact disk counts in the vote on
-what was committed. Cutting it could lose transactions, so servers bring it up to date themselves.
+the committed transactions. Cutting it could lose transactions, so servers bring it up to date
+themselves.
 """
 
 from __future__ import annotations

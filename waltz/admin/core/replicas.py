@@ -21,7 +21,7 @@ LAG_ALLOWED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """What a storage reports of one replica; None where it reports nothing."""
+    """The report of a storage on one replica; None where it reports nothing."""
 
     partition: int
     session_id: int
@@ -68,7 +68,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class ObservationScope:
-    """What an order has to observe: these partitions (None: all), and these storages.
+    """The scope of an order's observation: these partitions (None: all), and these storages.
 
     The storages and the servers of the partitions are queried too, unless ``query_peers`` is false.
     """

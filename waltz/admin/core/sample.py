@@ -13,7 +13,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """What a server reported: its partitions with their high-water marks (None while opening).
+    """The report of a server: its partitions with their high-water marks (None while opening).
 
     ``problem`` is why it reported nothing.
     """

@@ -140,13 +140,13 @@ class HighWaterMark:
 
 
 def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Shown:
-    """Return what is shown of a new cluster, or, without a key, of a dry run."""
+    """Return the result shown for a new cluster, or, without a key, of a dry run."""
     title = "Would be created" if key is None else "Created"
     return record(title, CreatedCluster(name, root, key, num_partitions))
 
 
 def key(cluster_key: UUID) -> Shown:
-    """Return what is shown of a cluster's key."""
+    """Return the result shown for a cluster's key."""
     return record("Cluster", ClusterKey(cluster_key))
 
 
@@ -173,7 +173,7 @@ def cluster(
     maps: StorageMaps,
     partitions: Mapping[int, PartitionMetadata],
 ) -> Shown:
-    """Return what is shown of a cluster."""
+    """Return the result shown for a cluster."""
     servers = tuple(
         KnownServer(
             server,
@@ -193,7 +193,7 @@ def cluster(
 
 
 def verified(findings: Sequence[Finding]) -> Shown:
-    """Return what is shown of the checks: a matrix of partitions and checks, then the failures."""
+    """Return the result of the checks: a matrix of partitions and checks, then the failures."""
     results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
     failed = [result for result in results if not result.passed]
     by_partition: dict[int, dict[Check, CheckResult]] = {}
@@ -212,13 +212,13 @@ def verified(findings: Sequence[Finding]) -> Shown:
 
 
 def marks(high_water_marks: Mapping[int, int]) -> Shown:
-    """Return what is shown of the partitions' ends."""
+    """Return the result shown for the partitions' ends."""
     found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
     return listing("High-water marks", HighWaterMark, found)
 
 
 def local_processes(description: Mapping[str, Any]) -> Shown:
-    """Return what is shown of a local cluster; the value is its description as it is."""
+    """Return the result shown for a local cluster; the value is its description as it is."""
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "address", "log")
     cells = [

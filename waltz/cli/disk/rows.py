@@ -101,7 +101,7 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEntry:
-    """What the control file has of one partition; ``problem`` is why it cannot be read."""
+    """The control entry of one partition; ``problem`` is why it cannot be read."""
 
     partition: int
     session: Annotated[int | None, column(show=blank)]

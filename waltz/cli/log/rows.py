@@ -30,7 +30,7 @@ class ImportedPartition:
 
 
 def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
-    """Return what is shown of an export; a range is the last id before it, and its last."""
+    """Return the result shown for an export; a range is the last id before it, and its last."""
     found = []
     for partition, (after, last) in ranges.items():
         ids = f"{after + 1}-{last}" if last > after else "-"
@@ -39,6 +39,6 @@ def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
 
 
 def imported(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Shown:
-    """Return what is shown of an import: counts before it and of it, by partition."""
+    """Return the result shown for an import: counts before it and of it, by partition."""
     found = [ImportedPartition(p, before, count) for p, (before, count) in counts.items()]
     return listing("Would be imported" if dry_run else "Imported", ImportedPartition, found)

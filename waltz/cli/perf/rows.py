@@ -61,7 +61,7 @@ def throughput(
 
 
 def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempts: int) -> Shown:
-    """Return what is shown of appends; ``durations`` in seconds, one for each."""
+    """Return the result shown for appends; ``durations`` in seconds, one for each."""
     ordered = sorted(durations)
     count = len(ordered)
     appended = Appended(
@@ -76,12 +76,12 @@ def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempt
 
 
 def consumed(transactions: int, num_bytes: int, seconds: float) -> Shown:
-    """Return what is shown of reading."""
+    """Return the result shown for reading."""
     return record("Read", Throughput(*throughput(transactions, num_bytes, seconds)))
 
 
 def validated(found: Mapping[int, Validation], seconds: float) -> Shown:
-    """Return what is shown of the checked transactions of all partitions."""
+    """Return the result shown for the checked transactions of all partitions."""
     problems = tuple(problem for each in found.values() for problem in each.problems)
     result = Validated(
         not problems,

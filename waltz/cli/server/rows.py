@@ -24,7 +24,7 @@ class ServedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """What a server reports of itself."""
+    """The report of a server about itself."""
 
     id: int
     endpoint: str
@@ -40,7 +40,7 @@ def servers(
     reports: Mapping[int, ServerReport],
     replicas: ReplicaAssignments,
 ) -> Shown:
-    """Return what is shown of servers: their reports, and where their partitions are stored."""
+    """Return the result shown for servers: their reports, and where their partitions are stored."""
     found = []
     for server, member in sorted(members.items()):
         report = reports[server]

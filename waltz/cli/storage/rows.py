@@ -14,7 +14,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a storage reports of the partitions that it holds; ``problem`` is why it did not."""
+    """The report of a storage on its partitions; ``problem`` is why there is none."""
 
     partitions: tuple[HeldPartition, ...] = ()
     problem: str | None = None
@@ -32,7 +32,7 @@ class KnownStorage:
 
 @dataclass(frozen=True, slots=True)
 class HeldReplica:
-    """What a storage reports of one of its replicas."""
+    """The report of a storage on one of its replicas."""
 
     partition: int
     available: Annotated[bool, column(in_table=False)]
@@ -121,7 +121,7 @@ class ComparedPartition:
 
 
 def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
-    """Return what is shown of the storages in ``holdings``."""
+    """Return the result shown for the storages in ``holdings``."""
     found = [
         ListedStorage(
             known.storage,
@@ -138,23 +138,23 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
 
 
 def ports(found: Mapping[str, Ports]) -> Shown:
-    """Return what is shown of whether storages answer."""
+    """Return the result shown for the check whether storages answer."""
     states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
     return listing("Ports", PortState, states)
 
 
 def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
-    """Return what is shown of a replica's end."""
+    """Return the result shown for a replica's end."""
     return record("Replica", ReplicaEnd(storage, partition, transaction_id))
 
 
 def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
-    """Return what is shown of a sync: what storages have created and dropped."""
+    """Return the result shown for a sync: what storages have created and dropped."""
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 
 def compared(found: Mapping[int, Compared]) -> Shown:
-    """Return what is shown of comparisons, by partition."""
+    """Return the result shown for comparisons, by partition."""
     results = []
     for partition, each in found.items():
         difference = each.difference

@@ -1,8 +1,8 @@
 """The messages and results that the pure parts of the client hand to the shell. Pure.
 
 A pure part takes one input per call and collects its effects in one `Effects`. After each call the
-shell takes them: it sends the messages on the partition's connection, in their order, and hands
-out the results, in theirs. No part returns effects, and no part calls back.
+shell takes them: it sends the messages on the partition's connection, in their order, and returns
+the results to the callers, in their order. No part returns effects, and no part calls back.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ R = TypeVar("R")
 
 
 class Effects(Generic[R]):
-    """The messages to send and the results to hand out, collected until the shell takes them.
+    """The messages to send and the results to return, collected until the shell takes them.
 
-    Without a connection the shell drops the messages: each part sends what is still needed again
-    when the next connection is attached.
+    Without a connection the shell drops the messages: each part sends the messages that are still
+    needed again when the next connection is attached.
     """
 
     __slots__ = ("messages", "results")

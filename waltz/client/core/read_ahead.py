@@ -38,6 +38,6 @@ class ReadAhead:
         self._estimate += (size - self._estimate) / 8
 
     def taken(self, size: int) -> None:
-        """Count ``size`` bytes that were handed out."""
+        """Count ``size`` bytes that the application has taken."""
         self._held -= 1
         self._held_bytes -= size

@@ -44,7 +44,7 @@ def group(name: str, default: Group) -> Any:
 
 
 class Group(BaseModel):
-    """Settings that several models have below a name of their own, such as ``server.tls``."""
+    """Settings that several models contain below different names, such as ``server.tls``."""
 
     model_config = _CONFIG
 
@@ -81,7 +81,7 @@ class Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting: its dotted name, the type of its values, its default, what it means."""
+    """One setting: its dotted name, the type of its values, its default, its meaning."""
 
     name: str
     value_type: ValueType

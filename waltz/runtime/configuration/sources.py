@@ -48,7 +48,7 @@ class GivenSource(PydanticBaseSettingsSource):
         return self._values.get(name), name, False
 
     def __call__(self) -> dict[str, Any]:
-        """Return all values, those of groups in maps of their own."""
+        """Return all values; the values of a group are in a nested map."""
         return self._values
 
 
@@ -67,7 +67,7 @@ def _nested(model: type[BaseModel], given: Mapping[str, Given], prefix: str = ""
 def from_environment(
     model: type[Settings], environment: Mapping[str, str]
 ) -> tuple[dict[str, Given], list[str]]:
-    """Return what the environment sets, and warnings about variables that have no effect.
+    """Return the values of the environment, and warnings about variables that have no effect.
 
     An empty variable is not set. Kubernetes adds variables for every service to the environment of
     a pod, among them WALTZ_SERVER_PORT for a service called waltz-server: they have no effect.

@@ -18,7 +18,7 @@ _LARGEST = (1 << 63) - 1
 class ValueType:
     """A type of values: its name in the documentation, and the conversion to it.
 
-    Calling it returns the value, or raises ValueError with what was expected.
+    Calling it returns the value, or raises ValueError, whose text names the expected values.
     """
 
     name: str

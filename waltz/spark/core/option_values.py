@@ -16,12 +16,12 @@ _OF_SPARK = frozenset(("checkpointlocation",))
 
 
 class OptionError(ValueError):
-    """An option is invalid; the text names it and says what is expected."""
+    """An option is invalid; the text names the option and the expected values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name, how its text is converted, its default, what it means."""
+    """One option: its name, the conversion of its text, its default, its meaning."""
 
     name: str
     convert: Callable[[Any], Any]

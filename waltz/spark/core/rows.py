@@ -70,7 +70,7 @@ class Columns:
 
     @property
     def has_row_ids(self) -> bool:
-        """Whether each row has an id of its own."""
+        """Whether each row has an id."""
         return "id" in self.names
 
     def rows(self, batch: Any, task: int, num_partitions: int) -> Iterator[tuple[int, Row]]:

@@ -47,7 +47,7 @@ For each active partition:
 * Partitions do not wait for each other. The calls of one partition's feed never overlap. Calls of
   ``execute`` after a lock failure come from the retry threads and may overlap with them.
 
-Each active partition has a connection of its own to its server. So a partition whose application is
+Each active partition has a separate connection to its server. So a partition whose application is
 slow or fails does not delay the others.
 """
 

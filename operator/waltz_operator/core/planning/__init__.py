@@ -9,8 +9,9 @@ test_plan_from_any_state_reaches_the_desired_state). All steps of the operator c
 Invariants of every plan:
 
 *Identity.* A storage's ``host:port``, its group and its admin port never change once it has a
-partition. A StatefulSet is never scaled below what is registered. Otherwise the only replica of a
-committed transaction could become unreachable (test_stateful_set_is_never_scaled_below_registered).
+partition. A StatefulSet is never scaled below its highest registered storage. Otherwise the only
+replica of a committed transaction could become unreachable
+(test_stateful_set_is_never_scaled_below_registered).
 
 *Quorum.* A partition that may have transactions gets or loses a replica only if the replicas that
 stay are healthy and are a quorum both of the old and of the new set, or if it gets back a replica

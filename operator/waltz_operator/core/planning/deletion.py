@@ -1,8 +1,8 @@
 """Plan the deletion of a cluster: processes, then znodes and volumes if the spec says so. Pure.
 
 Every wait is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
-no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). What is unreachable then
-stays behind.
+no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Objects that are
+unreachable then are left behind.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 The convention, which follows etcd/raft's `Ready`:
 
 * A partition has one `Ready`. Each of its parts is given it at construction and adds effects to it
-  directly. No part returns effects, keeps a list of its own, or passes on those of another part.
-* After each input the shell calls `Partition.take_ready` and performs what it gets, in order.
+  directly. No part returns effects, keeps a separate list, or passes on effects of another part.
+* After each input the shell calls `Partition.take_ready` and performs the effects in order.
 * The result of an effect comes back as another input, which the effect's docstring names.
-* What the store finds out for its partition is not an effect: see `store_reports`.
+* A report of the store to its partition is not an effect: see `store_reports`.
 
 An effect is a value. An effect about transactions is about a whole batch, never about a single
 transaction, because effects per transaction would cost too much.
@@ -32,7 +32,7 @@ class SendToClient:
 
 @dataclass(frozen=True, slots=True)
 class DisconnectClient:
-    """Close a client's connection, after what was sent to it before."""
+    """Close a client's connection, after sending the frames that were queued before."""
 
     peer: Peer
     reason: str
@@ -169,7 +169,7 @@ Effect = (
 
 
 class Ready:
-    """What the shell has to do for one partition, in order."""
+    """The effects that the shell must perform for one partition, in order."""
 
     __slots__ = ("_effects",)
 

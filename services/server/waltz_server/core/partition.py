@@ -149,7 +149,7 @@ class Partition:
         return self._feeding.cache_misses
 
     def take_ready(self) -> list[Effect]:
-        """Act on what the store has reported; return what the shell has to do now, in order."""
+        """Act on the reports of the store; return the effects to perform now, in order."""
         while reports := self._reports.take():
             for report in reports:
                 self._act_on(report)
@@ -286,7 +286,7 @@ class Partition:
             case _:
                 assert_never(timer)
 
-    # ---- what the store reports
+    # ---- reports of the store
 
     def _act_on(self, report: StoreReport) -> None:
         match report:
@@ -340,7 +340,7 @@ class Partition:
         self._submit()
 
     def _submit(self) -> None:
-        """Send what the lock table grants, refuse what it refuses, and answer barriers.
+        """Send granted appends, refuse appends whose locks were taken, and answer barriers.
 
         Appends in flight of an earlier owner may still be committed and take locks, until a session
         of this generation opens. Until then all appends wait.

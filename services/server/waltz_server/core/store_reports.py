@@ -45,7 +45,7 @@ class AppendsFailed:
 
 @dataclass(frozen=True, slots=True)
 class AppendsUnresolved:
-    """Another server wrote since: only the log can tell whether these are in it."""
+    """Another server has written since: only the log shows whether these appends are in it."""
 
     appends: list[Append]
 
@@ -73,7 +73,7 @@ class StoreReports:
         self._reports: list[StoreReport] = []
 
     def add(self, report: StoreReport) -> None:
-        """Report to the partition, after what was reported before."""
+        """Report to the partition, after the earlier reports."""
         self._reports.append(report)
 
     def take(self) -> list[StoreReport]:

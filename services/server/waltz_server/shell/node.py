@@ -91,7 +91,7 @@ class ServerNode:
     async def start(self) -> None:
         """Listen, connect to ZooKeeper, join. Partitions follow as they are assigned.
 
-        Raises ListenFailed, and what the metadata raises when there is no cluster.
+        Raises ListenFailed, NoCluster, and the errors of reading the metadata.
         """
         config = self.config
         self._store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
@@ -114,7 +114,9 @@ class ServerNode:
         await self._membership.join()
 
     async def stop(self) -> None:
-        """Leave the cluster at once, so that others take over; finish open appends; close all."""
+        """Leave the cluster, so that other servers take over; finish open appends; close
+        everything.
+        """
         self._leaving = True
         for connection in self._connections.values():
             connection.pause_reading()

@@ -1,9 +1,9 @@
 """Connections from this server to storage nodes: one each, shared by all partitions.
 
 A link exists as long as a partition needs it (`waltz.net.link`). A connection to a storage that
-leaves a request unanswered for too long is closed, so that a hung machine does not delay what a
-quorum of the others could do (``test_storage_that_leaves_a_request_unanswered_is_disconnected``).
-Touches the network.
+leaves a request unanswered for too long is closed, so that a hung machine does not delay appends
+that a quorum of the others could acknowledge
+(``test_storage_that_leaves_a_request_unanswered_is_disconnected``). Touches the network.
 """
 
 from __future__ import annotations

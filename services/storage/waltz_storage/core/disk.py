@@ -44,7 +44,9 @@ class DiskFile(Protocol):
         """Cut the file to ``size`` bytes; raises DiskFailed."""
 
     def flush(self) -> None:
-        """Make content and length durable; raises DiskFailed: what is on disk is then unknown."""
+        """Make content and length durable; raises DiskFailed: the content of the disk is then
+        unknown.
+        """
 
     def lock(self, length: int) -> bool:
         """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
@@ -92,8 +94,8 @@ class Disk(Protocol):
 def changing(what: str) -> Iterator[None]:
     """Turn an OSError into DiskFailed, which ends the process; ``what`` is the change under way.
 
-    A change that is done in part cannot be undone. After a restart, recovery finds out what is on
-    disk.
+    A change that is done in part cannot be undone. After a restart, recovery reads the content of
+    the disk.
     """
     try:
         yield

@@ -88,7 +88,7 @@ class DirectoryRefused(Exception):
 
 
 class DiskFailed(Exception):
-    """A change of the disk failed: what is on disk is unknown. Never retried: the process ends.
+    """A change of the disk failed: its content is unknown. It is never retried: the process ends.
 
     A second flush after a failed one may report success although the data are lost, because the
     operating system marks the pages clean after the first failure.

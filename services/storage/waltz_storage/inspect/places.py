@@ -1,4 +1,4 @@
-"""Finds what a path names: a storage's directory, a partition, a segment. Reads directories."""
+"""Finds the object that a path names: a storage, a partition, a segment. Reads directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CannotInspect(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path names: a storage's directory, a partition in it, or a segment of that.
+    """The object that a path names: a storage's directory, a partition in it, or a segment.
 
     ``partitions`` are those that have files. ``first_id`` is that of the segment, if one is named.
     """

@@ -1,7 +1,7 @@
 """Checks every record of a segment, past damage. Touches only the byte sources it is given.
 
 A start of the storage reads only the records that may be torn, and stops at the first invalid one.
-Here every record is read, and after damage the search goes on for the next whole record, so that
+Here every record is read, and after damage the check searches for the next whole record, so that
 one flipped bit is distinguished from a log that was cut off.
 """
 

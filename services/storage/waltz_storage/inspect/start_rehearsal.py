@@ -1,4 +1,4 @@
-"""Finds out what a start of a stopped storage would do. Reads files, writes none.
+"""Determines the changes that a start of a stopped storage would make. Reads files, writes none.
 
 The storage's own code opens each log, on a `DryDisk` that keeps all changes in memory.
 """
@@ -20,7 +20,7 @@ from waltz_storage.inspect.places import CannotInspect, Place
 
 @dataclass(frozen=True, slots=True)
 class StartOutcome:
-    """What a start of the storage would do to a partition's files.
+    """The changes that a start of the storage would make to a partition's files.
 
     ``refused`` is why it would not serve the partition; then it changes nothing. Otherwise it makes
     ``changes``, and ``next_id`` is the id of the next record. If the local mark in the control file
@@ -39,7 +39,7 @@ class StartOutcome:
 
 
 def try_start(root: Path, partition: int, control: ControlContent) -> StartOutcome:
-    """Open a partition's log without writing; return what a start would do to its files."""
+    """Open a partition's log without writing; return the changes that a start would make."""
     info = control.info(partition)
     if info is None:
         return StartOutcome(f"its entry in {CONTROL_FILE}: {control.entries.get(partition)}", None)
@@ -57,7 +57,7 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
 
 
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
-    """Return what a start would do to each assigned partition that ``place`` includes.
+    """Return the changes of a start to each assigned partition that ``place`` includes.
 
     Without a readable control file, every partition is refused.
     """

@@ -152,7 +152,7 @@ def _meta_disk(path: Path, config: StorageConfig) -> PosixDisk:
 
 
 def _die(error: BaseException) -> None:
-    """End the process at once: what is on disk is unknown until recovery has opened the files."""
+    """End the process: the content of the disk is unknown until recovery has opened the files."""
     log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_DISK_FAILED)

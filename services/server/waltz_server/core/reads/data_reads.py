@@ -64,7 +64,7 @@ class DataReads:
     def read_data(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
     ) -> None:
-        """Answer from memory at once, or when a read of a replica is over."""
+        """Answer from memory immediately, or after a read of a replica."""
         wanted = request.transaction_id
         if high_water_mark is None or not 0 <= wanted <= high_water_mark:
             error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
@@ -87,7 +87,7 @@ class DataReads:
             self._fetch(wanted, min(max(ahead, 1), _MAX_READ_AHEAD, high_water_mark - wanted + 1))
 
     def read_done(self, purpose: TransactionData, done: ReadDone) -> None:
-        """Answer the requests for these records; read again what the replica left out."""
+        """Answer the requests for these records; read the missing ones again."""
         first_id = purpose.first_id
         count = self._windows.pop(first_id)
         if done.records is not None:

@@ -27,7 +27,7 @@ _HEADER_BLOCKS = 8
 
 
 class FeedDelivery:
-    """Delivers what is due to each feed."""
+    """Sends the due transactions to each feed."""
 
     def __init__(
         self,

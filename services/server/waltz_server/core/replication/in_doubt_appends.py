@@ -3,9 +3,9 @@
 They are in doubt until the next session opens.
 
 The next session of the same server resolves the mark, and the mark says which of them are
-committed. They are never sent again: one that did reach a quorum would then be in the log twice.
-If another server wrote in between, the mark says nothing about them: only the log's records can
-tell, and the clients look them up there (transcripts/clients/batches_and_faults.txt).
+committed. They are never sent again: one that did reach a quorum would then be in the log twice. If
+another server wrote in between, the mark does not show their outcomes. Only the log's records show
+them, and the clients look them up there (transcripts/clients/batches_and_faults.txt).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads from a partition's replicas: one replica after another, until one answers. Pure.
 
 A read that is under way when its store session ends is sent again in the next session. Reads never
-go beyond the mark: what a replica holds above it may be cut off again.
+go beyond the mark, because records above it may be cut off again.
 """
 
 from __future__ import annotations

@@ -58,12 +58,14 @@ class RecoveryCase(Enum):
 
 
 class VoteRole(Enum):
-    """What a replica's position may be used for while the mark is unresolved."""
+    """The uses of a replica's position while the mark is unresolved."""
 
     VOTER = auto()
     """Took part in the last session and kept all it acknowledged: its position is a vote."""
     CLEAN = auto()
-    """Known to have acknowledged nothing beyond what it holds: supports what it has copied."""
+    """Has certainly acknowledged nothing beyond its log: its position, copies included, supports a
+    mark.
+    """
     UNKNOWN = auto()
     """May have acknowledged more than it now holds (emptied, restored): counts as absent.
 
@@ -73,13 +75,13 @@ class VoteRole(Enum):
     NEW = auto()
     """Not among the last session's replicas: copies, but supports nothing.
 
-    It says nothing about what the last session committed: see adding_replicas.txt.
+    Its log does not show what the last session committed: see adding_replicas.txt.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What a replica may be used for, and what is done to its log first."""
+    """The role of a replica in the recovery, and the changes of its log that come first."""
 
     role: VoteRole
     case: RecoveryCase

@@ -18,10 +18,10 @@ The rules, and the failure that each prevents:
   position nor against one (storage_restart.txt). This can only delay the decision: without its vote
   every position has less support, and one more replica is absent. Records that other replicas have
   copied from it are on their own disks and count for them.
-* *A resolved mark stays resolved, also when a replica fails later that was counted.* It states what
-  the last session can have committed, which no longer changes. Nothing depends on that replica's
-  disk any more: a session opens only once a quorum of connected replicas hold every transaction up
-  to the mark.
+* *A resolved mark stays resolved, also when a replica fails later that was counted.* It is the last
+  id that the last session can have committed, which no longer changes. Nothing depends on that
+  replica's disk any more: a session opens only once a quorum of connected replicas hold every
+  transaction up to the mark.
 * *The exception is a replica that could still be written to*: see `relies_on`.
 """
 
@@ -191,7 +191,7 @@ class SessionRecovery:
 
         Between its answer and its low-water mark, only a fence in a storage's memory keeps the
         former server from appending to it. A restart drops that fence, and the former server could
-        commit with it what the vote has not seen: see restart_of_counted_replica.txt. The
+        commit appends with it that the vote has not seen: see restart_of_counted_replica.txt. The
         danger is over once the new session is on the disk of the replica, or on those of a quorum.
         """
         safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
@@ -226,7 +226,7 @@ class SessionRecovery:
         return frozenset(name for name, r in self._replicas.items() if r.recovered)
 
     def waiting_for(self) -> str:
-        """Describe what the recovery waits for, for log lines and the health report."""
+        """Describe the reasons of the recovery's wait, for log lines and the health report."""
         seen = {*self._replicas, *self._failed}
         absent = [name for name in self.assigned if name not in seen]
         unknown = [n for n, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
@@ -326,7 +326,7 @@ class SessionRecovery:
         """Return the nearest replica ahead of ``position``, and where it ends.
 
         The nearest, so that a replica moves from position to position of the vote: the mark may be
-        resolved at any of them, and what was copied beyond it would have to be cut.
+        resolved at any of them, and records copied beyond it would have to be cut.
         """
         ahead = [
             (end, name)

@@ -15,7 +15,7 @@ _READ_MS = (1.0, 3000.0)
 
 
 class StoreStage(Enum):
-    """What a store is doing between, and in, its sessions."""
+    """The stage of a store, between its sessions and in them."""
 
     IDLE = auto()
     """It has no generation or no replicas."""
@@ -53,7 +53,7 @@ class ReplicaStage(Enum):
 
 @dataclass(slots=True)
 class ReplicaSession:
-    """What a store session knows about one of its replicas."""
+    """The state of one replica of a store session."""
 
     storage: str
     stage: ReplicaStage = ReplicaStage.CONNECTING
@@ -128,8 +128,8 @@ def replica_to_read(
 def committed_id(replicas: Iterable[ReplicaSession], quorum: int) -> int:
     """Return the highest id that ``quorum`` of ``replicas`` have on their disks.
 
-    A replica that has failed counts with what it acknowledged: that is on its disk, and the next
-    session's vote will find it there.
+    A replica that has failed counts with the last id that it acknowledged: the records up to it are
+    on its disk, and the next session's vote will find them there.
     """
     acknowledged = sorted((r.acknowledged for r in replicas), reverse=True)
     return acknowledged[quorum - 1]

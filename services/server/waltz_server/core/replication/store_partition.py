@@ -114,7 +114,7 @@ class StorePartition:
 
     @property
     def waiting_for(self) -> str | None:
-        """What the current session's recovery waits for, None if none is under way."""
+        """Why the current session's recovery waits, None if no recovery is in progress."""
         session = self.session
         if session is None or session.phase is not SessionPhase.RECOVERING:
             return None
@@ -252,7 +252,7 @@ class StorePartition:
     # ---- sessions
 
     def _report_overdue(self, session_id: int) -> None:
-        """Log what an overdue recovery waits for, repeatedly until it is over."""
+        """Log why an overdue recovery waits, repeatedly until it ends."""
         if self.waiting_for is None or session_id != self.session_id:
             return
         self.healthy = False

@@ -105,7 +105,7 @@ class StoreSession:
             return
         r.info_requested = False
         # It may have restarted, which drops the fence that is only in its memory: the former server
-        # could commit with it what the vote has not seen (restart_of_counted_replica.txt).
+        # could commit appends with it that the vote has not seen (restart_of_counted_replica.txt).
         relied = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
         if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")

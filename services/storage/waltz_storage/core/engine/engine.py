@@ -110,7 +110,7 @@ class Engine:
         return not any(lane.taken or lane.jobs for lane in self._lanes.values())
 
     def step(self, arrivals: Sequence[Arrival]) -> Ready:
-        """Add arrivals to their lanes and take from these lanes what can begin now."""
+        """Add arrivals to their lanes and take the jobs of these lanes that can begin now."""
         touched = [self._add(arrival) for arrival in arrivals]
         ready = Ready()
         for lane in touched:

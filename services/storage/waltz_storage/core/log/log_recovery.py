@@ -39,7 +39,7 @@ _WINDOW_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """What a segment holds, and how its files must be changed.
+    """The content of a segment, and the changes that its files need.
 
     The data file ends at ``end``. Records ``scanned_from`` … ``next_id`` - 1 were scanned, the
     first of them at ``scan_offset``; their index entries are ``offsets``.

@@ -73,7 +73,7 @@ class StorageDirectory:
         return found
 
     def info(self, partition: int) -> PartitionInfo:
-        """Return what the control file says; raises UnknownPartition, PartitionDamaged."""
+        """Return a partition's persisted info; raises UnknownPartition, PartitionDamaged."""
         self._check(partition)
         return self._control.info(partition)
 
