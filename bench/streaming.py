@@ -26,7 +26,7 @@ async def measure_stream(cluster: MeasuredCluster, most: int = 200_000) -> float
 
 
 async def measure_pause(cluster: MeasuredCluster) -> float:
-    """Kill a storage while appends go on; return the longest time without a commit, in seconds."""
+    """Kill a storage while clients append; return the longest time without a commit, in seconds."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         appends = ContinuousAppends([client], (_PARTITION,), lambda *_: b"tick")

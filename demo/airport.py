@@ -18,7 +18,7 @@ from waltz import Attempt, Client, Draft
 
 @dataclass(eq=False)
 class Knowledge:
-    """A partition's state, and who waits for it to go on."""
+    """A partition's state, and the airports that wait for a change of it."""
 
     fleet: Fleet = field(default_factory=Fleet)
     waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)

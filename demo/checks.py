@@ -26,7 +26,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that was wanted, and what was found."""
+    """An expected value, and the value that was found."""
 
     what: str
     wanted: int

@@ -46,7 +46,7 @@ class Answer:
 
 
 def read_log(spark: SparkSession, cluster_file: Path) -> DataFrame:
-    """Return the flights in the log, with what the log knows about each."""
+    """Return the flights in the log, with the columns that the log has for each."""
     log = (
         spark.read.format("waltz")
         .option("cluster", str(cluster_file))

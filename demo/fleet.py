@@ -1,4 +1,4 @@
-"""What an airport knows of the log: each aircraft's last transaction, up to a position. Pure."""
+"""The state of an airport: each aircraft's last transaction, up to a position in the log. Pure."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Flight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over flights, by which what was read is compared with the source."""
+    """Sums over flights, by which the read flights are compared with the source."""
 
     flights: int
     aircraft: int

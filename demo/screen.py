@@ -57,7 +57,7 @@ class Screen:
         self._console.print(f"  [green]✓[/] {text:{_WIDTH}}{seconds:6.1f} s")
 
     def checks(self, checks: list[Check]) -> None:
-        """Show what was wanted and what was found."""
+        """Show the expected and the found values."""
         table = Table("", "source", "Spark, from the log", "", box=None, padding=(0, 2))
         for column in table.columns[1:3]:
             column.justify = "right"

@@ -1,4 +1,4 @@
-"""All departures go into the log, while a storage dies and comes back. Network, processes."""
+"""Append all departures to the log, while a storage is killed and restarted. Network, processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VICTIM = "storage/1"
 _KILL_AT, _RESTART_AT = 0.5, 0.65
 
 Tell = Callable[[int, str | None], None]
-"""Called with the number of flights logged, and what has happened, if anything has."""
+"""Called with the number of logged flights, and the text of an event, if there was one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ LAYOUTS = {"1 partition": {0: 1.0}, "2 partitions": {1: 0.5, 2: 0.5}}
 SOURCES = ("servers", "replicas")
 
 Rates = dict[str, list[float]]
-"""Rows per second of each pass, by what was read and how."""
+"""Rows per second of each pass, by source and number of partitions."""
 
 console = Console(width=120)
 

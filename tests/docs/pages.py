@@ -1,4 +1,4 @@
-"""Which pages there are, and who tries what they show. Pure."""
+"""The pages of the documentation, and the test that runs the commands of each. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does what a page tells its reader to: writes its files, types its commands. Disk, processes."""
+"""Follows a page: writes its files and runs its commands. Touches the disk and processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Reader:
         return count
 
     def leave(self) -> None:
-        """End what was left running."""
+        """End the processes that still run."""
         for process in reversed(self._running.values()):
             process.terminate()
         for process in self._running.values():

@@ -147,7 +147,7 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     assert value(changed, *asked)["max_transaction_id"] == mark
     done(changed, "storage", "availability", destination, "1", "on")
     append(changed, 1)
-    # What is appended follows what was copied: the storage takes it, but is in no session yet.
+    # The append follows the copied records: the storage accepts it, but is in no session yet.
     changed.kill("server/0")
     asyncio.run(changed.start_one("server/0"))
     wait_until(lambda: healthy(changed))

@@ -120,7 +120,7 @@ async def test_bank_total_is_right_after_every_process_was_killed(
 
 
 def audit_all(cluster: LocalCluster, here: Office, elsewhere: str) -> None:
-    """Audit both offices; the killed one goes on where its database is."""
+    """Audit both offices; the killed one continues at the mark of its database."""
     engine = create_engine(elsewhere)
     paid_in = BRANCHES * ACCOUNTS * OPENING_BALANCE
     with here, Office(Bank(engine), log_of(cluster)) as other, log_of(cluster) as log:

@@ -160,7 +160,7 @@ async def test_command_that_an_old_storage_lacks_is_refused_with_a_reason(
 async def test_quorum_of_mixed_versions_continues_and_catches_up_an_absent_storage(
     mixed: LocalCluster, away: str
 ) -> None:
-    """One of three storages is killed; another one of any version has what it missed."""
+    """One of three storages is killed; another one, of any version, has its transactions."""
     applications = await start(mixed, f"without {away}")
     try:
         mixed.kill(away)

@@ -59,7 +59,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 async def append_much(cluster: LocalCluster) -> None:
-    """Append so much to partition 0 that it is worth copying before servers are asked to."""
+    """Append so much to partition 0 that an offline copy comes before the copy by servers."""
     async with client_of(cluster) as client:
         await asyncio.gather(*(client.append(0, b"x") for _ in range(MUCH)))
 

@@ -104,7 +104,7 @@ class World:
         self.deleting_seconds = 0.0
         self._uids = 0
 
-    # ---- what the operator observes
+    # ---- observations of the operator
 
     def desired(self) -> DesiredCluster:
         """Return the desired state."""
@@ -246,7 +246,7 @@ class World:
                 held, session_id=session, max_transaction_id=session
             )
 
-    # ---- what the operator changes
+    # ---- changes by the operator
 
     def perform(self, step: Step) -> None:
         """Perform one step."""

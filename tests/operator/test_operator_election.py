@@ -1,4 +1,4 @@
-"""Leader election: at most one operator holds the Lease, and a dead leader is replaced."""
+"""Leader election: at most one operator holds the Lease, and an ended leader is replaced."""
 
 from __future__ import annotations
 

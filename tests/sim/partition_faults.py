@@ -80,7 +80,7 @@ class PartitionFaults:
             self._clock.after(self._random.expovariate(1 / 0.3), server.start)
 
     def _replace_owner(self) -> None:
-        """Replace the owner; its process goes on and is notified late."""
+        """Replace the owner; its process continues and is notified late."""
         others = [n for n, s in self._servers.items() if s.up and n != self._metadata.owner]
         if others:
             self._history.fault(self._metadata.owner, "owner replaced")

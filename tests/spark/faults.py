@@ -27,18 +27,18 @@ class Fault(StrEnum):
     COMMIT = "commit"
     """The driver is killed between the last task of a micro-batch and its commit."""
     ZOMBIE = "zombie"
-    """A task stops in the middle, and goes on when another attempt at it was committed."""
+    """A task stops in the middle, and continues after another attempt at it was committed."""
 
 
 _OFTEN = (Fault.TASK, Fault.TASK, Fault.EXECUTOR, Fault.TASK)
 _SELDOM = (Fault.COMMIT, Fault.DRIVER)
 
 DIRECTORY = "WALTZ_TEST_FAULTS"
-"""The environment variable by which all processes of a query know the directory."""
+"""The environment variable that names the directory to all processes of a query."""
 
 
 class Faults:
-    """What is planned and what was done, in ``directory``."""
+    """The planned and the executed faults, in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

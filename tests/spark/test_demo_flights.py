@@ -1,4 +1,4 @@
-"""The demo's pure parts: its data, its clock, what an airport knows, what is compared."""
+"""The demo's pure parts: its data, its clock, the state of an airport, the comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts at the same rows, dead, slow or abandoned, append each row once. Without Spark."""
+"""Failed, slow and abandoned attempts at the same rows append each row once. Without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker holds is bounded whatever it reads, and what it reads is what was planned."""
+"""The memory of a worker is bounded for reads of any size; a worker reads what was planned."""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def test_decoding_unrequested_records_are_refused(
 
 @pytest.mark.parametrize("sizes", [[5, 5], [5, 6]])
 def test_decoding_data_checksum_mismatch_is_detected(sizes: list[int]) -> None:
-    """The storage has sealed it as it was, so only the client's own checksum tells."""
+    """The storage computed its checksum over the damaged record, so only the client's checksum
+    shows it.
+    """
     wire = bytearray(wire_of([bytes(size) for size in sizes]).wire)
     wire[33] ^= 1
     with pytest.raises(RecordsDamaged):

@@ -1,4 +1,4 @@
-"""The sink: what is written, what is refused, and that each row comes once whatever dies."""
+"""The sink: written rows, refused rows, and each row exactly once after any fault."""
 
 from __future__ import annotations
 

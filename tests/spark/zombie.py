@@ -1,4 +1,4 @@
-"""An attempt at a task that goes on after Spark has given it up. Started by `sabotage`."""
+"""An attempt at a task that continues after Spark has abandoned it. Started by `sabotage`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 240
 
 
 def main(place: Path) -> None:
-    """Write half of the rows, wait for the successor's commit, go on; note what came of it."""
+    """Write half of the rows, wait for the successor's commit, continue; record the result."""
     waltz.spark.writer._BATCH_ROWS = BATCH_ROWS
     where, task, columns = pickle.loads((place / "order").read_bytes())
     batches = []

@@ -34,7 +34,7 @@ class Line(Base):
 
 
 class Lines(StateStore[bytes]):
-    """Keeps what it is given in a table; ``then`` is done after that."""
+    """Stores each transaction in a table, then calls ``then``."""
 
     def __init__(self, engine: Engine, then: Callable[[Session], object] = lambda _: None) -> None:
         super().__init__(engine, patience_seconds=5)

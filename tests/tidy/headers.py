@@ -20,7 +20,7 @@ def check_headers(root: Path, files: Iterable[str]) -> Iterator[Violation]:
 
 
 def check_header(name: str, source: str) -> Iterator[Violation]:
-    """Yield what is wrong with one module's header."""
+    """Yield the problems of one module's header."""
     header = ast.get_docstring(ast.parse(source))
     if not header:
         yield Violation(name, 1, "no header: say what the module is for and what it may touch")

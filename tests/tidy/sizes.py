@@ -20,7 +20,7 @@ def check_sizes(root: Path, files: Iterable[str]) -> Iterator[Violation]:
 
 
 def check_source(name: str, source: str) -> Iterator[Violation]:
-    """Yield what is too long in one module."""
+    """Yield the functions of one module, and the module itself, that are too long."""
     lines = source.count("\n")
     if lines > MAX_MODULE_LINES:
         yield Violation(name, 1, f"module of {lines} lines; split it at {MAX_MODULE_LINES}")

@@ -1,4 +1,4 @@
-"""``waltz config explain``: every setting, where its value is from, and what is wrong."""
+"""``waltz config explain``: the value, the origin and the problem of every setting."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ME, ANOTHER = 5, 9
 
 
 class ScriptedLog:
-    """A log, in place of `Client`, that does to each request what the script says next.
+    """A log, in place of `Client`, that handles each request by the next step of a script.
 
     A number: that many of the batch are appended, the rest never will be; else the request fails.
     """

@@ -40,7 +40,7 @@ def data(text: bytes, locks: tuple[int, ...] = (), mark: int | None = None) -> A
 
 @dataclass
 class Wire:
-    """An appender whose partition is here: what is sent arrives at once, and so does the answer.
+    """An appender without a network: requests arrive immediately, and so do the answers.
 
     ``say`` may hold answers back until `deliver`.
     """
@@ -173,7 +173,9 @@ async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
 async def test_batch_with_all_outcomes_known_at_the_deadline_returns_them(
     lateness: Lateness,
 ) -> None:
-    """Known, though the feed has shown only one of them: the other's conflict is still to come."""
+    """Both outcomes are known, although the feed has shown only one append: the transaction that
+    took the lock of the other one was not fed yet.
+    """
     wire = await mounted()
     wire.partition.auto = False
     wire.log.fill(3)
@@ -267,7 +269,7 @@ async def test_absent_append_at_the_deadline_is_not_uncertain(
 
 @pytest.mark.parametrize("decided_first", [False, True])
 async def test_cancelled_append_with_known_outcome_ends_as_cancelled(decided_first: bool) -> None:
-    """Nothing of it stays behind, and what comes after it is not disturbed."""
+    """The append leaves no state behind, and later appends are not affected."""
     wire = await mounted()
     wire.partition.auto = False
     task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))

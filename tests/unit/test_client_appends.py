@@ -60,7 +60,7 @@ class Wire:
         self.client.attach(self.server.generation, self._seq, self.version)
 
     def cut(self, *, delivered: int = 0) -> None:
-        """Lose the connection; the server still gets ``delivered`` of what is on the way."""
+        """Lose the connection; the server still receives ``delivered`` of its messages."""
         self.up(delivered)
         self.upward.clear()
         self.downward.clear()
@@ -71,14 +71,14 @@ class Wire:
         self.connection = None
 
     def move(self) -> None:
-        """The partition gets a new generation; what the old one had not decided is undecided."""
+        """The partition gets a new generation; appends without an outcome stay open."""
         self.server.resolve(lose=True)
         self.server = FakePartition(
             self.log, self.server.generation + 1, self._from_server, auto=self.auto
         )
 
     def take(self) -> None:
-        """Put on the wire what the client wants sent, and note what it has settled."""
+        """Send the client's messages, and record the outcomes that it has settled."""
         outgoing = self.client.effects.take_messages()
         if self.connection is not None:
             self.upward += [encode_message(m, self.version)[7:] for m in outgoing]
@@ -294,7 +294,7 @@ def test_append_without_outcome_causes_a_flush() -> None:
 
 
 def test_progress_delays_the_flush() -> None:
-    """As long as the oldest append is another one each time, nothing is suspicious."""
+    """As long as the oldest append changes, the client sends no flush."""
     wire = mounted(auto=False)
     for i in range(10):
         wire.client.append(i, draft())
@@ -368,7 +368,9 @@ def test_client_ahead_of_the_log_is_reported_with_the_log_mark(version: int) -> 
 
 @pytest.mark.parametrize("version", [0, 4])
 def test_server_that_catches_up_ends_the_ahead_check(version: int) -> None:
-    """One that did not know yet that it has the partition again may know an older log."""
+    """A server that has not noticed yet that it owns the partition again may answer from an older
+    log.
+    """
     wire = Wire(mark=4, version=version)
     wire.log.fill(3)
     wire.connect()
@@ -473,8 +475,8 @@ def test_sequence_numbers_wrap_at_32_bits() -> None:
 class Faults(RuleBasedStateMachine):
     """Losses, moves, silent drops, locks and partial deliveries in any order, then calm.
 
-    In the calm everything settles: what is said to be committed is in the log, at that id and once;
-    what is said to be absent or refused is not.
+    Without further faults every append gets an outcome. A committed append is in the log once, at
+    the reported id. An absent or refused append is not in the log.
     """
 
     some = st.integers(0, 4)

@@ -107,7 +107,7 @@ def test_feed_without_room_requests_no_fetch() -> None:
 
 
 def test_paused_feed_is_not_mounted_again() -> None:
-    """While the stream does not read, silence says nothing."""
+    """While the stream does not read, missing answers are no sign of a fault."""
     wire = Wire(filled(3))
     wire.connect()
     wire.feed.effects.messages.clear()

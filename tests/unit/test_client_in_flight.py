@@ -20,7 +20,7 @@ async def settled() -> None:
 
 
 async def test_large_entry_is_not_overtaken_by_small_entries() -> None:
-    """Otherwise small ones that come all the time would keep it out for ever."""
+    """Otherwise a continuous series of small entries would keep it waiting forever."""
     room = InFlightLimit(10, 1000)
     await room.enter(1, 0)
     await room.enter(1, 0)

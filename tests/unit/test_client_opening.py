@@ -226,7 +226,7 @@ async def test_client_that_cannot_follow_the_servers_fails() -> None:
 
 
 class HoldingCluster(Cluster):
-    """Metadata that give out no more client ids once ``held`` is set; what asks waits for it."""
+    """Metadata that assign no more client ids once ``held`` is set; callers wait."""
 
     held: asyncio.Event | None = None
     asked = 0

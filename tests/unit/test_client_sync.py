@@ -29,7 +29,7 @@ def client(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
 
 
 def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run ``work`` on a thread; what it returns or raises comes into the list."""
+    """Run ``work`` on a thread; add its result or its error to the list."""
     results: list[Any] = []
 
     def run() -> None:

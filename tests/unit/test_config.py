@@ -1,4 +1,4 @@
-"""Settings in a file: dotted or nested, checked, and one sentence about what is wrong."""
+"""Settings in a file: dotted or nested names, checks, and one sentence per problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: names, labels and values of what a process declares."""
+"""Metrics as Prometheus reads them: names, labels and values of the declared metrics."""
 
 from __future__ import annotations
 

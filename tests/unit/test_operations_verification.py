@@ -1,4 +1,4 @@
-"""Each of the seven checks: passes on a sound cluster, and notices what it is for."""
+"""Each of the seven checks passes on a sound cluster, and fails on the fault that it is for."""
 
 from __future__ import annotations
 

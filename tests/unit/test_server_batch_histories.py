@@ -1,7 +1,7 @@
-"""Random histories of batches and single appends, checked against the log that came of them.
+"""Random histories of batches and single appends, checked against the resulting log.
 
-The log alone must explain every outcome: what was committed saw all that others did under its
-locks, what was refused did not, and nothing is said twice or not at all.
+The log alone must explain every outcome. No other append took a lock of a committed append after
+its mark; one did for a refused append. Every append has exactly one outcome.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass
 class History:
-    """A partition, its clients, and what they asked for."""
+    """A partition, its clients, and their requests."""
 
     asked: list[Asked] = field(default_factory=list)
     generation: int = 1

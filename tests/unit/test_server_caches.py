@@ -1,4 +1,4 @@
-"""Caches give back what was put in, or nothing, and never grow beyond their bounds."""
+"""Caches return the stored data or nothing, and never grow beyond their bounds."""
 
 from __future__ import annotations
 

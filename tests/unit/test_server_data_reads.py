@@ -25,7 +25,7 @@ LAST = 40
 
 @dataclass(frozen=True)
 class Asked:
-    """A read that the store was asked for."""
+    """A read that was requested from the store."""
 
     first_id: int
     count: int
@@ -33,7 +33,7 @@ class Asked:
 
 
 class Requests:
-    """Reads of data over a store that records what it is asked, and what they send."""
+    """Reads of data, over a store that records the requests, and the answers that they send."""
 
     def __init__(self, cache_bytes: int, recent: RecentRecords | None = None) -> None:
         self.store, self.ready = RecordingStore(), Ready()
@@ -56,7 +56,7 @@ class Requests:
 
 
 class RecordingStore(ReplicaReads):
-    """Notes the reads it is asked for."""
+    """Records the requested reads."""
 
     def __init__(self) -> None:
         super().__init__(0, Ready(), StoreReports())

@@ -23,7 +23,7 @@ from waltz_server.core.effects import DisconnectClient
 from waltz_server.core.partition import PartitionSettings
 from waltz_server.core.peer import Peer
 
-# ---- who may append
+# ---- permission to append
 
 
 def test_append_before_any_mount_is_dropped() -> None:
@@ -134,7 +134,9 @@ def test_new_owner_treats_every_lock_as_taken_at_its_mark() -> None:
 
 
 def test_returning_owner_treats_every_lock_as_taken_at_the_new_mark() -> None:
-    """The partition was elsewhere and is back before this server heard that it had gone."""
+    """Another server owned the partition in between; this server gets it back before it noticed the
+    loss.
+    """
     world = opened()
     mounted(world, 1)
     state = ReplicaState(1, UNRESOLVED)

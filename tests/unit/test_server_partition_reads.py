@@ -71,7 +71,7 @@ def test_data_read_never_goes_beyond_the_mark() -> None:
 
 @pytest.mark.parametrize("wanted", [-1, 3, 1000])
 def test_data_read_of_an_absent_id_fails_until_it_is_committed(wanted: int) -> None:
-    """Defect of the reference: asked too early, an id stays unreadable until a restart."""
+    """Defect of the reference: an id requested too early stays unreadable until a restart."""
     world = opened(last=2)
     peer = mounted(world, 1, 2)
     read(world, peer, wanted)

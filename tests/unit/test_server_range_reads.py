@@ -20,7 +20,7 @@ from waltz_server.core.reads.range_reads import (
 )
 from waltz_server.core.reads.read_purposes import MAX_ANSWER_BYTES
 
-# ---- what is there
+# ---- committed transactions
 
 
 def test_range_at_the_end_of_the_log_comes_from_memory() -> None:
@@ -146,7 +146,7 @@ def test_impossible_ranges_are_refused() -> None:
     assert "-7" in answers[1].error
 
 
-# ---- what is still to come
+# ---- waits for later transactions
 
 
 def test_range_beyond_the_mark_without_a_wait_is_empty_at_once() -> None:
@@ -186,7 +186,7 @@ def test_waiting_range_read_is_answered_empty_when_its_time_is_over() -> None:
 
 
 def test_waiting_range_read_is_answered_by_a_session_that_opens_at_a_higher_mark() -> None:
-    """The partition was elsewhere, and what was waited for was written there."""
+    """Another server owned the partition in between, and wrote the awaited transactions."""
     world, reader = written(3), Reader()
     peer = mounted(world, 2, 2)
     reader.records(world, 3, wait_ms=60_000)

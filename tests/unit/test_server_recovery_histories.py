@@ -1,4 +1,4 @@
-"""Sessions that die in the middle of their recovery: the marks that they leave stay true.
+"""Sessions that end during their recovery: the marks that they leave behind stay valid.
 
 A few disks, and one store session after another over some of them, which ends anywhere: in
 the middle of its steps, before it opens, or after it has appended something. Storages keep to their
@@ -39,7 +39,7 @@ class Disk:
 
     info: PartitionInfo = _FRESH
     log: list[int] = field(default_factory=list)
-    """Each transaction's session, which tells it from others of the same id."""
+    """Each transaction's session, which distinguishes it from others of the same id."""
 
     @property
     def end(self) -> int:
@@ -48,7 +48,7 @@ class Disk:
 
 @dataclass
 class World:
-    """Disks, what ZooKeeper knows of them, and what must never change any more."""
+    """The disks, their metadata in ZooKeeper, and the transactions that must never change."""
 
     random: Random
     size: int
@@ -100,7 +100,7 @@ class World:
         self._check_marks()
 
     def _check_marks(self) -> None:
-        """What a mark covers is the same on all disks, now and in all sessions to come."""
+        """Transactions up to a mark are the same on all disks, now and in all later sessions."""
         for name, disk in self.disks.items():
             covered = disk.log[: disk.info.low_water_mark + 1]
             both = min(len(covered), len(self.fixed))

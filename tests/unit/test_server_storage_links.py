@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.002
 
 
 class User:
-    """Notes what it is events."""
+    """Records the events of the link."""
 
     def __init__(self) -> None:
         self.events: list[Any] = []

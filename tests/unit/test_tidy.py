@@ -1,4 +1,4 @@
-"""The style checks find what they exist for."""
+"""The style checks find the violations that they are for."""
 
 from __future__ import annotations
 

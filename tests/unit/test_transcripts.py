@@ -1,6 +1,6 @@
 """Runs the transcripts of tests/transcripts and of its folder ``clients``.
 
-`REWRITE=1` writes what is shown into the files.
+`REWRITE=1` writes the present output into the files.
 """
 
 from __future__ import annotations
