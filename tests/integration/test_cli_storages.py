@@ -120,7 +120,7 @@ def test_reading_and_writing_are_switched_separately(changed: LocalCluster) -> N
 def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     source, _, destination = storages(changed)
     append(changed, 1)
-    # A session that begins after these makes them the ones that a copy may take.
+    # After the next session has begun, a copy may take these transactions.
     changed.kill("server/0")
     asyncio.run(changed.start_one("server/0"))
     wait_until(lambda: healthy(changed))
@@ -130,7 +130,7 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     assert held(changed, destination, 1)
     done(changed, *drop, "--yes")
     assert "--force sends it the request nevertheless" in refused(changed, *drop, "--yes")
-    # At a second storage the same would take the quorum away.
+    # The same at a second storage would remove the quorum.
     second = invoke(changed, "storage", "unassign", source, *drop[3:], "--yes", "-t", "0.1")
     assert second.exit_code == 1
     assert f"storage {destination} does not hold partition 1" in second.stderr

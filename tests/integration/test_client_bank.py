@@ -54,7 +54,7 @@ def log_of(cluster: LocalCluster) -> SyncClient[bytes]:
 
 
 class OtherOffice:
-    """An office that is a process of its own."""
+    """An office in a separate process."""
 
     def __init__(self, cluster: LocalCluster, database: str, log: Path) -> None:
         self._said = log.open("w")

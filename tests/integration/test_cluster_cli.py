@@ -175,7 +175,7 @@ def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process runs; one that ended may wait for its parent to notice."""
+    """Return whether a process runs; a process that has ended may still be a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
     except FileNotFoundError:

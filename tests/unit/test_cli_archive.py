@@ -1,4 +1,4 @@
-"""Exported logs: every transaction comes back, and names alone say how far an export has come."""
+"""Exported logs: every transaction is read back, and the file names show the progress."""
 
 from __future__ import annotations
 

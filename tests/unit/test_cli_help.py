@@ -1,4 +1,4 @@
-"""Every verb teaches: one sentence, an example, a word on each of its options."""
+"""The help of every verb has a sentence, an example, and a text for each option."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS_IN_ORDER = ([], ["source", "destination"], *([host] for host in HOSTS))
 
 
 def verbs(command: Any, name: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command that does something, with the words that name it."""
+    """Yield every verb, with the words that name it."""
     nested = getattr(command, "commands", None)
     if nested is None:
         yield name, command
@@ -86,7 +86,7 @@ def test_superseded_commands_are_hidden() -> None:
 
 @named
 def test_every_example_parses(words: tuple[str, ...]) -> None:
-    """Whatever follows a pipe or redirects is the shell's; the rest must parse."""
+    """The part after a pipe or a redirection is for the shell; the rest must parse."""
     for line in (VERBS[words].epilog or "").split("\n\n")[1:]:
         typed = line.partition("|")[2] if line.startswith("seq ") else line.partition("|")[0]
         arguments = shlex.split(typed.partition(">")[0].partition("<")[0].strip())

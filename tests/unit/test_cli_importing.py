@@ -1,4 +1,4 @@
-"""Imports append every row once and in order, whatever becomes of their requests."""
+"""Imports append every row once and in order, whatever the outcomes of their requests are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ME, ANOTHER = 5, 9
 class ScriptedLog:
     """A log, in place of `Client`, that handles each request by the next step of a script.
 
-    A number: that many of the batch are appended, the rest never will be; else the request fails.
+    A number: so many appends of the batch are in the log, the others never will be. Any other step:
+    the request fails.
     """
 
     def __init__(self, *script: int | str) -> None:

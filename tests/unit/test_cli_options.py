@@ -1,4 +1,4 @@
-"""Which cluster a command line names, and what happens when it names none."""
+"""The cluster that a command line names, and the error if it names none."""
 
 from __future__ import annotations
 

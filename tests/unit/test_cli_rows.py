@@ -1,4 +1,4 @@
-"""What is shown of clusters, storages and transactions: the JSON keys are a promise."""
+"""Results about clusters, storages and transactions: the JSON keys must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What top shows: rates, lag and recoveries, from two looks at a cluster."""
+"""The values of ``waltz top``: rates, lag and recoveries, from two samples of a cluster."""
 
 from __future__ import annotations
 

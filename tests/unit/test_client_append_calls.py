@@ -56,7 +56,7 @@ async def test_overlapping_appends_get_all_ids() -> None:
 
 
 async def test_first_append_mounts_at_the_end_of_the_log() -> None:
-    """Appending does not need what came before."""
+    """An append does not need the earlier transactions."""
     async with fake_cluster() as cluster:
         await cluster.start_server(0)
         cluster.logs[0].fill(1000)
@@ -161,7 +161,7 @@ async def test_submit_timeout_includes_build() -> None:
 
 
 async def test_submit_timeout_includes_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deciding by a state that never catches up is refused over and over, but not in a spin."""
+    """Appends by a state that never catches up are refused repeatedly, after a delay."""
     loop = asyncio.get_running_loop()
     real, ahead = loop.time, 0.0
     monkeypatch.setattr(loop, "time", lambda: real() + ahead)
@@ -223,7 +223,7 @@ async def test_submit_raises_the_error_of_build() -> None:
 
 
 def cut_at_append(server: FakeServer, number: int, *, after: bool) -> None:
-    """Lose the connection at the ``number``-th append, before or after it got in."""
+    """Lose the connection at the ``number``-th append, before or after it is committed."""
     seen = 0
 
     def on_message(message: Any) -> bool:
@@ -317,7 +317,7 @@ async def test_append_continues_after_a_generation_change_on_the_same_server() -
 
 
 async def test_append_dropped_for_its_generation_is_found_by_flush() -> None:
-    """The server has moved on, the client has not heard: nothing is ever answered."""
+    """The server has a newer generation than the client: it answers no append."""
     async with fake_cluster() as cluster:
         server = await cluster.start_server(0)
         client = await cluster.client(long_wait_seconds=0.2)
@@ -396,7 +396,7 @@ async def test_partition_without_server_does_not_delay_other_partitions() -> Non
 
 
 async def test_close_ends_appends_that_wait_for_a_server() -> None:
-    """Of those who wait in turn, none begins with the partition after the end."""
+    """After the end, none of the appends that wait for the partition begins."""
     async with fake_cluster() as cluster:
         client = await cluster.client()
         first = asyncio.ensure_future(client.append(0, b"a"))

@@ -154,7 +154,7 @@ async def test_refusal_at_the_deadline_raises_lock_failed(
 async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
     lateness: Lateness,
 ) -> None:
-    """To wait for the feed is a service to the caller; at the deadline the truth is due."""
+    """A committed append waits for the feed. At the deadline the caller gets the known outcome."""
     wire = await mounted()
     wire.partition.auto = False
     wire.log.fill(3)
@@ -243,7 +243,7 @@ async def test_unsent_append_at_the_deadline_is_never_sent(lateness: Lateness, b
 async def test_absent_append_at_the_deadline_is_not_uncertain(
     lateness: Lateness, seconds: float
 ) -> None:
-    """It would be sent again, but there is no connection any more, or no time."""
+    """The client would send it again, but the connection is lost or the time has run out."""
     wire = await mounted()
     wire.partition.auto = False
     appender = wire.appender

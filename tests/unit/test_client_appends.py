@@ -106,7 +106,7 @@ class Wire:
         self.take()
 
     def exchange(self) -> None:
-        """Deliver everything until both sides are quiet."""
+        """Deliver all messages until neither side sends any more."""
         self.take()
         while self.upward or self.downward:
             self.up()
@@ -473,7 +473,7 @@ def test_sequence_numbers_wrap_at_32_bits() -> None:
 
 
 class Faults(RuleBasedStateMachine):
-    """Losses, moves, silent drops, locks and partial deliveries in any order, then calm.
+    """Losses, moves, silent drops, locks and partial deliveries in any order, then no faults.
 
     Without further faults every append gets an outcome. A committed append is in the log once, at
     the reported id. An absent or refused append is not in the log.

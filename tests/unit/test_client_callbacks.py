@@ -413,7 +413,7 @@ def test_mark_of_another_log_raises_client_ahead(
 
 
 class Lost(mock.MockClient[bytes]):
-    """A client that has lost track of the servers."""
+    """A client that can no longer follow the servers."""
 
     def stream(self, *_: Any, **__: Any) -> Any:
         raise waltz.ClientFailed("no access")

@@ -1,4 +1,4 @@
-"""The public signatures stand once, in LogClient; the other clients have the same."""
+"""The public signatures are declared once, in LogClient; the other clients have the same."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_connect_options_are_fields_of_the_client_options() -> None:
 
 
 def typed(client: SyncClient[str], asyncio_client: LogClient[str]) -> None:
-    """For the type checker: it refuses this if a type is lost on the way."""
+    """For the type checker, which reports an error here if a type is lost."""
     assert_type(client.append(0, "text", write_locks=[waltz.Lock("a", 1)], timeout=1.0), int)
     assert_type(client.read(0, 1, timeout=None), str)
     assert_type(client.high_water_mark(0), int)

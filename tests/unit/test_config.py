@@ -63,7 +63,7 @@ SSL = (
     "trustManager.algorithm",
 )
 PEM_FILES = ("certificate", "key", "ca")
-"""What replaces the key stores: without them the key stores are errors."""
+"""The settings that replace the key stores: without them the key stores are errors."""
 GRAPHITE = ("hostname", "port", "prefix", "useUdp", "reportIntervalMs")
 SERVER_KEYS_0_13_2 = REQUIRED_BY_SERVER | {
     "server.jetty.port": 55181,

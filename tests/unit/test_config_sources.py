@@ -1,4 +1,4 @@
-"""The origin of settings: the file, the environment, and which of them counts more."""
+"""The origin of settings: the file, the environment, and which of them takes precedence."""
 
 from __future__ import annotations
 

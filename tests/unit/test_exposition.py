@@ -30,7 +30,7 @@ from waltz_storage.shell.metrics import METRICS as STORAGE
 
 @dataclass
 class Process:
-    """What the metrics of a process are read from."""
+    """The source of the metrics of a process."""
 
     name: str = 'a "quoted" name'
     closed: bool = False
@@ -39,7 +39,7 @@ class Process:
 
 @dataclass
 class Partition:
-    """What the metrics of a partition are read from."""
+    """The source of the metrics of a partition."""
 
     appends: int = 12
     reads: int = 3

@@ -139,7 +139,7 @@ async def test_suspended_server_keeps_its_partitions(world: World) -> None:
 async def test_suspended_first_server_blocks_assignments_until_its_session_expires(
     world: World,
 ) -> None:
-    """It may still run; only the end of its session lets the next server write assignments."""
+    """The server may still run; the next server writes assignments only after its session ends."""
     first, second = await world.server(), await world.server()
     await world.settled(2, 2)
     world.zookeeper.suspend(first.store)
@@ -221,7 +221,7 @@ async def test_preference_survives_a_lost_session(world: World) -> None:
 
 
 async def test_damaged_assignment_fails_the_change_and_keeps_the_membership(world: World) -> None:
-    """0.13.2 retries without end; here the call fails, and a repair is followed."""
+    """0.13.2 retries without end. Here the call fails, and the server continues after a repair."""
     server = await world.server()
     await world.settled(4)
     membership = await world.admin.membership()

@@ -1,4 +1,4 @@
-"""The delays between attempts at something that fails."""
+"""The delays between attempts at an operation that fails."""
 
 from __future__ import annotations
 

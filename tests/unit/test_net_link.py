@@ -1,4 +1,4 @@
-"""A reconnecting link: what its handler is called with, and when it dials again."""
+"""A reconnecting link: the calls of its handler, and the times at which it dials again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FakeConnection:
 
 
 class Handler:
-    """Opens connections that the test ends; keeps the callbacks it got."""
+    """Opens connections that the test ends; records its calls."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

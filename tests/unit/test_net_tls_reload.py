@@ -50,7 +50,7 @@ class Peer(FrameHandler):
         self.reason = reason
 
     async def is_served(self) -> bool:
-        """Whether a frame is answered, and not the connection ended."""
+        """Return whether a frame is answered; if not, the connection has ended."""
         await eventually(lambda: self.connection or self.reason)
         if self.connection is not None and self.reason is None:
             had = len(self.bodies)

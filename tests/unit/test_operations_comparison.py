@@ -1,4 +1,4 @@
-"""Comparing replicas by checksums: the first difference is found, and being behind is none."""
+"""Comparison of replicas by checksums finds the first difference; lag is not a difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record(transaction_id: int, data: bytes) -> Record:
 
 
 class Replica:
-    """A replica that sums up what it holds, but at most ``most`` records at once."""
+    """A replica that returns the checksum of its records, of at most ``most`` per request."""
 
     def __init__(self, log: list[bytes], most: int) -> None:
         self.log = log
@@ -32,7 +32,7 @@ class Replica:
 def compare(
     replicas: dict[str, Replica], last_id: int, *, first_id: int = 0, slice_ids: int = 7
 ) -> tuple[Compared, int]:
-    """Return the result, and how many questions it took."""
+    """Return the result, and the number of requests."""
     limits: dict[str, int | str] = dict.fromkeys(replicas, last_id)
     comparison = Comparison(limits, last_id, first_id=first_id, slice_ids=slice_ids)
     questions = 0

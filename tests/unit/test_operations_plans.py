@@ -78,7 +78,7 @@ def stays_open(cluster: Model) -> None:
 
 @dataclass(frozen=True)
 class Leftover:
-    """What an earlier assignment or an interrupted attempt left at the destination."""
+    """The state that an earlier assignment or an interrupted attempt left at the destination."""
 
     end: int
     mark: int

@@ -1,4 +1,4 @@
-"""Questions to a server, and answers that come late."""
+"""Requests to a server, and late answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waltz.protocol import client_server as messages
 
 
 class LateServer(FrameHandler):
-    """Keeps its answer to the first question until the second one has come."""
+    """Delays its answer to the first request until the second request has arrived."""
 
     def __init__(self) -> None:
         self.asked: list[messages.HighWaterMarkRequest] = []

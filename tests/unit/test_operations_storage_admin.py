@@ -1,4 +1,4 @@
-"""A storage's admin port as tools use it: one question where it can be, several to old storages."""
+"""A storage's admin port as tools use it: one request if possible, several to old storages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAUGES = {"gauges": {"waltz-storage.partition-1.max-transaction-id": {"value": 1
 
 
 class AdminPort(FrameHandler):
-    """A storage that holds partitions 1, switched on, and 2, switched off; it keeps questions."""
+    """A storage that holds partitions 1, switched on, and 2, switched off; it records requests."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -103,7 +103,7 @@ def test_storages_must_agree_with_assignment() -> None:
 
 
 def test_quorum_check_ignores_replicas_that_are_not_assigned() -> None:
-    """Of five storages two are up: no majority of all, but all that partition 1 has."""
+    """Two of five storages run: no majority of all storages, but all replicas of partition 1."""
     gone = dict.fromkeys(HOLDING, StorageReport(problem="gone"))
     assert Check.QUORUM not in failed(storages_say(gone), 1)
     assert failed(storages_say(gone), 0)[Check.QUORUM].startswith("0 of 3")
@@ -136,7 +136,7 @@ def test_replica_being_filled_is_reported() -> None:
     ],
 )
 def test_replica_replaced_within_session_is_reported(answers: StorageReport, said: str) -> None:
-    """As after an unassignment that only the storage was reported, and an assignment."""
+    """The state after an unassignment at the storage only, followed by an assignment."""
     problem = failed(storages_say({"b:1": answers}))[Check.REPLICAS_RECOVERED]
     assert problem == f"the replica on b:1 {said}"
 

@@ -145,7 +145,7 @@ def any_of(message: type) -> st.SearchStrategy[Any]:
 
 
 def as_seen_at(message: Any, version: int) -> Any:
-    """Return the message as decoded at ``version``: old ones turn "ahead" into "not ready"."""
+    """Return the message as decoded at ``version``: old versions encode "ahead" as "not ready"."""
     if isinstance(message, client_server.MountResponse) and version < 3:
         ready = message.state is MountState.READY
         state = MountState.READY if ready else MountState.NOT_READY
@@ -244,7 +244,7 @@ def test_append_batch_with_a_malformed_field_is_refused() -> None:
 
 
 def test_append_batch_over_its_limits_is_refused() -> None:
-    """A server processes one request at once, while all others wait."""
+    """A server processes one request without interruption, while all others wait."""
     one = BatchedAppend((), (), (), 0, b"", 0)
     locked = BatchedAppend((1,) * (MAX_LOCKS // 2), (2,), (), 0, b"", 0)
     for appends, why in (

@@ -1,4 +1,4 @@
-"""What is typed for partitions, transactions and locks."""
+"""The notation of partitions, transactions and locks on the command line."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def body_of(request: cs.AppendRequest, version: int) -> bytes:
 
 
 def long_way(body: bytes, version: int) -> tuple[int, Append] | None:
-    """What the general decoder makes of ``body``, None if it refuses it."""
+    """The result of the general decoder for ``body``, None if it refuses ``body``."""
     try:
         m = cs.decode(body, version)
     except MalformedMessage:
@@ -104,7 +104,7 @@ def test_damaged_append_is_refused_as_by_the_reference_codec(
 
 
 def damaged(original: bytes, data: st.DataObject) -> bytes:
-    """Return a body of the same type in which something is wrong."""
+    """Return a damaged body of the same type."""
     body = bytearray(original)
     match data.draw(st.sampled_from(("cut", "more", "byte", "int"))):
         case "cut":
@@ -149,7 +149,7 @@ _BATCHES = st.builds(
 
 
 def batch_the_long_way(body: bytes) -> list[object] | None:
-    """What the general decoder makes of a batch, None if it refuses it."""
+    """The result of the general decoder for a batch, None if it refuses the batch."""
     try:
         m = cs.decode(body, 5)
     except MalformedMessage:

@@ -61,7 +61,7 @@ def _locks(a: Append) -> set[int]:
 
 @dataclass
 class History:
-    """A queue, and what happened to everything it was given."""
+    """A queue, and the outcome of each append and barrier."""
 
     queue: AppendQueue = field(default_factory=lambda: AppendQueue(SIZE))
     generation: int = 1

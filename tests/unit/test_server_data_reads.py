@@ -1,4 +1,4 @@
-"""Reads of data: every request gets one answer, whatever replicas deliver in which portions."""
+"""Reads of data: every request gets one answer, for any portions that replicas return."""
 
 from __future__ import annotations
 

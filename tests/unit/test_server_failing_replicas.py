@@ -19,7 +19,9 @@ HOUR = 3600.0
 
 @dataclass
 class Timed:
-    """A world whose pauses end in their order, and whose metadata is slower than its storages."""
+    """A simulated partition whose timers expire in order, and whose metadata is slower than its
+    storages.
+    """
 
     world: World
     now: float = 0.0

@@ -30,7 +30,7 @@ def _locks(item: AppendBatch) -> set[int]:
 
 @dataclass
 class Passes:
-    """The rules as one pass over everything that waits, each time; a single is a batch of one."""
+    """The reference: one pass over all waiters each time; a single append is a batch of one."""
 
     table: LockTable
     items: list[Item] = field(default_factory=list)
@@ -115,7 +115,7 @@ _STEPS = st.lists(
 
 @dataclass
 class Both:
-    """A queue and the passes, given the same."""
+    """The queue and the reference, with the same inputs."""
 
     size: int
     generation: int = 1

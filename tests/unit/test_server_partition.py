@@ -155,7 +155,7 @@ def test_returning_owner_treats_every_lock_as_taken_at_the_new_mark() -> None:
 
 
 def test_append_before_the_session_keeps_its_lock_through_a_new_generation() -> None:
-    """Appends of the new generation that do not await the mount's answer are no way around."""
+    """Appends of the new generation that are sent before the mount's answer wait as well."""
     world = opened()
     one = mounted(world, 1)
     world.hold(*NAMES)

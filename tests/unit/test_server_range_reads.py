@@ -127,7 +127,7 @@ def test_older_headers_come_from_a_replica() -> None:
     assert reader.heard(world)[0].headers == ()
 
 
-# ---- what cannot be said
+# ---- unknown ends
 
 
 def test_impossible_ranges_are_refused() -> None:
@@ -219,7 +219,7 @@ def test_congested_reader_is_sent_nothing_until_it_drains() -> None:
 
 
 def test_answers_to_a_draining_reader_are_sent_in_bounded_portions() -> None:
-    """Whether it takes more shows only when that has been sent."""
+    """The server learns only after sending whether the connection is congested."""
     world, slow = opened(), Reader(congested=True)
     peer = mounted(world, 1)
     put(world, peer, append("x" * (MAX_ANSWER_BYTES // 2)))

@@ -64,7 +64,7 @@ class World:
         self.assigned = tuple(self.disks)
 
     def session(self, *, all_steps: bool) -> None:
-        """Begin a session, take steps of it, and open it if it comes that far."""
+        """Begin a session, perform steps of it, and open it if its recovery completes."""
         self.session_id += 1
         recovery = SessionRecovery(self.session_id, 1, self.assigned, self.states, 2)
         coming = self.random.sample(self.assigned, self.random.randint(1, len(self.assigned)))
@@ -108,7 +108,7 @@ class World:
             self.fixed += covered[both:]
 
     def _open(self, written: PartitionMetadata, replicas: list[str], quorum: int) -> None:
-        """Open a session, which sends appends to its replicas, and ends as if by a kill -9."""
+        """Open a session that sends appends to its replicas and then ends as after a kill -9."""
         self.states = dict(written.replicas)
         for name in replicas:
             assert self.disks[name].log[: len(self.fixed)] == self.fixed

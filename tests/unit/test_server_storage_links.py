@@ -164,7 +164,7 @@ async def test_lost_connection_answers_none_reports_down_and_is_dialed_again(
 
 
 class Requester(User):
-    """Asks as soon as a connection is open."""
+    """Sends a request as soon as a connection is open."""
 
     def storage_up(self, storage: str) -> None:
         super().storage_up(storage)

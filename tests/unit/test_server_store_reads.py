@@ -80,7 +80,7 @@ def test_unreadable_copy_source_is_replaced_by_another() -> None:
 
 
 def test_recovery_copies_from_a_readable_source() -> None:
-    """The nearest replica ahead votes, but is no copy source."""
+    """The nearest replica ahead has a vote, but cannot be copied from."""
     world = new_world()
     world.storages = {
         "a": ScriptedStorage("a", last=5, session=0),
