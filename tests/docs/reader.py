@@ -28,7 +28,7 @@ _STOP = "pkill "
 
 
 class Reader:
-    """A reader at a prompt, in ``directory``; ``names`` are what the page calls things here.
+    """A reader at a prompt, in ``directory``; ``names`` maps names of the page to local names.
 
     Storages and servers are started on ``machines``, and stopped there, or end with `leave`.
     """
@@ -88,7 +88,9 @@ class Reader:
             time.sleep(_POLL_SECONDS)
 
     def _do(self, typed: Typed) -> int:
-        """Type a command, which must print what is shown; returns how many were run: 0 or 1."""
+        """Run a command, which must print the shown output; return the number of commands run: 0 or
+        1.
+        """
         command = self._here(typed.command)
         machine = None if typed.machine is None else self._machines[typed.machine]
         if command.startswith(_ENVIRONMENT_ONLY):
@@ -111,7 +113,7 @@ class Reader:
         return 1
 
     def _export(self, command: str) -> None:
-        """Have variables for all that is typed later; their values may be what a shell makes."""
+        """Set variables for all later commands; a shell evaluates their values."""
         status, out, errors = self._in_shell(f"{command} && env -0")
         assert status == 0, f"$ {command}\n{errors}"
         self._environment |= dict(pair.split("=", 1) for pair in out.split("\0") if pair)

@@ -1,4 +1,4 @@
-"""Python on the pages: what is a program is type-checked, everything else is at least Python."""
+"""Python on the pages: programs are type-checked, all other blocks must parse."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Tally:
 
 
 def fuzz_live(seed: str, seconds: float) -> list[Finding]:
-    """Attack running processes, plaintext first, then with TLS; returns what was found."""
+    """Attack running processes, plaintext first, then with TLS; returns the findings."""
     tally = Tally()
     for tls, share in ((False, 1 - _TLS_SHARE), (True, _TLS_SHARE)):
         with tempfile.TemporaryDirectory(prefix="waltz-fuzz-") as folder:

@@ -1,4 +1,4 @@
-"""Processes to attack: a small cluster with an honest client, and a storage node beside it.
+"""Processes to attack: a small cluster with a well-behaved client, and a separate storage node.
 
 Mutated requests of servers and administrators may legitimately fence a storage, truncate it or
 unassign its partitions, so they are sent to a node of a separate cluster. Touches processes, the
@@ -75,7 +75,7 @@ class Log:
         return [line for line in self.read_on() if peer.search(line)]
 
     def forget(self) -> None:
-        """Forget the lines so far."""
+        """Drop the lines so far."""
         self.read_on()
         self.lines.clear()
 

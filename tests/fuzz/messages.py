@@ -159,7 +159,7 @@ class Messages:
             return bytes((choice, spec.versions.index(version))) + body
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
-        """Change a field, or bytes, or the version that the bytes are taken to be of."""
+        """Change a field, or bytes, or the version by which the bytes are decoded."""
         messages, version = _addressed(data)
         kind = random.random()
         if kind < 0.3:

@@ -98,7 +98,7 @@ class Settings:
         return bytes((choice,)) + _text(random, values)
 
     def change(self, random: Random, data: bytes, other: bytes) -> bytes:
-        """Change a value, put in something YAML knows, or change bytes."""
+        """Change a value, insert a construct of YAML, or change bytes."""
         kind = random.random()
         raw = data[1:]
         if kind < 0.4:

@@ -1,6 +1,6 @@
 """One cluster of real processes, and one Spark session, for all tests.
 
-The logs of the first partitions stay as they are; each test that writes has partitions of its own.
+The logs of the first partitions do not change; each test that writes uses separate partitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUM_PARTITIONS = 200
 
 @dataclass(frozen=True)
 class KnownLog:
-    """A cluster, and what its logs hold by partition and id."""
+    """A cluster, and the transactions of its logs by partition and id."""
 
     cluster: LocalCluster
     transactions: dict[tuple[int, int], waltz.Transaction]
@@ -110,7 +110,7 @@ def append(
 
 
 def contents(cluster: LocalCluster, until: Mapping[int, int]) -> list[waltz.Transaction]:
-    """Return what the log has, to the ids given, read without Spark."""
+    """Return the log up to the given ids, read without Spark."""
 
     async def work() -> list[waltz.Transaction]:
         async with connected(cluster) as client:
@@ -136,7 +136,7 @@ def written(cluster: LocalCluster, partition: int) -> list[waltz.Transaction]:
 
 
 def save(frame: Any, cluster: LocalCluster, format_name: str = "waltz", **options: object) -> None:
-    """Have Spark append a frame."""
+    """Append a frame by Spark."""
     writer = frame.write.format(format_name).mode("append")
     writer = writer.option("cluster", str(cluster.layout.description))
     for name, value in options.items():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class Fault(StrEnum):
-    """What happens."""
+    """The kind of a fault."""
 
     TASK = "task"
     """The Python process of a task is killed."""
@@ -49,7 +49,7 @@ class Faults:
         return cls(Path(os.environ[DIRECTORY]))
 
     def plan(self, kills: int, seed: int) -> None:
-        """Plan so many kills, and a zombie for every four of them.
+        """Plan ``kills`` kills, and one abandoned attempt for every four of them.
 
         Of the first four, and of every third four after them, one is of the driver: its restarts
         take as much time as everything else.

@@ -37,7 +37,7 @@ _GIVEN_UP_SECONDS = 10
 
 
 class SabotagedWriter(WaltzStreamWriter):
-    """Writes as `WaltzStreamWriter` does, as long as it is let."""
+    """Writes as `WaltzStreamWriter` does, until a planned fault stops it."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         waltz.spark.writer._BATCH_ROWS = BATCH_ROWS
@@ -69,7 +69,7 @@ class SabotagedWriter(WaltzStreamWriter):
         faults.committed(batchId).touch()
 
     def _given_up(self, number: int, batches: Iterator[Any]) -> WriterCommitMessage:
-        """Let a process of its own write, which Spark cannot kill when it gives this task up."""
+        """Write in a separate process, which Spark cannot kill when it abandons this task."""
         place = Faults.of_this_process().directory / f"zombie-{number}"
         place.mkdir()
         read = list(batches)
@@ -84,7 +84,7 @@ class SabotagedWriter(WaltzStreamWriter):
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         (place / "pid").write_text(str(zombie.pid))
-        # Spark starts a second copy of a task, and gives up the first, but only once for each task.
+        # Spark starts a second copy of a task and abandons the first, but only once for each task.
         with suppress(subprocess.TimeoutExpired):
             zombie.wait(_GIVEN_UP_SECONDS)
         raise RuntimeError("this attempt is given up")

@@ -1,7 +1,7 @@
-"""A Spark cluster of processes of its own: a master, and workers on two addresses. Processes.
+"""A Spark cluster in separate processes: a master, and workers on two addresses. Processes.
 
-Spark runs no second copy of a task on the same host, so the workers are on hosts of their own, all
-of them this machine.
+Spark runs no second copy of a task on the same host, so each worker has its own host name; all of
+them are this machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def environment(**more: str) -> dict[str, str]:
 def spark_cluster(directory: Path, **more: str) -> Iterator[str]:
     """Start a cluster that keeps its files in ``directory``, and yield its URL.
 
-    ``more`` is what executors have in their environment, too.
+    ``more`` is added to the environment of executors.
     """
     variables = environment(
         **more,

@@ -20,7 +20,7 @@ from waltz.local import LocalCluster
 def test_batch_tasks_killed_anywhere_append_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, has_row_ids: bool
 ) -> None:
-    """After a shuffle; each of 3 tasks dies up to twice, in the middle or after its last row."""
+    """After a shuffle, each of 3 tasks dies up to twice, in the middle or after its last row."""
     partition = next(partitions)
     frame = spark.range(3000).selectExpr(
         f"{partition} AS partition",
@@ -38,7 +38,7 @@ def test_batch_tasks_killed_anywhere_append_each_row_once(
 
 
 def mortal_source(seed: int) -> type:
-    """Return a source whose tasks' processes die at random points, as often as Spark tolerates."""
+    """Return a source whose tasks are killed at random points, as often as Spark tolerates."""
     import os
     import random
 
@@ -121,7 +121,7 @@ def source_without_commits() -> type:
 def test_batch_survives_server_kills(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
-    """Each of both, one after the other, so that the one that is written to is hit."""
+    """Kill both servers, one after the other, so that the one that owns the partition is killed."""
     partition, count = next(partitions), 30_000
     frame = spark.range(count).selectExpr(
         f"{partition} AS partition", "concat(CAST(id AS STRING), ' ', repeat('x', 500)) AS data"

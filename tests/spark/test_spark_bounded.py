@@ -25,7 +25,7 @@ RECORDS = 5000
 
 @pytest.fixture(scope="module")
 def long_partition(cluster: LocalCluster, partitions: Iterator[int]) -> int:
-    """A partition that is much longer than what a worker may hold."""
+    """A partition that is much longer than the memory of a worker."""
     partition = next(partitions)
     append(cluster, partition, [bytes(RECORD_BYTES)] * RECORDS)
     return partition
@@ -91,7 +91,7 @@ def test_batch_read_ends_at_the_planned_mark(
 def test_read_of_200_partitions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
-    """Each has as many rows as its own log says, the empty ones none."""
+    """Each partition has as many rows as its log, an empty one none."""
     for length in (1, 3):
         append(cluster, next(partitions), [b"x"] * length)
 

@@ -1,4 +1,4 @@
-"""Checksums of many pieces at once are those of zlib, one after the other."""
+"""Checksums of many pieces at once equal those of zlib, computed one after the other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print(pyarrow.default_memory_pool().max_memory())
 
 
 def test_checksums_padding_is_bounded() -> None:
-    """In a process of its own: the most that was ever taken is the whole process's."""
+    """In a separate process, because the peak memory is that of the whole process."""
     done = subprocess.run(
         [sys.executable, "-c", _LONG_AMONG_SHORT], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Reading while the cluster changes, and from clusters that are large, wrong or not there."""
+"""Reading while the cluster changes, and from large, wrong and missing clusters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_cluster_read_ends_at_the_planned_mark(
 def test_read_continues_when_a_server_is_killed(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
-    """Each of both, one after the other, so that the one that is being read from is hit."""
+    """Kill both servers, one after the other, so that the one that is read from is killed."""
     partition = next(partitions)
     append(cluster, partition, [bytes(1000)] * 30_000)
     frame = load(spark, cluster, partitions=partition, rowsPerTask=10_000)
@@ -117,7 +117,7 @@ def test_missing_cluster_is_reported(spark: Any, cluster: LocalCluster) -> None:
 def test_missing_servers_time_out(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:
-    """Reading and writing end when their time is over, and say what did not come."""
+    """Reading and writing end after their timeout, with an error that names the missing answer."""
     partition = next(partitions)
     append(cluster, partition, [b"x"])
     rows = spark.sql(f"SELECT {partition} AS partition, 'y' AS data")

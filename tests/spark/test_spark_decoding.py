@@ -1,4 +1,4 @@
-"""Records become the rows that they are: in wire form, and as they are on disk, checked."""
+"""Records in wire form and in disk form are decoded to equal rows, and verified."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def wire_of(data: list[bytes]) -> RecordBatch:
 
 
 def stored(batch: RecordBatch) -> StoredBatch:
-    """What a storage writes for the records of ``batch``."""
+    """The records of ``batch`` as a storage writes them."""
     encoder = SegmentEncoder(FIRST, 0, 1 << 30)
     encoder.add(batch.wire, 0, batch.count)
     return StoredBatch(batch.count, b"".join(encoder.parts))

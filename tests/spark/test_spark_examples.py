@@ -1,6 +1,6 @@
 """The examples of `examples/spark`, one after the other on one small cluster.
 
-Each test needs what those before it have left there.
+Each test needs the transactions of the tests before it.
 """
 
 from __future__ import annotations

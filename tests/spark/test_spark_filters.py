@@ -1,4 +1,4 @@
-"""What filters leave to be read is what Spark would leave after reading everything."""
+"""Filters select the same rows that Spark selects after reading everything."""
 
 from __future__ import annotations
 

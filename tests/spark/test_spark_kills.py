@@ -1,9 +1,9 @@
-"""The sink's promise while tasks, executors and the driver are killed: each row once.
+"""The guarantee of the sink while tasks, executors and the driver are killed: each row once.
 
-A stream from a log to a log, with a shuffle before the write, on executors of its own, with
-speculation. A driver that was killed is started again, and goes on from its checkpoint: one dies in
-the middle of a micro-batch, the other between the last task and the commit. ``SPARK_KILLS``
-says how many kills there are in all (`make spark-kills`: 50).
+A stream from a log to a log, with a shuffle before the write, on separate executors, with
+speculation. A killed driver is started again and continues from its checkpoint. One is killed in
+the middle of a micro-batch, another between the last task and the commit. ``SPARK_KILLS`` is the
+total number of kills (`make spark-kills`: 50).
 """
 
 from __future__ import annotations

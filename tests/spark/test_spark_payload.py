@@ -135,7 +135,7 @@ def test_payload_avro_logical_and_nested_types_are_converted() -> None:
 
 @pytest.mark.parametrize("mode", ["permissive", "drop"])
 def test_payload_malformed_avro_row_is_null_or_dropped(mode: str) -> None:
-    """Also rows that are Avro only together: each is decoded by itself."""
+    """Rows that are Avro only when joined are malformed, because each row is decoded alone."""
     good = avro(amount=7)
     bad = [b"", good + b"!", good[:5], good[5:], b"\xff" * 20]
     rows = decoded(avro_payload(AMOUNTS, mode=mode), good, *bad, good)

@@ -114,7 +114,7 @@ def test_read_fewer_rows_than_one_task(spark: Any, known_log: KnownLog) -> None:
 def test_read_filters_select_the_same_rows_with_and_without_pushdown(
     spark: Any, known_log: KnownLog, condition: str, expected: list[Any], pushed: bool
 ) -> None:
-    """The same with and without pushing them down."""
+    """The result is the same with and without push-down."""
     spark.conf.set(waltz.spark.PUSHDOWN, str(pushed).lower())
     waltz.spark.register(spark)
     try:

@@ -72,7 +72,7 @@ def test_stream_rows_come_once_across_restarts(
 def test_stream_reads_rows_appended_while_it_runs(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
-    """Also while a server that may have the partition, and a replica, are killed."""
+    """A server that may own the partition, and a replica, are killed meanwhile."""
     partition = next(partitions)
     append(cluster, partition, [b"x"] * 3)
     query = followed.start(follow(spark, cluster, partition), once=False)

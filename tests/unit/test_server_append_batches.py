@@ -98,7 +98,7 @@ def test_refused_append_of_a_batch_does_not_refuse_the_others() -> None:
 
 
 def test_batch_waits_as_a_whole_for_open_locks() -> None:
-    """If its appends were decided one by one, the first would be committed before the lock is free."""
+    """If they were decided one by one, the first would be committed before the lock is free."""
     world = opened()
     one, two = mounted(world, 1), mounted(world, 2)
     world.hold(*NAMES)

@@ -127,7 +127,7 @@ def test_older_headers_come_from_a_replica() -> None:
     assert reader.heard(world)[0].headers == ()
 
 
-# ---- unknown ends
+# ---- refused ranges
 
 
 def test_impossible_ranges_are_refused() -> None:
