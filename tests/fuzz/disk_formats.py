@@ -171,7 +171,8 @@ class Segments:
             for raw in (content, index):
                 header = check_header(_Buffer(raw), KEY, _PARTITION, first_id)
                 hold(header.encode()[:40] == raw[:40], "a file header is not its bytes")
-            plan = recover_segment(_Buffer(content), _Buffer(index), first_id, mark)
+            last = mark % 2 == 0
+            plan = recover_segment(_Buffer(content), _Buffer(index), first_id, mark, last=last)
         except Damage as damage:
             hold(damage.what, "damage is explained")
             hold(0 <= damage.offset <= len(content) + len(index), "damage is outside the file")

@@ -154,6 +154,23 @@ def test_verify_reports_missing_index(storage: Path) -> None:
     assert "cannot be opened" in shown["start"][0]["refused"]
 
 
+def test_verify_reports_index_with_wrong_entry_below_local_mark(storage: Path) -> None:
+    directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
+    directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)
+    directory.close()
+    index = storage / "1" / f"{LAST}.idx"
+    sound = index.read_bytes()
+    index.write_bytes(sound[:128] + bytes(8) + sound[136:])
+    shown = value("verify", str(storage / "1"), status=1)
+    (flaw,) = shown["flaws"]
+    assert (flaw["transaction"], flaw["problem"]) == (12, "the index says that it is at 0")
+    (change,) = shown["start"][0]["changes"]
+    assert change["file"] == f"1/{LAST}.idx"
+    assert "rebuild the index from the records" in run("verify", str(storage)).stdout
+    StorageDirectory(PosixDisk(storage), KEY, 3, options()).close()
+    assert index.read_bytes() == sound
+
+
 def test_verify_reports_files_lost_below_local_mark(storage: Path) -> None:
     directory = StorageDirectory(PosixDisk(storage), KEY, 3, options())
     directory.partition(1).handle(SetLowWaterMarkRequest(4, 0, 1, RECORDS - 1), 0)

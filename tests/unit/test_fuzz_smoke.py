@@ -120,8 +120,8 @@ def test_damaged_first_record_below_local_mark_is_damage() -> None:
 def test_truncation_verifies_index_entry() -> None:
     disk = _stopped(20)
     wrong = disk.content(_INDEX)[128 + 8 * 3 : 128 + 8 * 4]
-    disk.damage(_INDEX, 128 + 8 * 10, wrong)
     log = _directory(disk).partition(0).log
+    disk.damage(_INDEX, 128 + 8 * 10, wrong)  # A start would rebuild the index.
     with pytest.raises(PartitionDamaged, match=r"\.(seg|idx) at offset"):
         log.truncate(9)
     log.truncate(12)

@@ -19,6 +19,7 @@ from tests.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.segment_format import HEADER_BYTES, decode_entries
 from waltz_storage.core.partitions.fencing import begin_session
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -191,14 +192,11 @@ class History:
         self.expected.settle(self.expected.log, info.as_assigned())
 
 
-# Hypothesis derives the examples from this name. Another name finds a replica that is refused: a
-# loss of power during a truncation below the local mark can leave zeros in the middle of the index,
-# which recovery trusts. Reads then report damage; no wrong record is served.
 @settings(
     max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
-def test_whatever_was_answered_survives(history: list[Step], threshold: int, seed: int) -> None:
+def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
     run = History(threshold, seed)
     for step in history:
         run.run(step)
@@ -215,3 +213,21 @@ def test_index_torn_at_checkpoint_is_rebuilt(seed: int) -> None:
     run.run(Step("mark", 1, 0))
     for disk, expected in run.crashes:
         run.check(disk, expected)
+
+
+def test_index_torn_by_truncation_below_local_mark_loses_no_answered_append() -> None:
+    """A crash leaves zeros in the index, at its former size, and a valid last entry."""
+    run = History(60_000, 21_030)
+    for data in (0, 126, 100, 0, 126):
+        run.run(Step("append", 0, data))
+    run.run(Step("mark", 0, 0))
+    written = len(run.crashes)
+    run.run(Step("truncate", 6, 0))
+    assert any(_has_torn_index(disk) for disk, _ in run.crashes[written:])
+    for disk, expected in run.crashes:
+        run.check(disk, expected)
+
+
+def _has_torn_index(disk: FaultDisk) -> bool:
+    entries = decode_entries(disk.content("1/0000000000000000000.idx")[HEADER_BYTES:])
+    return 0 in entries and entries[-1] > 0

@@ -15,6 +15,7 @@ from tests.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
 from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
+from waltz_storage.core.log import log_recovery
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.partition_log import OUT_OF_ORDER, PartitionLog
@@ -286,3 +287,68 @@ def test_torn_sealed_segment_is_damage() -> None:
     with pytest.raises(PartitionDamaged, match="ends before record 3") as caught:
         open_on(disk, threshold=300)
     assert (caught.value.file, caught.value.offset) == (name, 228)
+
+
+@pytest.mark.parametrize("torn", [slice(0, 16), slice(0, 19), slice(5, 6), slice(18, 19)])
+@pytest.mark.parametrize("entry", [bytes(8), b"\xff" * 8, (128).to_bytes(8, "big")])
+def test_index_torn_by_truncation_below_local_mark_is_rebuilt(torn: slice, entry: bytes) -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 20))
+    log.close()
+    _check_index_is_rebuilt(disk, torn, entry, local_mark=19, records=20)
+
+
+@pytest.mark.parametrize("torn", [slice(1, 2), slice(40, 900), slice(999, 2000)])
+def test_index_torn_by_truncation_below_checkpoint_is_rebuilt(torn: slice) -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 2500))
+    log.close()
+    _check_index_is_rebuilt(disk, torn, bytes(8), local_mark=-1, records=2500)
+
+
+def test_index_torn_at_window_boundary_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_recovery, "_WINDOW_ENTRIES", 10)
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 50))
+    log.close()
+    for number in (9, 10, 11):
+        torn = slice(number, number + 1)
+        _check_index_is_rebuilt(disk, torn, bytes(8), local_mark=49, records=50)
+
+
+def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
+    disk = FaultDisk()
+    log = open_on(disk, threshold=EVERYTHING)
+    log.append(batch(0, 20))
+    log.close()
+    disk.damage("3/0000000000000000000.idx", 128 + 8 * 3, bytes(8))
+    disk.damage("3/0000000000000000000.seg", 128 + 100 * 7 + 40, b"?")
+    with pytest.raises(PartitionDamaged, match="record 7 is invalid") as caught:
+        _open_with_mark(disk, 19)
+    assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 828)
+
+
+def _open_with_mark(disk: FaultDisk, local_mark: int) -> PartitionLog:
+    return open_log(disk, IDENTITY, LogOptions(lambda: 9, EVERYTHING), local_mark)
+
+
+def _check_index_is_rebuilt(
+    disk: FaultDisk, torn: slice, entry: bytes, *, local_mark: int, records: int
+) -> None:
+    """Overwrite index entries; a start must restore them, and change no record."""
+    files = [f"3/0000000000000000000{suffix}" for suffix in (".idx", ".seg")]
+    before = [disk.content(file) for file in files]
+    count = torn.stop - torn.start
+    disk.damage(files[0], 128 + 8 * torn.start, entry * count)
+    log = _open_with_mark(disk, local_mark)
+    assert [disk.content(file) for file in files] == before
+    for n in (torn.start, torn.stop - 1, torn.stop):
+        assert log.read_batch(n, 1, EVERYTHING).wire == batch(n, 1).wire
+    log.truncate(torn.start)
+    assert log.max_id == torn.start
+    log.append(batch(torn.start + 1, records - torn.start - 1))
+    log.close()
+    assert [disk.content(file) for file in files] == before

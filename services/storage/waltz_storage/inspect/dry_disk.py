@@ -166,8 +166,10 @@ class _Content:
     def write(self, offset: int, data: bytes) -> None:
         # Recovery writes existing bytes again: that changes nothing and needs no memory.
         if self.read(offset, len(data)) != data:
-            self.replace(self.read(0, self.size).ljust(offset, b"\0"))
+            if self._changed is None:
+                self.replace(self.read(0, self.size))
             assert self._changed is not None
+            self._changed.extend(bytes(max(0, offset - self.size)))
             self._changed[offset : offset + len(data)] = data
             self.size = len(self._changed)
 

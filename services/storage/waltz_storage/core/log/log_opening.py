@@ -56,7 +56,10 @@ def open_log(
         if not firsts:
             create_files(disk, identity, 0, options.now_ms()).close()
             firsts = [0]
-        plans = [_plan(disk, identity, first_id, local_low_water_mark) for first_id in firsts]
+        plans = [
+            _plan(disk, identity, first_id, local_low_water_mark, last=first_id == firsts[-1])
+            for first_id in firsts
+        ]
         _check_whole(identity, plans)
         sealed = []
         for plan in plans[:-1]:
@@ -109,7 +112,9 @@ def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
     return firsts
 
 
-def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> SegmentPlan:
+def _plan(
+    disk: Disk, identity: LogIdentity, first_id: int, local_mark: int, *, last: bool
+) -> SegmentPlan:
     suffix = INDEX_SUFFIX
     try:
         files = open_files(disk, identity, first_id)
@@ -126,7 +131,7 @@ def _plan(disk: Disk, identity: LogIdentity, first_id: int, local_mark: int) -> 
         check_header(files.index, identity.key, identity.partition, first_id)
         suffix = DATA_SUFFIX
         check_header(files.data, identity.key, identity.partition, first_id)
-        return recover_segment(files.data, files.index, first_id, local_mark)
+        return recover_segment(files.data, files.index, first_id, local_mark, last=last)
     except Damage as damage:
         path = identity.path(first_id, suffix)
         raise PartitionDamaged(identity.partition, path, damage.offset, damage.what) from damage

@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import sub
 from zlib import crc32
 
 from waltz_storage.core.log.segment_format import (
@@ -35,6 +36,7 @@ from waltz_storage.core.log.segment_format import (
 
 _CHECKSUM = struct.Struct(">I")
 _WINDOW_BYTES = 1 << 20
+_WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +68,24 @@ def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: i
 
 
 def recover_segment(
-    data: ByteSource, index: ByteSource, first_id: int, local_low_water_mark: int
+    data: ByteSource, index: ByteSource, first_id: int, local_low_water_mark: int, *, last: bool
 ) -> SegmentPlan:
     """Find the last valid record of a segment; raises Damage (in the data file).
 
     The scan begins at the newest record that is known to be clean, as in Waltz 0.13.2, so that the
-    time of a start does not grow with the log.
+    time of a start does not grow with the log. In the ``last`` segment of the log, the index
+    entries before that record are checked too: a truncation that was interrupted by a loss of power
+    can leave zeros in the middle of the index file and its former size
+    (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
     """
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
     clean = _known_clean(claimed_last, local_low_water_mark)
-    if clean > first_id:
+    if clean > first_id and (not last or _entries_increase(index, clean - first_id + 1)):
         raw = index.read(entry_position(clean - first_id), ENTRY_BYTES)
         plan = _scan(data, first_id, clean, decode_entries(raw)[0])
         if plan.next_id > clean:
             return plan
-        # The index entry may be wrong instead of the record, and can be rebuilt: scan all records.
+    # If an index entry is wrong and not a record, the index can be rebuilt: scan all records.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
@@ -110,6 +115,22 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
         return claimed_last
     checkpoint = max(0, claimed_last - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
     return max(local_low_water_mark, checkpoint)
+
+
+def _entries_increase(index: ByteSource, count: int) -> bool:
+    """Return whether the first ``count`` entries can be the offsets of consecutive records.
+
+    One pass over the entries, without reading a record.
+    """
+    entries = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
+    for number in range(0, count, _WINDOW_ENTRIES):
+        size = min(_WINDOW_ENTRIES, count - number) * ENTRY_BYTES
+        entries = entries[-1:] + decode_entries(index.read(entry_position(number), size))
+        if number == 0 and entries[1] != HEADER_BYTES:
+            return False
+        if min(map(sub, entries[1:], entries)) < RECORD_OVERHEAD_BYTES:
+            return False
+    return True
 
 
 def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> SegmentPlan:

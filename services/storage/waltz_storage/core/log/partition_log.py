@@ -296,9 +296,10 @@ class PartitionLog:
     def _cut_offset(self, last_id: int) -> int:
         """Return where the segment that holds ``last_id`` + 1 must end; raises PartitionDamaged.
 
-        Recovery compares only the index entries above a checkpoint with the data, so an entry below
-        it may be wrong, and a cut at a wrong entry would remove committed records. This function
-        therefore reads the last record that stays and compares its end with the index
+        Recovery compares only the index entries above a checkpoint with the data; of those below,
+        it checks only the order. Such an entry may be wrong, and a cut at a wrong entry would
+        remove committed records. This function therefore reads the last record that stays and
+        compares its end with the index
         (`test_truncation_verifies_index_entry`).
         """
         segments = self._segments
