@@ -1,4 +1,4 @@
-"""What is measured, and how: a load generator, the shapes of load, tables, yardsticks.
+"""Benchmarks: a load generator, the shapes of load, tables, and programs to compare with.
 
-`python -m bench --help` says what can be measured. Nothing here is part of the product.
+`python -m bench --help` lists the measurements. Nothing here is part of the product.
 """

@@ -1,4 +1,4 @@
-"""A local cluster to be measured: where its partitions are, and what its processes have used."""
+"""A local cluster to be measured: the owners of its partitions, and the use of CPU time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the processes have used so far: CPU seconds by role, and flushes of all storages."""
+    """The resources used so far: CPU seconds by role, and flushes of all storages."""
 
     server_seconds: float
     storage_seconds: float
     flushes: int
 
     def since(self, before: Usage) -> Usage:
-        """Return what was used after ``before``."""
+        """Return the resources used after ``before``."""
         return Usage(
             self.server_seconds - before.server_seconds,
             self.storage_seconds - before.storage_seconds,
@@ -47,13 +47,13 @@ class MeasuredCluster:
 
     @property
     def storages(self) -> int:
-        """How many storages there are."""
+        """The number of storages."""
         return len(self.local.plan.storages)
 
     async def put(
         self, clients: int, window: int, size: int, records: int, *, locks: bool
     ) -> Outcome:
-        """Run the load generator in a process of its own."""
+        """Run the load generator in a separate process."""
         host, _, port = self.local.plan.servers[0].address.rpartition(":")
         load = Load(
             host,
@@ -77,7 +77,7 @@ class MeasuredCluster:
         return Outcome(**json.loads(out))
 
     def usage(self) -> Usage:
-        """Read what the processes have used."""
+        """Read the resources that the processes have used."""
         pids = self.local.pids()
         storages = [name for name in pids if name.startswith("storage/")]
         return Usage(

@@ -1,9 +1,9 @@
-"""Full load for a long time, with a replica down and a consumer that hardly drains: memory.
+"""Measure memory under full load for a long time, with a replica down and a slow consumer.
 
     python -m bench.soak --minutes 10
 
-Prints the resident memory of server and storages as it goes, and exits with 1 if one of them grows
-beyond its bound, or the consumer misses anything.
+Prints the resident memory of server and storages periodically. Exits with 1 if one of them grows
+beyond its bound, or if the consumer misses a transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import waltz
 from bench.cluster import MeasuredCluster, measured_cluster
 
 _BOUND_MB = 700
-"""Caches of 192 MiB, what Python spends on them, and what is under way."""
+"""Caches of 192 MiB, Python's overhead for them, and the work in progress."""
 _SLOW_PAUSE_SECONDS = 0.5
 _ROUND_RECORDS = 300_000
 _SIZE = 256
@@ -30,7 +30,7 @@ console = Console()
 
 
 async def _consume_slowly(cluster: MeasuredCluster, seen: list[int]) -> None:
-    """Stream with data from the start, a batch now and then; every id must be the next."""
+    """Stream with data from the start, with pauses between batches; every id must be the next."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         async for batch in client.stream(0, after=-1, data=True).batches():

@@ -97,7 +97,7 @@ class Kubectl:
         run("kubectl", "delete", *arguments, seconds=seconds)
 
     def describe(self) -> str:
-        """Return what a failed test shows: resources, statuses and events."""
+        """Return the output of a failed test: resources, statuses and events."""
         queries: Iterable[tuple[str, ...]] = (
             ("get", "waltzclusters,storagepools,pods,persistentvolumeclaims", "-o", "wide"),
             ("get", "waltzclusters", "-o", "jsonpath={.items[*].status}"),

@@ -1,4 +1,4 @@
-"""What the tests apply: small clusters, and pods that are clients of one. Reads files."""
+"""The objects that the tests apply: small clusters, and pods that are clients. Reads files."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _LAST_CHECK_S = 120.0
 
 @dataclass
 class Partition:
-    """What was appended to one partition, and what was read from it."""
+    """The transactions that were appended to one partition, and those that were read from it."""
 
     first: int
     """The first transaction id that this run may write or read."""

@@ -21,7 +21,7 @@ from bench.spark.reading import Pass, read, session
 from waltz.local import LocalCluster, Shape
 
 LAYOUTS = {"1 partition": {0: 1.0}, "2 partitions": {1: 0.5, 2: 0.5}}
-"""Which partitions are read, and which part of the records each has."""
+"""The partitions that are read, and the share of the records that each one has."""
 
 SOURCES = ("servers", "replicas")
 

@@ -1,7 +1,7 @@
-"""From a commit to the end of the micro-batch that has it, at a steady rate. Network, and a JVM.
+"""Latency from a commit to the end of its micro-batch, at a steady rate. Network, and a JVM.
 
-Each transaction's data is the time at which it was handed to the client, so the latency is that of
-committing, planning, reading and computing together.
+Each transaction's data is the time at which it was passed to the client, so the latency includes
+the commit, the planning, the read and the computation.
 """
 
 from __future__ import annotations
