@@ -36,9 +36,9 @@ _POLL_S = 0.2
 
 
 def main() -> int:
-    """Run everything, and leave nothing behind but the results."""
+    """Run all steps; only the results stay."""
     given = _arguments()
-    # Like Ctrl-C: what was started is stopped on the way out.
+    # Like Ctrl-C: the processes that were started are stopped at the end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     screen = Screen()
     screen.title("Waltz: a year of flights goes through the log")

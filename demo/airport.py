@@ -1,8 +1,8 @@
-"""An airport: one producer with a client of its own. Touches the network.
+"""An airport: one producer with its own client. Touches the network.
 
-It logs its departures in their order, many at a time. Each transaction names the one before it of
-the same aircraft, as far as the airport knows the log. If another has been logged meanwhile, the
-lock on the aircraft is refused, and the airport decides again with what it has learnt.
+It logs its departures in their order, many at a time. Each transaction names the previous
+transaction of the same aircraft, by the airport's state. If another one has been logged meanwhile,
+the server refuses the lock on the aircraft, and the airport decides again by the newer state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Knowledge:
             await future
 
     def tell(self) -> None:
-        """Wake those who have waited long enough."""
+        """Resume the waits that the new state fulfils."""
         position = self.fleet.position
         for transaction_id, future in self.waiting:
             if transaction_id <= position and not future.done():
@@ -62,7 +62,7 @@ class Airport:
         self._latest: dict[int, asyncio.Task[None]] = {}
 
     async def work(self) -> None:
-        """Log everything. Raises what appending raises."""
+        """Log all departures. Raises the errors of append."""
         async with asyncio.TaskGroup() as group:
             following = group.create_task(self._follow())
             async with asyncio.TaskGroup() as departing:
@@ -77,7 +77,7 @@ class Airport:
             following.cancel()
 
     async def _follow(self) -> None:
-        """Keep up with the log: headers say which aircraft a transaction is about."""
+        """Follow the log: the header of a transaction is the number of its aircraft."""
         after = dict.fromkeys(range(len(self._known)), -1)
         async with self._client.stream(after) as stream:
             async for batch in stream.batches():

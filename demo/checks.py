@@ -1,4 +1,4 @@
-"""What must be true of what Spark has read from the log. Pure."""
+"""The checks of the flights that Spark has read from the log. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from demo.flights import Totals
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What Spark has found in the log.
+    """The results of Spark's job.
 
     ``gaps`` counts ids that are missing between 0 and the last, in all partitions; ``doubles`` are
     flights that are there more than once. ``broken_links`` are flights that do not name the
@@ -34,7 +34,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether all is well."""
+        """Whether the check passes."""
         return self.wanted == self.found
 
 
@@ -54,7 +54,7 @@ _FAULTS = {
 
 
 def compare(source: Totals, findings: Findings) -> list[Check]:
-    """Return the checks: the source's totals, and that nothing is wrong with the log."""
+    """Return the checks: the totals equal those of the source, and the log has no fault."""
     checks = [
         Check(_TOTALS[f.name], getattr(source, f.name), getattr(findings.totals, f.name))
         for f in fields(Totals)

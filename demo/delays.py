@@ -1,6 +1,6 @@
 """The Spark job: from the log to Parquet, to checks, and to an answer. Runs Spark.
 
-The question: how much of its delay does an aircraft hand on to its next flight out of New York?
+The question: how much of its delay does an aircraft propagate to its next flight from New York?
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECORD = """
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How delays are handed on.
+    """The propagation of delays.
 
     ``curves``: by class of ground time (an index into GROUND_HOURS), points of arrival delay and
     the mean delay of the next departure, in minutes. ``carriers``: by code, how many minutes of
@@ -68,7 +68,9 @@ def write_parquet(flights: DataFrame, path: Path) -> None:
 
 
 def examine(flights: DataFrame, order_minutes: int) -> Findings:
-    """Return what is in the log; flights are out of order if logged ``order_minutes`` too late."""
+    """Return the contents of the log; flights are out of order if logged ``order_minutes`` too
+    late.
+    """
     identity = f.struct("departure", "carrier", "flight", "origin")
     aircraft = f.when(f.col("aircraft") != NO_AIRCRAFT, f.col("aircraft"))
     sums = _only_row(
@@ -89,7 +91,7 @@ def examine(flights: DataFrame, order_minutes: int) -> Findings:
 
 
 def answer(flights: DataFrame) -> Answer | None:
-    """Return how delays are handed on, None if there are too few flights to say."""
+    """Return the propagation of delays, None if there are too few flights."""
     pairs = _pairs(flights).cache()
     step = f.floor(f.col("arr_delay") / _DELAY_STEP) * _DELAY_STEP + _DELAY_STEP / 2
     curves = (
@@ -144,7 +146,8 @@ def _pairs(flights: DataFrame) -> DataFrame:
     return (
         flown.withColumn("next_delay", f.lead("dep_delay").over(by_time))
         .withColumn("next_departure", f.lead("departure").over(by_time))
-        # It had to fly out and back; what is left it had on the ground, to make up for delays.
+        # The aircraft flew out and back. It was on the ground for the rest of the time, which can
+        # absorb delays.
         .withColumn("ground", between / 60 - 2 * f.col("air_time"))
         .withColumn("ground_class", ground_class)
         .where(f.col("ground_class").isNotNull() & f.col("arr_delay").isNotNull())

@@ -1,4 +1,4 @@
-"""What the demo shows: steps with their times, a progress bar where it is long. Terminal."""
+"""The output of the demo: steps with their times, and progress bars of long steps. Terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from demo.checks import Check
 _WIDTH = 66
 
 SetDone = Callable[[int, int], None]
-"""Called with how much is done, and of how much."""
+"""Called with the number of completed items and the total."""
 
 
 class Screen:
@@ -43,7 +43,7 @@ class Screen:
 
     @contextmanager
     def step(self, text: str, *, progress: bool = False) -> Iterator[SetDone]:
-        """Show that something is being done, how much of it is, and how long it took."""
+        """Show a step in progress, its progress, and its duration."""
         columns = [SpinnerColumn(), TextColumn("{task.description}")]
         if progress:
             columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
@@ -67,10 +67,10 @@ class Screen:
         self._console.print(table)
 
     def result(self, text: str) -> None:
-        """Print what came out."""
+        """Print the results."""
         self._console.print(f"\n  [bold]{text}[/]")
 
     def end(self, text: str) -> None:
-        """Say where everything is, and how long all of it took."""
+        """Print the paths of the results, and the total duration."""
         seconds = time.monotonic() - self._begun
         self._console.print(f"\n  {text}  [dim]({seconds:.0f} s in all)[/]\n", soft_wrap=True)

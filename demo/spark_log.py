@@ -1,4 +1,4 @@
-"""Keeps what Java says on its way out of the terminal. Touches file descriptors."""
+"""Redirects the output of Java away from the terminal. Touches file descriptors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def java_speaks_to(path: Path) -> Iterator[None]:
-    """Have processes started meanwhile write their standard error into ``path``, for all time."""
+    """Redirect the standard error of processes that are started meanwhile to ``path``."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as log:

@@ -29,7 +29,7 @@ class Traffic:
 
     airports: int
     conflicts: int
-    """How often a lock was refused, and the airport decided again."""
+    """The number of lock failures, after which an airport decided again."""
 
 
 class _Tower:
@@ -43,7 +43,7 @@ class _Tower:
         self._alarms: list[tuple[int, asyncio.Future[None]]] = []
 
     def clear(self, departure: int) -> asyncio.Future[None] | None:
-        """Return what to wait for before ``departure``, None if it may be now."""
+        """Return the wait before ``departure``, None if it may be logged now."""
         if self._timeline.may_depart(departure):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class _Tower:
 
 
 async def log_all(cluster: LocalCluster, flights: list[Flight], tell: Tell) -> Traffic:
-    """Log every flight, each airport its own, and kill a storage half-way.
+    """Log every flight, each by its airport, and kill a storage half-way.
 
     Raises an ExceptionGroup of waltz.WaltzError and waltz.local.ProcessFailed.
     """
@@ -99,7 +99,7 @@ async def _fault(cluster: LocalCluster, tower: _Tower, total: int, tell: Tell) -
 def _release(
     waiting: list[tuple[int, asyncio.Future[None]]], is_due: Callable[[int], bool]
 ) -> None:
-    """Wake those whose number is due, and keep the others."""
+    """Resume the waits whose number is reached, and keep the others."""
     for number, future in waiting:
         if is_due(number) and not future.done():
             future.set_result(None)
