@@ -29,12 +29,19 @@ def test_top_once_prints_one_sample(cluster: LocalCluster) -> None:
 def test_top_prints_samples_until_interrupted(cluster: LocalCluster) -> None:
     command = [sys.executable, "-m", "waltz.cli", "top", "-i", "0.1", "-o", "json"]
     command += ["--cluster", str(cluster.layout.description)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_restore_interrupts
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        looks = [json.loads(process.stdout.readline()) for _ in range(3)]
+        samples = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-    assert looks[0]["transactions_per_second"] is None
-    assert looks[2]["transactions_per_second"] is not None
-    assert (process.returncode, said) == (0, b"")
+        _, errors = process.communicate(timeout=20)
+    assert samples[0]["transactions_per_second"] is None
+    assert samples[2]["transactions_per_second"] is not None
+    assert (process.returncode, errors) == (0, b"")
+
+
+def _restore_interrupts() -> None:
+    """Make SIGINT effective again: a shell's background jobs inherit that it is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

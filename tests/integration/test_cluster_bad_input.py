@@ -34,7 +34,7 @@ async def run_script(name: str, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         SCRIPTS / name, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         _, output = await process.communicate()
     assert process.returncode is not None
     return process.returncode, output.decode()
