@@ -40,7 +40,7 @@ _EXIT_LEASE_LOST = 1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings. ``watched_namespace`` empty: it reconciles all namespaces.
+    """The operator's settings. An empty ``watched_namespace`` means all namespaces.
 
     ``identity`` names this process in the Lease. The chart sets it to the name of the pod, so that
     a restarted container leads again at once.

@@ -1,6 +1,6 @@
 """Sample a cluster repeatedly, over connections that stay open. ZooKeeper and the network.
 
-A sample changes nothing: no session, no fence, no client id.
+A sample changes nothing: it begins no session, raises no fence and takes no client id.
 """
 
 from __future__ import annotations

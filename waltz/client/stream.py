@@ -1,7 +1,7 @@
 """A stream of the real client: its feeds, its buffer, and its batches. Network.
 
 A stream has its own connections and its own client id. So it is independent of the client's appends
-and of other streams. `waltz.client.core.feed` decides order and repetition.
+and of other streams. `waltz.client.core.feed` keeps the order and drops repeated transactions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ServerStream(LogStream[DataT_co]):
             await self.aclose()
 
     def fail(self, error: Exception) -> None:
-        """Return the transactions that have arrived, then raise ``error``."""
+        """Make `batches` yield the transactions that have arrived, and then raise ``error``."""
         if self._failure is None:
             self._failure = error
         if self._links is not None:
@@ -164,6 +164,7 @@ class ServerStream(LogStream[DataT_co]):
                 feeds.end()
             if not feeds.unsupported:
                 return
+            # The server is too old for reads of ranges: use feeds, and read data one by one.
             self._after = feeds.positions
         await self._start()
         async for batch in self._with_their_data() if self._with_data else self._without_data():
@@ -199,7 +200,7 @@ class ServerStream(LogStream[DataT_co]):
 
     @property
     def _complete(self) -> bool:
-        """Whether every transaction up to the ends has been fed."""
+        """Whether every partition has an end, and has been fed up to it."""
         return all(
             feed.position >= self._until[partition] if partition in self._until else False
             for partition, feed in self._feeds.items()

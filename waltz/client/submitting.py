@@ -1,4 +1,4 @@
-"""Builds and appends a transaction until no lock was taken in between. Reads the clock.
+"""Build and append a transaction; repeat both while a lock refuses it. Reads the clock.
 
 The functions that mount and append are parameters; so the real client and the mock share this.
 """
@@ -18,7 +18,7 @@ Build = (
 """Returns the draft to append in this attempt, or None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""Before an attempt, if the client has been fed nothing since the previous one."""
+"""The pause before an attempt, if the client has been fed nothing since the previous one."""
 
 
 Mount = Callable[[], Awaitable[int]]
@@ -35,7 +35,7 @@ async def submit(
     append: Append[DataT],
     seconds: float | None,
 ) -> int | None:
-    """See `waltz.LogClient.submit`; the whole takes ``seconds`` at most."""
+    """See `waltz.LogClient.submit`; all attempts together take ``seconds`` at most."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     attempt: Attempt | None = None
@@ -89,7 +89,7 @@ async def _built(build: Build[DataT], attempt: Attempt) -> Draft[DataT] | None:
 
 
 def _late(partition: int, conflict: int | None, missing: str) -> WaltzError:
-    """Return the error of a timeout that passed while nothing was sent."""
+    """Return the error of a timeout that passed while no append was in progress."""
     if conflict is not None:
         return LockFailed(partition, conflict)
     return ClusterUnreachable(

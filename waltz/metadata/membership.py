@@ -66,12 +66,12 @@ class _MembershipWatch:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop; an earlier failure is raised by `finished`."""
+        """Stop the watch. If a failure has ended it before, `finished` raises the failure."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
     async def finished(self) -> None:
-        """Wait for the end; raise the failure that caused it, if `stop` did not."""
+        """Wait until the watch has ended; if a failure ended it, raise the failure."""
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()
@@ -172,7 +172,8 @@ class ServerMembership:
     async def prefer(self, partitions: Iterable[int]) -> None:
         """Change the preferred partitions, and recompute the assignment of all partitions.
 
-        Raises PolicyError if that is impossible; the next assignment then uses the preference.
+        Raises PolicyError if no assignment can be computed now. The preference is kept, and the
+        next assignment uses it.
         """
         self._descriptor = replace(self._descriptor, preferred=tuple(partitions))
         while not await until_answered(self._cluster.store, self._try_prefer):

@@ -1,7 +1,7 @@
 """The HTTP port of a process: ping, build information, metrics, health. Touches the network.
 
-Paths and forms are those of spec/behaviour.md section 12; Prometheus gets the metrics in its own
-form. Without a configured port there is no HTTP.
+Paths and formats are those of spec/behaviour.md section 12; Prometheus gets the metrics in its own
+format. Without a configured port there is no HTTP.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from waltz.runtime.version import build_version
 log = logging.getLogger(__name__)
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Returns whether the process is healthy, and the report that ``/health`` answers."""
+"""Returns whether the process is healthy, and the report that ``/health`` returns."""
 
 _LONGEST_REASON = 200
 
@@ -32,7 +32,7 @@ class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
     """Logs an error of a peer in one line; a traceback is for errors of this process."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        # UnicodeError: aiohttp's answer to a bad request repeats bytes that are no text.
+        # UnicodeError: aiohttp copies bytes of a bad request to its answer; they may not be text.
         if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
             reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
             self.warning(f"{msg}: %s", *args, reason)

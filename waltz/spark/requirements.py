@@ -9,7 +9,7 @@ _PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "fastavro")
 
 
 def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
-    """Raise ImportError with the command that installs them if packages are missing."""
+    """Raise ImportError if packages are missing; its message has the command to install them."""
     missing = [name for name in _PACKAGES if find(name) is None]
     if missing:
         raise ImportError(

@@ -1,6 +1,7 @@
 """The table of marks: for each partition the last transaction that the data reflect. SQL database.
 
-The columns are those of Waltz 0.13.2, so that each can continue from the other's database.
+The columns are those of Waltz 0.13.2, so that this client and the client of that version can each
+continue from the other's database.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ class Marks:
         )
 
     def advance(self, connection: Connection, partition: int, transaction_id: int) -> bool:
-        """Move the mark from the previous transaction to this one; return whether it was there.
+        """Move the mark from the previous transaction to this one.
 
+        Returns False, and changes nothing, if the mark is not at the previous transaction.
         Because of the condition on the previous mark, each transaction is applied once, even if
         several processes apply it at the same time.
         """

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SyncClient(Generic[DataT]):
-    """A `waltz.LogClient` for threads: methods of the same names, parameters and errors that block.
+    """A `waltz.LogClient` with blocking methods of the same names, parameters and errors.
 
     Open it with `connect`. `close`, or the end of a ``with`` block, ends it for all threads.
     """

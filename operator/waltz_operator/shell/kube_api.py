@@ -24,7 +24,7 @@ _WATCH_SECONDS = 240
 
 
 class KubeError(Exception):
-    """The API server refused a request or did not answer; the message is its own."""
+    """The API server refused a request or did not answer; the message has the reason."""
 
 
 class Conflict(KubeError):
@@ -32,7 +32,7 @@ class Conflict(KubeError):
 
 
 class Kube(Protocol):
-    """Access to the API server. Every method raises KubeError."""
+    """Access to the API server. Every method can raise KubeError."""
 
     async def get(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """Return an object, None if it does not exist."""
@@ -113,7 +113,7 @@ class ApiServer:
     async def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[LiveObject]:
-        """Yield every object with these labels that exists, and then every one that changes.
+        """Yield all existing objects with these labels, then each one added, changed or deleted.
 
         Ends after some minutes. The next call yields all existing objects first. Raises KubeError.
         """

@@ -45,7 +45,7 @@ class LeaseSighting:
 
 
 def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: float) -> bool:
-    """Whether a candidate may take the Lease: it is its own, has no holder, or has expired.
+    """Whether ``identity`` may take the Lease: it holds the Lease, or that is free or expired.
 
     An identity may take its own Lease, so that a restarted container leads again at once.
     """
@@ -95,8 +95,8 @@ class LeaderElection:
             # this leader continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
             if await self._try_lease(min(_ATTEMPT_SECONDS, deadline - requested)):
-                # From the request, not from its answer: the Lease may have been renewed at any
-                # moment in between, and other candidates measure its age from that moment.
+                # Count from the request, not from its answer: the Lease may have been renewed at
+                # any moment in between, and other candidates measure its age from that moment.
                 deadline = requested + RENEW_DEADLINE_SECONDS
             elif self._replaced:
                 break

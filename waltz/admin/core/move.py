@@ -1,9 +1,12 @@
 """Order: move a partition from one storage to another one of the same group. Pure.
 
 The replica at the destination is created, filled and switched on; then ZooKeeper assigns it as one
-more replica. When it takes part in the store session, the source loses its assignment, and it drops
-its replica when a session has begun without it. Both changes need a quorum: of *n* replicas, the
-*n* healthy ones must be a quorum of *n* + 1. So a partition with a single replica cannot be moved.
+more replica. When the new replica takes part in the store session, the source's assignment is
+removed. When a session has begun without the source, the source drops its replica.
+
+A partition with *n* replicas has *n* + 1 after the first assignment change, and *n* after the
+second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. So a partition
+with a single replica cannot be moved.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
 
 def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     wanted = view.replicas | {order.destination}
-    # Taking the source out afterwards needs the same quorum, of as many replicas.
+    # This also covers the removal of the source later: it needs as many replicas.
     if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
     if problem := change_obstacle(observation, view, wanted):

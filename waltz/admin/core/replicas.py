@@ -1,10 +1,10 @@
 """The observed replicas, which of them are healthy, and which changes a quorum allows. Pure.
 
-Every order decides one step by one `ReplicaObservation`; then the cluster is observed again. A
-quorum is counted twice, because a new store session needs both (spec/behaviour.md section 6): one
-of the assigned replicas, to open the session, and one of the replicas that the partition's metadata
-names, to find every committed transaction. Servers do not contact a replica that is no longer
-assigned.
+An order decides one step from one `ReplicaObservation`; then the cluster is observed again.
+
+A new store session needs two quorums (spec/behaviour.md section 6): a quorum of the assigned
+replicas, to open the session, and a quorum of the replicas that the partition's metadata names, to
+find every committed transaction. Servers do not contact a replica that is no longer assigned.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class PartitionView:
 class ObservationScope:
     """The scope of an order's observation: these partitions (None: all), and these storages.
 
-    The storages and the servers of the partitions are queried too, unless ``query_peers`` is false.
+    Unless ``query_peers`` is false, the servers and all storages of these partitions are queried,
+    too.
     """
 
     partitions: tuple[int, ...] | None
@@ -84,8 +85,8 @@ class ObservationScope:
 class ReplicaObservation:
     """The storage maps, the partitions of a scope, and what their storages report.
 
-    A replica that is no more than ``lag_allowed`` transactions behind counts as up to date: servers
-    copy so few in a moment.
+    A replica that is no more than ``lag_allowed`` transactions behind counts as up to date,
+    because a server copies so few transactions in a moment.
     """
 
     maps: StorageMaps
@@ -104,7 +105,7 @@ class ReplicaObservation:
         return frozenset(self.maps.assignments.partitions.get(storage, ()))
 
     def unknown_storage(self, storage: str) -> str | None:
-        """Return that ``storage`` is not in the cluster, and which are; None if it is."""
+        """Return an error that lists the known storages; None if ``storage`` is in the cluster."""
         ports = self.maps.connections.admin_ports
         if storage in ports:
             return None
@@ -194,8 +195,8 @@ def change_obstacle(
 ) -> str | None:
     """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
 
-    The change is safe if every replica that stays is healthy and these replicas alone are both
-    quorums of the next session. A new replica does not count before servers have filled it:
+    The change is safe if every replica that stays is healthy, and these replicas alone form both
+    quorums that the next session needs. A new replica does not count before servers have filled it:
     otherwise one more failure would leave a partition without a quorum
     (``tests/unit/test_operations_plans.py`` follows every change through one failure).
     """

@@ -1,4 +1,4 @@
-"""Carry out orders for the verbs of storages, or print their dry run. ZooKeeper, the network."""
+"""Carry out the orders of the storage commands, or print a dry run. ZooKeeper, the network."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def finish(
 ) -> int:
     """Carry out ``order``, printing its steps unless ``quiet``; return their number.
 
-    Raises Failed; its text has the reason and then ``hint``.
+    Raises Failed. If the order waited too long, its text is the reason, then ``hint``.
     """
     try:
         return await carry_out(
@@ -102,7 +102,10 @@ def say_step(step: Step | Wait) -> None:
 
 
 def say_forecast(foreseen: Forecast, *, waiting_fails: bool = False) -> None:
-    """Print the steps of a dry run and how they end. Raises Failed if there would be none."""
+    """Print the steps of a dry run and how they end.
+
+    Raises Failed if the order would be refused, or, if ``waiting_fails``, would wait at once.
+    """
     reason = foreseen.end.reason if isinstance(foreseen.end, Refuse | Wait) else ""
     if isinstance(foreseen.end, Refuse) or (reason and waiting_fails and not foreseen.steps):
         raise Failed(reason)

@@ -103,7 +103,11 @@ ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A read request without an answer. ``since`` is when the present wait began, once known."""
+    """A read request without an answer.
+
+    ``sent`` is false without a connection and during a backoff. ``since`` is the time of the first
+    `tick` in the present wait (for an answer, or for the end of a backoff), None before that tick.
+    """
 
     token: object
     request: ReadRequest
@@ -181,7 +185,7 @@ class PartitionRequests:
                 self._back_off(open_request)
 
     def tick(self, now: float) -> None:
-        """Send the requests again whose wait has ended at ``now``."""
+        """Send again the requests whose timeout or backoff has passed at ``now``."""
         if self._generation is None:
             return
         due = []

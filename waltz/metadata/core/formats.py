@@ -217,7 +217,10 @@ class ReplicaAssignments:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica's last store session, and its last transaction id at its end, or UNRESOLVED."""
+    """A replica's last store session, and its last transaction id when that session ended.
+
+    The id is UNRESOLVED while the session has not ended.
+    """
 
     session_id: int
     closing_mark: int
@@ -236,7 +239,7 @@ class PartitionMetadata:
         return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
 
     def encode(self, partition: int) -> bytes:
-        """Return the data of the znode of ``partition``; each replica's entry repeats its id."""
+        """Return the data of the znode of ``partition``; every replica's entry has that id, too."""
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
         parts.append(int32(len(self.replicas)))
         for storage, state in self.replicas.items():

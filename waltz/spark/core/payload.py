@@ -1,4 +1,4 @@
-"""Decode ``data`` to columns, and treat rows that cannot be decoded. Pure.
+"""Decode ``data`` to columns, and handle rows that cannot be decoded. Pure.
 
 Thousands of rows are decoded at once. If that fails, the rows are halved until each malformed row
 is alone, so that a few malformed rows do not slow down the others.
@@ -28,7 +28,10 @@ from waltz.spark.core.payload_parsers import (
 from waltz.spark.core.schema import SCHEMA
 
 Parse = Callable[[Any, Any], tuple[Any, list[int]]]
-"""One of `payload_parsers`: from data and an Arrow schema to a table and its source rows."""
+"""A function of `payload_parsers`, of data and an Arrow schema.
+
+It returns a table, and for each of its rows the index of the data that it came from.
+"""
 
 _DATA = SCHEMA.names.index("data")
 
@@ -80,7 +83,7 @@ class Payload:
         return [field for field in self.schema if field.name not in SCHEMA.names]
 
     def own_schema(self) -> Any:
-        """Return these columns in Arrow's types."""
+        """Return the columns of `own` as an Arrow schema."""
         return to_arrow_schema(StructType(self.own()), timezone="UTC")
 
     def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:
@@ -181,7 +184,10 @@ def _with_text() -> StructType:
 def _pieces(
     data: Any, parse: Parse, parsed: Any, first: int
 ) -> Iterator[tuple[int, int, Any | None, list[int]]]:
-    """Yield runs of rows in order: first row, count, table (None: malformed), source rows."""
+    """Yield runs of rows in order: first row, count, table (None: malformed), and source rows.
+
+    The source rows are counted from the first row of the run.
+    """
     count = len(data)
     if not count:
         return

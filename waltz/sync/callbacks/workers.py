@@ -24,20 +24,20 @@ class Workers:
 
     @property
     def in_callback(self) -> bool:
-        """Whether this thread is one of these."""
+        """Whether the calling thread is a worker."""
         return getattr(self._of_workers, "here", False)
 
     def check_outside(self, call: str) -> None:
-        """Raises InCallback if this thread is one of these."""
+        """Raise InCallback if the calling thread is a worker."""
         if self.in_callback:
             raise InCallback(call)
 
     async def apply(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what ``work`` returns on a thread that applies."""
+        """Run ``work`` on a thread that applies transactions; return its result."""
         return await self._on(self._applying, lambda: work(*args, **kwargs))
 
     async def retry(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what ``work`` returns on a thread that retries."""
+        """Run ``work`` on a thread that retries contexts; return its result."""
         return await self._on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:

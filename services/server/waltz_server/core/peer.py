@@ -4,9 +4,10 @@ from __future__ import annotations
 
 
 class Peer:
-    """The state of one client's connection, shared by all partitions; peers differ by identity.
+    """The state of one client's connection, shared by all partitions.
 
-    Pure. It holds no socket: the shell reports congestion as an event.
+    Pure. Peers are compared by identity. A peer holds no socket: the shell reports congestion as an
+    event.
     """
 
     __slots__ = ("congested", "reads", "version")

@@ -3,8 +3,8 @@
 A transaction of this client can be fed before its append has returned its id. At that time its
 context is unknown, and applying it immediately would lose the callbacks of that context. So it
 waits for the appends that were open when it was fed, because it may be the transaction of one of
-them (`PartitionProgress.is_undecided`). It does not wait longer: it may belong to no context,
-because its append was given up or did not come from a context.
+them (`PartitionProgress.is_undecided`). After these appends have ended, either its context is
+known, or it belongs to none: its append was abandoned, or did not come from a context.
 
 ``on_completion`` is called once per context, also if the application has to apply the transaction
 several times. tests/unit/test_client_progress.py shows each of these rules.
@@ -35,8 +35,8 @@ class Delivery(Generic[C]):
 class PartitionProgress(Generic[C]):
     """The progress of one partition of one client. ``mark`` is the last transaction applied.
 
-    One thread may apply transactions while another begins and ends appends: no method needs more
-    than one operation on a dictionary that both change.
+    One thread may apply transactions while another begins and ends appends. There is no lock: no
+    method needs two operations on a shared dictionary to be atomic together.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:

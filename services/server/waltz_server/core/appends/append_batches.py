@@ -1,8 +1,9 @@
 """Batches of appends: gathers the outcomes of a batch's appends into one answer. Pure.
 
-The queue grants or refuses a batch as a whole. After that its appends are sent, and committed or
-failed, like any others, possibly in several batches of the log. The client gets one answer, when
-every append has its outcome. See transcripts/clients/batches_and_faults.txt.
+The queue grants or refuses all appends of a batch at the same instant. After that the granted ones
+are sent, and committed or failed, like any others, possibly in several record batches of the log.
+The client gets one answer, when every append has its outcome. See
+transcripts/clients/batches_and_faults.txt.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatch:
-    """The appends of one request, at least one, which are granted or refused together."""
+    """The appends of one request, at least one, which are decided at the same instant."""
 
     peer: Peer
     req_id: ReqId

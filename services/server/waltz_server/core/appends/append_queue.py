@@ -1,13 +1,14 @@
 """Appends between their client and the store: order, locks, waiting. Pure.
 
 Appends of one client are never reordered: the client takes the commit of a later one as the failure
-of every earlier one that is still open (spec/behaviour.md section 8). An append that wants a lock
-which an open one holds waits for it, first come first served. It delays only appends of its own
-client and those that want the same locks.
+of every earlier one that is still open (spec/behaviour.md section 8). A lock is open while an open
+append holds it. An append that wants an open lock waits for it, first come first served. It delays
+only appends of its own client and those that want the same locks.
 
-A batch is decided and waits like one append that wants all its locks. Only locks that others hold
-count, never those that its own appends take. If the queue granted its free appends first, the batch
-would be decided at two instants (transcripts/clients/batches_and_locks.txt).
+A batch waits like one append that wants all the locks of its appends; locks that its own appends
+take do not count. Then each of its appends is granted or refused, all at the same instant. If the
+queue granted first the appends whose locks are free, the batch would be decided at two instants
+(transcripts/clients/batches_and_locks.txt).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class AppendQueue:
             self._locks = LockTable(self._size, high_water_mark)
 
     def assume(self, high_water_mark: int) -> None:
-        """Treat every lock as taken at the mark: the log grew without this lock table."""
+        """Treat every lock as taken at the mark, because another server has extended the log."""
         if self._locks is not None:
             self._locks.assume(high_water_mark)
 
@@ -96,13 +97,13 @@ class AppendQueue:
         return dropped
 
     def add(self, peer: Peer, appends: Sequence[Append]) -> None:
-        """Accept a chunk's appends; `take` decides each of them."""
+        """Accept single appends; `take` decides each of them."""
         self._arrived += [(peer, append) for append in appends]
         self.open_count += len(appends)
         self.open_bytes += sum(len(append.record_tail) for append in appends)
 
     def add_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch; `take` grants or refuses it as a whole."""
+        """Accept a batch; `take` decides all its appends at the same instant."""
         self._arrived.append(batch)
         self.open_count += len(batch.appends)
         self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
@@ -231,7 +232,7 @@ class AppendQueue:
             return False
         taken: list[tuple[int, int, int]] = []
         for append in batch.appends:
-            # Marks in the table change only by commits: its own appends are not in them yet.
+            # Only commits change the table's marks, so they do not include this batch's appends.
             taken_by = locks.last_taken(append.checked)
             if append.checked and append.client_mark < taken_by:
                 refused.append((batch.peer, append, taken_by))

@@ -27,7 +27,7 @@ _NOT_FOUND = "com.wepay.waltz.store.exception.TransactionNotFoundException"
 _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 
 _REQUESTS_KEPT = 16
-"""Requests of one connection for one transaction that are kept, the newest ones.
+"""How many requests of one connection for one transaction are kept; the oldest is dropped.
 
 A client repeats its request while the partition has no open session: this bounds the memory."""
 

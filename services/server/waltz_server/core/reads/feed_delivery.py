@@ -76,7 +76,7 @@ class FeedDelivery:
                 self.feeds.turned(feed, self._mark)
             else:
                 self._waiting.append(feed)
-        # The turn may have made it a real-time feed; without a commit nothing else would serve it.
+        # The feed may be a real-time feed now. Without this call, it would wait for a commit.
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:

@@ -61,14 +61,14 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """Whether the last session opened, and not too late; true before the first."""
+        """False after an overdue recovery or a session that never opened, until one opens."""
         self._limits = limits
         self._retry = retry
         self._generation = -1
         self._replicas: tuple[str, ...] = ()
         self._stage = StoreStage.IDLE
         self.session: StoreSession | None = None
-        """The current store session, None between two."""
+        """The current store session, None between two sessions."""
         self._opened = False
         self._version = -1
         self._awaited = AwaitedOperation(ready)
@@ -223,7 +223,7 @@ class StorePartition:
         self._after_session_input()
 
     def metadata_failed(self, operation: MetadataOperation, reason: str) -> None:
-        """Retry, or end the session: ``operation`` failed, or met another server's change."""
+        """Retry, or end the session: ``operation`` failed, or another server wrote first."""
         if not self._awaited.take(operation):
             return
         if self._stage in (StoreStage.READING, StoreStage.BEGINNING):
@@ -331,7 +331,8 @@ class StorePartition:
     def _readmit(self, session: StoreSession) -> None:
         """End ``session``, so that the next one includes a storage whose backoff has ended.
 
-        A recovery that is at work is not ended: the storage might only delay the next one, too.
+        A recovery that may still open the session is not ended: the storage might only delay the
+        next session, too.
         """
         if session.phase is not SessionPhase.OPEN and not session.is_stuck():
             return
@@ -351,7 +352,8 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # They back off, so that the session has some time for appends before it ends for them.
+        # The failed storages back off: this session has time for appends before it ends to
+        # readmit one of them.
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True

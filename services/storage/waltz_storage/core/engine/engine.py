@@ -10,7 +10,7 @@ The engine starts no thread and calls no callback. Each method returns what the 
 * `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
 
 `step` runs on one thread. `run_task` and `settle` may run on others, at the same time. That is why
-they return their own `Done`; the server's core runs on one thread and adds all to one `Ready`.
+each call returns its own `Done`, and none adds to a shared `Ready`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNKNOWN_PARTITION = -1
 
 @dataclass(frozen=True, slots=True)
 class RequestJob:
-    """Any other request of a server, and its reply. ``version`` is that of its connection."""
+    """A server's request other than an append. ``version`` is the protocol version it uses."""
 
     request: storage.Request
     version: int
@@ -125,7 +125,7 @@ class Engine:
         return ready
 
     def settle(self, part: RoundPart, now: float) -> Done:
-        """Complete a part that is durable; ``now`` is the time of the clock that set `arrived`.
+        """Complete a part that is durable; ``now`` is read from the clock that set `arrived`.
 
         An append is answered only here, after its flush: the server counts the answer as a vote
         that the records survive a loss of power (planted bug "append answered before it is
