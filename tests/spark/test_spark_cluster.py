@@ -153,5 +153,5 @@ def test_read_over_tls_works_and_plaintext_is_refused(spark: Any, secured: Local
     for source in ("servers", "replicas"):
         assert load(spark, secured, readFrom=source).count() == 1
     plain = {"tls.enabled": "false", "timeoutSeconds": 2}
-    with pytest.raises(AnalysisException, match="not every log"):
+    with pytest.raises(AnalysisException, match="not every partition"):
         load(spark, secured, **plain).count()

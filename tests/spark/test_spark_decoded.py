@@ -65,7 +65,9 @@ def test_decoded_kinds_and_malformed_rows(
 
     assert rows("permissive") == [(0, 7), (1, None), (2, 8)]
     assert rows("drop") == [(0, 7), (2, 8)]
-    with pytest.raises(PySparkException, match=f"transaction 1 of partition {partition} is not"):
+    with pytest.raises(
+        PySparkException, match=f"transaction 1 of partition {partition}: data cannot be decoded"
+    ):
         rows("fail")
 
 

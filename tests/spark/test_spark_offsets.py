@@ -32,7 +32,7 @@ def test_offsets_round_trip_is_exact() -> None:
 @pytest.mark.parametrize(
     ("offset", "text"),
     [
-        ({"0": "1"}, "is of a stream of the partitions 0, but this one reads 0-1"),
+        ({"0": "1"}, "belongs to a stream of partitions 0, but this one reads 0-1"),
         ({"logOffset": "x"}, "is not an offset of the waltz source"),
     ],
 )
@@ -42,7 +42,9 @@ def test_offsets_of_another_query_are_refused(offset: dict[str, str], text: str)
 
 
 def test_offsets_beyond_the_log_are_refused_or_skipped() -> None:
-    with pytest.raises(PositionMissing, match=r"where the stream goes on is transaction 7 of part"):
+    with pytest.raises(
+        PositionMissing, match=r"the stream's next position is transaction 7 of part"
+    ):
         available({0: 7}, {0: 5}, skip_missing=False)
     assert available({0: 7}, {0: 5}, skip_missing=True) == {0: 6}
     assert available({0: 6}, {0: 5}, skip_missing=False) == {0: 6}

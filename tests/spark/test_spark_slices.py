@@ -61,7 +61,7 @@ def test_slices_position_after_the_end_is_empty() -> None:
         ({"endingPositions": '{"0": 11}'}, "endingPositions is transaction 11 of partition 0"),
         (
             {"startingPositions": '{"0": 5}', "endingPositions": '{"0": 4}'},
-            "partition 0 is to be read from 5 until before 4",
+            r"partition 0: startingPositions \(5\) is after endingPositions \(4\)",
         ),
     ],
 )
