@@ -136,7 +136,7 @@ def test_impossible_ranges_are_refused() -> None:
     reader.headers(world, 0)
     answers = reader.heard(world)
     assert [a.high_water_mark for a in answers] == [UNRESOLVED, UNRESOLVED]
-    assert all("opened" in a.error for a in answers)
+    assert all("is not open yet" in a.error for a in answers)
     world.connect()
     reader.records(world, -1)
     reader.headers(world, -7)
