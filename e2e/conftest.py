@@ -17,7 +17,7 @@ from e2e.operators import Operator
 from e2e.waiting import until
 from e2e.witnessing import Witness
 
-_TEST_SECONDS = 420
+_TEST_SECONDS = 900
 _READY_SECONDS = 300.0
 _DELETION_SECONDS = 180.0
 _LOCK_SECONDS = 1800.0

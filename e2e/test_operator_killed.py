@@ -15,7 +15,8 @@ from e2e.witnessing import Witness
 
 _POD = "killed-operator"
 _PROGRAM = Path(__file__).with_name("killed_operator.py")
-_READY_SECONDS = 330.0
+_READY_SECONDS = 540.0
+"""Each of some 25 steps includes the start of an operator, which takes 10 s on a busy machine."""
 _MIN_STEPS = 20
 """A first start has more steps."""
 
