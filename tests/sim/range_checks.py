@@ -127,7 +127,7 @@ class OpenReads:
                 "session of this generation",
             )
         if opened.awaited:
-            end = "refused" if response.error is not None else "in vain" if empty else "answered"
+            end = "refused" if response.error is not None else "timed out" if empty else "answered"
             self._counters[f"server: a read waited and was {end}"] += 1
 
     def lost(self, peer: Peer) -> None:
