@@ -1,7 +1,10 @@
-"""The Waltz server: orders, locks and replicates appends, recovers after faults, feeds clients.
+"""The Waltz server: the process that owns partitions of the log.
 
-* `core`: all decisions, pure. One `Partition` per partition: `appends` (codec, locks, order),
-  `replication` (store sessions, recovery, quorum), `reads` (feeds, single transactions, ranges).
-* `shell`: performs the core's effects on sockets, ZooKeeper, timers and the log.
+It orders appends, checks their locks, replicates them to storages and feeds clients.
+
+* `core`: all decisions, pure. One `Partition` object per partition, with parts from `appends`
+  (codec, locks, order), `replication` (store sessions, recovery, quorum) and `reads` (feeds, single
+  transactions, ranges).
+* `shell`: performs the effects that the core requests: on sockets, ZooKeeper, timers, log lines.
 * `main`: the command ``waltz-server``.
 """

@@ -1,4 +1,4 @@
-"""`python -m waltz_server` is the command ``waltz-server``."""
+"""Run the command ``waltz-server`` by `python -m waltz_server`."""
 
 from waltz_server.main import main
 

@@ -1,4 +1,4 @@
-"""The command ``waltz-server``: reads the settings, runs one server until it is stopped."""
+"""The command ``waltz-server``: it reads the settings and runs one server until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from waltz_server.shell.node import ServerNode
 
 
 async def serve(config: ServerConfig, stop: asyncio.Event) -> None:
-    """Run a server until ``stop`` is set; raises what ends it otherwise."""
+    """Run a server until ``stop`` is set. If the server fails earlier, raise its error."""
     await run_node(ServerNode(config), stop)
 
 
 async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
-    """Run ``node`` until ``stop`` is set; raises what ends it otherwise."""
+    """Run ``node`` until ``stop`` is set. If the node fails earlier, raise its error."""
     try:
         await run_until_done(_run(node), stop)
     finally:
@@ -25,7 +25,7 @@ async def run_node(node: ServerNode, stop: asyncio.Event) -> None:
 
 
 async def _run(node: ServerNode) -> None:
-    """Start the node and keep it; ends when it can no longer take part, or by being cancelled."""
+    """Start the node and wait until it fails; `run_until_done` cancels this to stop the node."""
     await node.start()
     async with start_http(node) as http_port:
         ports = {"port": node.listener.port, "http": http_port}

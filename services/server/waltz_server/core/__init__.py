@@ -1,5 +1,6 @@
-"""The decisions of the server: one `Partition` and its parts. Inputs in, effects out. Pure.
+"""The decisions of the server: the class `Partition` and its parts. Pure.
 
-`partition` is the entry; `effects` describes how a part has the shell act, `store_reports` how the
-store reports to the partition. Folders: `appends`, `replication`, `reads`.
+The shell passes inputs to a `Partition` and performs the effects that the partition returns. Begin
+to read at `partition`. `effects` defines the effects; `store_reports` defines what the store of a
+partition (folder `replication`) reports to it. The other parts are in `appends` and `reads`.
 """

@@ -1,15 +1,15 @@
-"""Effects, by which the core requests actions from its shell, and the `Ready` of effects. Pure.
+"""Define the effects, by which the core requests actions from its shell. Pure.
 
-The convention, which follows etcd/raft's `Ready`:
+The core collects effects in a `Ready`, as in etcd/raft:
 
-* A partition has one `Ready`. Each of its parts is given it at construction and adds effects to it
-  directly. No part returns effects, keeps a separate list, or passes on effects of another part.
+* A partition has one `Ready`. Every part of the partition gets this `Ready` at construction and
+  adds effects to it directly. No part returns effects or keeps a list of its own.
 * After each input the shell calls `Partition.take_ready` and performs the effects in order.
 * The result of an effect comes back as another input, which the effect's docstring names.
 * A report of the store to its partition is not an effect: see `store_reports`.
 
-An effect is a value. An effect about transactions is about a whole batch, never about a single
-transaction, because effects per transaction would cost too much.
+An effect is a value. An effect about transactions is about a whole batch, because an effect for
+each transaction would cost too much.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True)
 class SendToClient:
-    """Send whole frames to a client."""
+    """Send ``frames``, one or more complete messages, to a client."""
 
     peer: Peer
     frames: bytes
@@ -32,7 +32,7 @@ class SendToClient:
 
 @dataclass(frozen=True, slots=True)
 class DisconnectClient:
-    """Close a client's connection, after sending the frames that were queued before."""
+    """Close a client's connection, after the frames of earlier effects are sent."""
 
     peer: Peer
     reason: str
@@ -40,9 +40,9 @@ class DisconnectClient:
 
 @dataclass(frozen=True, slots=True)
 class SendToStorage:
-    """Send ``request`` to a storage; the result is `StorePartition.answered`.
+    """Send ``request`` to a storage, with a sequence number that the shell chooses.
 
-    The shell numbers the request.
+    The result is `StorePartition.answered`.
     """
 
     storage: str
@@ -63,17 +63,18 @@ class ConnectStorages:
 class ReadMetadata:
     """Read the partition's metadata, creating it if it is missing.
 
-    The result is `StorePartition.metadata_read` or `metadata_failed` with this very object: two
-    operations are never equal, so that a late result is not taken for that of a newer operation.
+    The result is `StorePartition.metadata_read` or `metadata_failed`, with this very object as the
+    argument. Two operations are never equal, so that the late result of an old operation is not
+    taken for the result of a newer one.
     """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteMetadata:
-    """Compare-and-set the partition's metadata.
+    """Write ``value`` as the partition's metadata if their version is still ``version``.
 
-    The result is `StorePartition.metadata_written` or `metadata_failed` with this very object, as
-    for `ReadMetadata`.
+    The result is `StorePartition.metadata_written` or `metadata_failed`, with this very object as
+    the argument: see `ReadMetadata`.
     """
 
     value: PartitionMetadata
@@ -85,28 +86,28 @@ MetadataOperation = ReadMetadata | WriteMetadata
 
 @dataclass(frozen=True, slots=True)
 class RetrySession:
-    """Timer: the pause before this attempt at a store session is over."""
+    """Timer: the pause is over; begin the store session with this attempt number."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOverdue:
-    """Timer: the recovery of this session should have ended by now."""
+    """Timer: if the recovery of this session still runs, it takes too long."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class BackoffOver:
-    """Timer: this storage, which failed, may take part again."""
+    """Timer: the backoff of this storage is over; sessions may include it again."""
 
     storage: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResetFailures:
-    """Timer: this storage's failure count is reset unless it has failed again since."""
+    """Timer: reset this storage's failure count, unless it is no longer ``failures``."""
 
     storage: str
     failures: int
@@ -114,12 +115,12 @@ class ResetFailures:
 
 @dataclass(frozen=True, slots=True)
 class RetryFeeds:
-    """Timer: feeds whose headers could not be read try again."""
+    """Timer: retry the feeds whose headers could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeReadTick:
-    """Timer: one tick of the range reads that wait for transactions to be committed is over."""
+    """Timer: range reads (`range_reads`) measure their waits in ticks, and one tick is over."""
 
 
 StoreTimer = RetrySession | RecoveryOverdue | BackoffOver | ResetFailures
@@ -136,7 +137,7 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTurn:
-    """Call `Partition.turn` soon, when all effects are performed: there is more to send."""
+    """Call `Partition.turn` soon, after all effects: the partition has more to send to clients."""
 
 
 class LogLevel(IntEnum):
@@ -169,7 +170,7 @@ Effect = (
 
 
 class Ready:
-    """The effects that the shell must perform for one partition, in order."""
+    """A list of the effects that the shell must perform for one partition, in order."""
 
     __slots__ = ("_effects",)
 
@@ -181,7 +182,7 @@ class Ready:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Take the effects added since the last call."""
+        """Remove and return the effects added since the last call."""
         effects = self._effects
         if effects:
             self._effects = []

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicationLimits:
-    """How much a session has under way."""
+    """Limits of one store session (`store_session`)."""
 
     batch_records: int = 500
+    """Most records in one batch."""
     batch_bytes: int = 4 << 20
+    """A batch gets no further record once it has this size."""
     batches_in_flight: int = 3
+    """Most batches that are sent and not committed."""
     tail_bytes: int = 16 << 20
-    """How much of the committed tail is kept in memory for replicas that lag a little."""
+    """Most bytes of committed batches kept in memory, for replicas that lag a little."""
     copy_records: int = 500
-    """Records per copy during recovery."""
+    """Most records of one copy during recovery."""
     checkpoint_interval: int = 250_000
-    """Transactions after which a session ends and a new one begins, so that marks advance."""
+    """Transactions after which a session ends; the next one raises the low-water marks."""

@@ -16,9 +16,12 @@ class Peer:
         self.version = version
         """The protocol version that the connection has agreed on."""
         self.reads = 0
-        """Reads of replicas in progress for it, in all partitions; each answer may be large."""
+        """Number of reads of replicas in progress for this client, in all partitions.
+
+        The number is bounded, because each answer may be large.
+        """
         self.congested = False
-        """Whether the client reads too slowly; partitions then send nothing more to it.
+        """Whether the client reads too slowly; partitions then send it nothing more.
 
         The shell sets it when the connection's buffer is full. When the buffer has drained, the
         shell clears it and calls `Partition.writable` on every partition.

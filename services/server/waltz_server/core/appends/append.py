@@ -12,7 +12,10 @@ class Append:
     """An append in the encoding that client, storage and cache share.
 
     ``record_tail`` is the part of a record after the request id: header, data length, data,
-    checksum. Not frozen, because one is made per transaction and freezing costs more than making.
+    checksum. ``client_mark`` is the last transaction that the client had seen.
+
+    The class is not frozen: the server makes an object for each transaction, and a frozen dataclass
+    is slower to make.
     """
 
     client_id: int
@@ -24,10 +27,10 @@ class Append:
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
     taken: Slots = ()
-    """Slots of the write and append locks, which the append holds while it is open."""
+    """Slots (see `lock_table`) of the write and append locks: the append holds them while open."""
     checked: Slots = ()
     """Slots of the write and read locks; none may have been taken after ``client_mark``."""
     batch: bytes | None = None
-    """Request id of the batch that it belongs to, None for a single append.
+    """Request id of the batch that contains this append, None for a single append.
 
-    If an append of a batch fails, the appends after it in the batch fail, too."""
+    If the store fails an append of a batch, it also fails the later appends of the batch."""

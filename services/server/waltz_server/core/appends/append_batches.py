@@ -1,8 +1,8 @@
-"""Batches of appends: gathers the outcomes of a batch's appends into one answer. Pure.
+"""Gather the outcomes of the appends of one batch into one answer to the client. Pure.
 
-The queue grants or refuses all appends of a batch at the same instant. After that the granted ones
-are sent, and committed or failed, like any others, possibly in several record batches of the log.
-The client gets one answer, when every append has its outcome. See
+The append queue grants or refuses all appends of a batch at the same instant. From then on the
+store treats the granted appends like single ones: it may send them in several record batches. The
+client gets one answer, when every append of its batch has an outcome. See
 transcripts/clients/batches_and_faults.txt.
 """
 
@@ -21,7 +21,7 @@ from waltz_server.core.peer import Peer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendBatch:
-    """The appends of one request, at least one, which are decided at the same instant."""
+    """The appends of one client request, at least one. All are decided at the same instant."""
 
     peer: Peer
     req_id: ReqId
@@ -30,7 +30,7 @@ class AppendBatch:
 
 @dataclass(slots=True)
 class _OpenBatch:
-    """A batch, and the outcomes of its appends so far."""
+    """A batch, the outcomes of its appends so far, and how many outcomes are missing."""
 
     batch: AppendBatch
     outcomes: list[BatchedOutcome | None]
@@ -38,12 +38,12 @@ class _OpenBatch:
 
 
 class AppendBatches:
-    """The batches whose answers are due."""
+    """The batches that are not answered yet."""
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
         self._open_appends: dict[Append, tuple[_OpenBatch, int]] = {}
-        """For each open append of a batch, its batch and its position in it."""
+        """For each append without an outcome: its batch, and its position in that batch."""
 
     def open(self, batch: AppendBatch) -> None:
         """Register ``batch``, to collect the outcome of each of its appends."""
@@ -52,20 +52,26 @@ class AppendBatches:
             self._open_appends[append] = (open_batch, position)
 
     def refused(self, append: Append, taken_by: int) -> bool:
-        """Record that ``taken_by`` has taken a lock; return whether a batch has the append."""
+        """Record that ``append`` is refused: transaction ``taken_by`` has taken one of its locks.
+
+        Return False if ``append`` belongs to no batch; the caller must then answer it.
+        """
         if append not in self._open_appends:
             return False
         self._settle(append, BatchedOutcome(OutcomeKind.REFUSED, taken_by))
         return True
 
     def committed(self, appends: Iterable[Append], first_id: int) -> None:
-        """Record that these appends are in the log, from ``first_id`` on; ignore single appends."""
+        """Record that ``appends`` are in the log, with consecutive ids from ``first_id`` on.
+
+        Appends that belong to no batch are ignored, here and in `ended`.
+        """
         if self._open_appends:
             for position, append in enumerate(appends):
                 self._settle(append, BatchedOutcome(OutcomeKind.COMMITTED, first_id + position))
 
     def ended(self, appends: Iterable[Append], kind: OutcomeKind) -> None:
-        """Record the outcome of appends that are not known to be committed."""
+        """Record the outcome ``kind`` of appends that are not known to be committed."""
         if self._open_appends:
             for append in appends:
                 self._settle(append, BatchedOutcome(kind))
@@ -88,10 +94,10 @@ class AppendBatches:
 
 
 def absent(peer: Peer, req_id: ReqId, count: int) -> SendToClient:
-    """Return the answer to a batch that is not accepted: it will never be in the log."""
+    """Return the answer to a batch that is not accepted: none of its appends is ever in the log."""
     return batch_answer(peer, req_id, (BatchedOutcome(OutcomeKind.ABSENT),) * count)
 
 
 def batch_answer(peer: Peer, req_id: ReqId, outcomes: tuple[BatchedOutcome, ...]) -> SendToClient:
-    """Return the answer to a batch."""
+    """Return the answer to the batch ``req_id``; ``outcomes`` has one entry for each append."""
     return SendToClient(peer, cs.encode(cs.AppendBatchResponse(req_id, outcomes), peer.version))

@@ -16,13 +16,14 @@ from waltz.protocol.client_numbers import APPEND_LOCKS_SINCE, READ_LOCKS_SINCE
 from waltz.protocol.records import wrapped
 from waltz_server.core.appends.append import Append
 
-# client id, generation, partition, sequence number, client high-water mark
+# After the message type: client id, generation, partition, sequence number, client's mark.
 _HEAD = struct.Struct(">iiiiq")
 _LOCKS_OFFSET = 1 + _HEAD.size
 _REQ_ID = struct.Struct(">iiii")
 _COUNT = struct.Struct(">i")
-_REST_OVERHEAD_BYTES = 12  # header, data length, checksum
-# The number of write locks, one of them, the numbers of read locks and append locks.
+_TAIL_OVERHEAD_BYTES = 12  # a record tail without its data: header, data length, checksum
+# The lock fields of an append with one write lock: number of write locks, the lock, number of read
+# locks, number of append locks.
 _ONE_WRITE_LOCK = struct.Struct(">iiii")
 
 Locks = tuple[int, ...]
@@ -36,7 +37,7 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
         read: Locks = ()
         append: Locks = ()
         if version >= APPEND_LOCKS_SINCE and writes == 1 and reads == 0 and appends == 0:
-            # By far the most frequent form, so it is read in one step.
+            # Most appends have one write lock and no other, so this form is decoded in one step.
             write: Locks = (lock,)
             at = _LOCKS_OFFSET + _ONE_WRITE_LOCK.size
         else:
@@ -48,8 +49,8 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
             check_locks(len(write) + len(read) + len(append))
         (length,) = _COUNT.unpack_from(body, at + 4)
     except struct.error:
-        raise MalformedMessage("append cut off") from None
-    if length < 0 or at + _REST_OVERHEAD_BYTES + length != len(body):
+        raise MalformedMessage("message ends within an append") from None
+    if length < 0 or at + _TAIL_OVERHEAD_BYTES + length != len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
     if crc32(body[at + 8 : -4]) != int.from_bytes(body[-4:], "big"):
         raise MalformedMessage("data does not match its checksum")
@@ -63,7 +64,8 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
         (count,) = _COUNT.unpack_from(body, _LOCKS_OFFSET)
         at = _LOCKS_OFFSET + _COUNT.size
         if not 0 < count <= MAX_BATCH_APPENDS:
-            raise MalformedMessage(f"a batch of {count} appends")
+            allowed = f"from 1 to {MAX_BATCH_APPENDS} are allowed"
+            raise MalformedMessage(f"a batch of {count} appends: {allowed}")
         appends = []
         num_locks = 0
         for seq in range(first_seq, first_seq + count):
@@ -79,17 +81,17 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             appends.append(one)
             at = end
     except struct.error:
-        raise MalformedMessage("batch cut off") from None
+        raise MalformedMessage("message ends within a batch") from None
     check_locks(num_locks)
     if at != len(body):
-        raise MalformedMessage(f"{len(body) - at} bytes behind a batch")
+        raise MalformedMessage(f"{len(body) - at} unexpected bytes after a batch")
     return ReqId(client, generation, partition, first_seq), appends
 
 
 def _end_of_record(body: bytes, at: int) -> int:
     """Return the position after the record tail that begins at ``at``; raises MalformedMessage."""
     length: int = _COUNT.unpack_from(body, at + 4)[0]
-    end = at + _REST_OVERHEAD_BYTES + length
+    end = at + _TAIL_OVERHEAD_BYTES + length
     if length < 0 or end > len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its batch")
     if crc32(body[at + 8 : end - 4]) != int.from_bytes(body[end - 4 : end], "big"):
@@ -98,10 +100,11 @@ def _end_of_record(body: bytes, at: int) -> int:
 
 
 def _locks(body: bytes, at: int) -> tuple[Locks, int]:
+    """Return the list of locks that begins at ``at``, and the position after that list."""
     (count,) = _COUNT.unpack_from(body, at)
     at += 4
     if count <= 0:
         return (), at
     if at + 4 * count > len(body):
-        raise MalformedMessage(f"impossible number of locks: {count}")
+        raise MalformedMessage(f"impossible number of locks: {count} do not fit the message")
     return struct.unpack_from(f">{count}i", body, at), at + 4 * count

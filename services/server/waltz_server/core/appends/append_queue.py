@@ -1,9 +1,13 @@
-"""Appends between their client and the store: order, locks, waiting. Pure.
+"""Keep the open appends of a partition in order, and grant or refuse their locks. Pure.
 
-Appends of one client are never reordered: the client takes the commit of a later one as the failure
-of every earlier one that is still open (spec/behaviour.md section 8). A lock is open while an open
-append holds it. An append that wants an open lock waits for it, first come first served. It delays
-only appends of its own client and those that want the same locks.
+An append is *granted* when it takes its locks and goes to the store. It is *refused* when a lock
+was taken after the client's mark. It is *resolved* when the store reports its outcome. It is *open*
+until it is refused or resolved.
+
+Appends of one client are never reordered: when an append is committed, its client takes every
+earlier open append for failed (spec/behaviour.md section 8). A lock is open while a granted append
+holds it. An append that wants an open lock waits for that lock, first come first served. A waiting
+append delays only appends of its own client and appends that want the same locks.
 
 A batch waits like one append that wants all the locks of its appends; locks that its own appends
 take do not count. Then each of its appends is granted or refused, all at the same instant. If the
@@ -26,7 +30,7 @@ from waltz_server.core.appends.lock_table import LockTable, Slots
 from waltz_server.core.peer import Peer
 
 Refused = tuple[Peer, Append, int]
-"""An append that is refused, and the transaction that took one of its locks before."""
+"""A connection, its refused append, and the transaction that took one of the append's locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ _Waiter = _Single | AppendBatch
 
 
 class AppendQueue:
-    """The appends that a partition has accepted and its store has not resolved."""
+    """The open appends of a partition, and the requests that wait for them."""
 
     def __init__(self, lock_table_size: int) -> None:
         self._size = lock_table_size
@@ -50,34 +54,37 @@ class AppendQueue:
         self._arrived: list[_Waiter | Barrier] = []
         self._waiting: LockQueues[_Waiter] = LockQueues()
         self._held_up: deque[tuple[int, Barrier]] = deque()
-        """Barriers behind waiters. Both are numbered in the order of arrival."""
+        """Barriers that arrived after an append that still waits.
+
+        Barriers and waiters share one numbering, in the order of arrival.
+        """
         self._numbers = count()
         self._dropped: list[Append] = []
         self._submitted = 0
         self._resolved = 0
         self.open_count = 0
-        """Appends accepted and not yet resolved or refused."""
+        """Number of open appends."""
         self.open_bytes = 0
-        """The size of these appends, in bytes."""
+        """Size of the open appends, in bytes."""
         self._barriers: deque[tuple[int, Barrier]] = deque()
-        """Barriers, with the number of submitted appends that must be resolved first."""
+        """Each barrier, with the number of granted appends that must be resolved before it."""
 
     def open(self, high_water_mark: int) -> None:
-        """Begin to decide appends, now that the log's mark is known. Later calls do nothing."""
+        """Begin to decide appends: the log's mark is known now. A second call does nothing."""
         if self._locks is None:
             self._locks = LockTable(self._size, high_water_mark)
 
     def assume(self, high_water_mark: int) -> None:
-        """Treat every lock as taken at the mark, because another server has extended the log."""
+        """Treat every lock as taken at ``high_water_mark``: another server has extended the log."""
         if self._locks is not None:
             self._locks.assume(high_water_mark)
 
     def drop_stale(self, generation: int) -> None:
         """Drop the waiting appends that are not of ``generation``.
 
-        Their clients look for them in the log of the new generation and send them again. If this
-        server sent them, too, they would be in the log twice. The planted bug "waiters of an old
-        generation stay" (tests/sim/planted_sessions.py) shows it.
+        Their clients look for them in the log of the new generation, do not find them, and send
+        them again. If this server sent them, too, they would be in the log twice. The planted bug
+        "waiters of an old generation stay" (tests/sim/planted_sessions.py) shows that failure.
         """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
         dropped = [append for item in stale for append in _appends_of(item)]
@@ -92,7 +99,7 @@ class AppendQueue:
         self._dropped += dropped
 
     def take_dropped(self) -> list[Append]:
-        """Take the appends that were dropped: they will never be in the log."""
+        """Return the appends dropped since the last call: they will never be in the log."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -109,14 +116,14 @@ class AppendQueue:
         self.open_bytes += sum(len(append.record_tail) for append in batch.appends)
 
     def add_barrier(self, barrier: Barrier) -> None:
-        """Accept a barrier, behind everything accepted before it."""
+        """Accept a barrier; the appends accepted before it must be resolved first."""
         if self._arrived:
             self._arrived.append(barrier)
         else:
             self._place_barrier(barrier, self._submitted)
 
     def forget(self, peer: Peer) -> None:
-        """Drop the barriers of a closed connection."""
+        """Drop the barriers of a closed connection; its appends stay."""
 
         def stays(item: _Waiter | Barrier) -> bool:
             return not (isinstance(item, Barrier) and item.peer is peer)
@@ -126,7 +133,7 @@ class AppendQueue:
         self._arrived = list(filter(stays, self._arrived))
 
     def take(self) -> tuple[list[Append], list[Refused]]:
-        """Return the appends that are granted their locks now, in order, and those refused."""
+        """Decide all appends that need not wait; return the granted, in order, and the refused."""
         granted: list[Append] = []
         refused: list[Refused] = []
         if self._locks is None:
@@ -144,9 +151,12 @@ class AppendQueue:
         return granted, refused
 
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
-        """Release the locks of appends: committed from ``first_id`` on, or failed (None)."""
+        """Release the locks of ``appends``, whose outcome the store has reported.
+
+        Committed appends have consecutive ids from ``first_id`` on; for others it is None.
+        """
         self._resolved += len(appends)
-        assert self._resolved <= self._submitted, "only what was granted is resolved"
+        assert self._resolved <= self._submitted, "only granted appends are resolved"
         self.open_count -= len(appends)
         self.open_bytes -= sum(len(append.record_tail) for append in appends)
         locks = self._locks
@@ -158,7 +168,7 @@ class AppendQueue:
                 self._waiting.freed(append.taken)
 
     def passed_barriers(self) -> list[Barrier]:
-        """Take the barriers whose appends are all resolved."""
+        """Remove and return the barriers whose earlier appends are all resolved."""
         passed = []
         while self._barriers and self._barriers[0][0] <= self._resolved:
             passed.append(self._barriers.popleft()[1])
@@ -177,19 +187,19 @@ class AppendQueue:
             append.taken += locks.slots(append.append_locks)
         if append.read_locks:
             append.checked += locks.slots(append.read_locks)
-        if (self._waiting and self._must_queue(append)) or not self._try(
+        if (self._waiting and self._must_queue(append)) or not self._try_single(
             locks, waiter, granted, refused
         ):
             self._wait(locks, waiter)
 
-    def _try(
+    def _try_single(
         self,
         locks: LockTable,
         waiter: _Single,
         granted: list[Append],
         refused: list[Refused],
     ) -> bool:
-        """Grant or refuse the append; returns False if it must wait for a lock that is open."""
+        """Grant or refuse the append; return False if the append must wait for an open lock."""
         append = waiter[1]
         if append.taken or append.checked:
             if locks.any_open(append.taken) or (
@@ -227,7 +237,7 @@ class AppendQueue:
         granted: list[Append],
         refused: list[Refused],
     ) -> bool:
-        """Grant or refuse each append of the batch; returns False if the batch must wait."""
+        """Grant or refuse each append; return False if the batch must wait for an open lock."""
         if any(locks.any_open(slots) for slots in _slots_of(batch)):
             return False
         taken: list[tuple[int, int, int]] = []
@@ -252,7 +262,7 @@ class AppendQueue:
             if isinstance(item, AppendBatch):
                 decided = self._try_batch(locks, item, granted, refused)
             else:
-                decided = self._try(locks, item, granted, refused)
+                decided = self._try_single(locks, item, granted, refused)
             if decided:
                 self._waiting.leave(waiting)
                 self._release_barriers(self._submitted + len(granted))
@@ -260,7 +270,7 @@ class AppendQueue:
                 self._park(locks, waiting)
 
     def _must_queue(self, append: Append) -> bool:
-        """Whether a waiter is of the same client, or wants one of the same locks."""
+        """Whether an append that waits is of the same client or wants one of the same locks."""
         return self._waiting.must_wait(append.client_id, _locks_of(append))
 
     def _wait(self, locks: LockTable, waiter: _Waiter) -> None:
@@ -271,7 +281,7 @@ class AppendQueue:
             self._park(locks, waiting)
 
     def _park(self, locks: LockTable, waiting: Waiter[_Waiter]) -> None:
-        """Let a waiter that needs an open lock wait until that lock may be free."""
+        """Park a waiter at one of its open locks, until that lock may be free."""
         lock = next(
             lock for slots in _slots_of(waiting.item) for lock in slots if locks.any_open((lock,))
         )
@@ -282,14 +292,17 @@ class AppendQueue:
         self.open_bytes -= len(append.record_tail)
 
     def _place_barrier(self, barrier: Barrier, submitted: int) -> None:
-        """Let the barrier pass once the first ``submitted`` appends are resolved."""
+        """Let the barrier pass once no earlier append waits and all granted ones are resolved.
+
+        ``submitted`` is the number of appends granted so far.
+        """
         if self._waiting or self._held_up:
             self._held_up.append((next(self._numbers), barrier))
         else:
             self._barriers.append((submitted, barrier))
 
     def _release_barriers(self, submitted: int) -> None:
-        """Queue the barriers that no waiter precedes any more."""
+        """Place the barriers that no waiter precedes any more; see `_place_barrier`."""
         while self._held_up and (
             self._waiting.first is None or self._held_up[0][0] < self._waiting.first
         ):

@@ -1,12 +1,12 @@
 """The appends that wait for locks: one queue for each client and one for each lock. Pure.
 
-A waiter is in the queue of its client and in those of all its locks. One that is first in all of
-its queues is *due*: it may be tried. One that was tried and found a lock open is *parked* at that
-lock's slots, and is due again once one of them is released. So the cost of a commit depends on the
-waiters that it releases, not on how many wait.
+A waiter is in the queue of its client and in the queue of each of its locks. A waiter that is first
+in all its queues is *due*: the caller may try to grant it. If the caller finds a lock open, it
+*parks* the waiter at the slots of that lock. A parked waiter is due again once one of these slots
+is released. So a commit costs work only for the waiters that it releases, not for all waiters.
 
-The queue of a client keeps the order of the client's appends; the queues of the locks are fair:
-without them, appends that want few locks would overtake one that wants many for ever.
+The queue of a client keeps the order of the client's appends. The queues of the locks are fair:
+without them, appends that want few locks could overtake an append that wants many locks for ever.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ class Waiter(Generic[Item]):
     number: int
     item: Item
     queues: list[tuple[dict[int, deque[Waiter[Item]]], int]]
-    """The queues that it is in: all queues of a kind, and its client or lock among them."""
+    """The queues that hold the waiter: each as a dict of queues, and a key (client or lock)."""
     behind: int = 0
-    """Number of its queues in which another one is first."""
+    """In how many of these queues another waiter is first."""
     parked: tuple[int, ...] = ()
+    """The slots at which the waiter is parked; empty if it is not parked."""
 
     def __lt__(self, other: Waiter[Item]) -> bool:
         return self.number < other.number
 
 
 class LockQueues(Generic[Item]):
-    """All waiters."""
+    """All waiters of one partition."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[int, Waiter[Item]] = OrderedDict()
@@ -54,17 +55,17 @@ class LockQueues(Generic[Item]):
 
     @property
     def first(self) -> int | None:
-        """The number of the one that has waited longest."""
+        """The number of the waiter that has waited longest; None if nothing waits."""
         return next(iter(self._all), None)
 
     def must_wait(self, client: int, locks: Iterable[int]) -> bool:
-        """Whether a waiter is of this client, or wants one of these locks."""
+        """Whether a new item must wait: a waiter has the same client or wants one of its locks."""
         return client in self._clients or any(lock in self._locks for lock in locks)
 
     def add(self, number: int, item: Item, client: int, locks: Iterable[int]) -> Waiter[Item]:
-        """Queue ``item`` behind all others of its client and at its locks.
+        """Queue ``item`` as the last one of its client and of each of its locks.
 
-        If it is first in all queues, the caller either parks it or makes it `due`.
+        If the new waiter is not `behind` another one, the caller calls `park` or `due` with it.
         """
         queues = [(self._clients, client), *((self._locks, lock) for lock in set(locks))]
         new = Waiter(number, item, queues)
@@ -76,11 +77,11 @@ class LockQueues(Generic[Item]):
         return new
 
     def due(self, waiting: Waiter[Item]) -> None:
-        """Let ``waiting`` be tried."""
+        """Make ``waiting`` due: a later `next_due` returns it."""
         heappush(self._due, waiting)
 
     def next_due(self) -> Waiter[Item] | None:
-        """Take the one that has waited longest among those that may be tried."""
+        """Take the due waiter that has waited longest; None if no waiter is due."""
         return heappop(self._due) if self._due else None
 
     def park(self, waiting: Waiter[Item], slots: tuple[int, ...]) -> None:
@@ -90,7 +91,7 @@ class LockQueues(Generic[Item]):
             self._parked[slot].add(waiting)
 
     def freed(self, slots: Slots) -> None:
-        """Make the waiters due that are parked at ``slots``, which were released."""
+        """Make all waiters due that are parked at ``slots``, because the slots were released."""
         if not self._parked:
             return
         for three in slots:
@@ -103,8 +104,8 @@ class LockQueues(Generic[Item]):
                     self.due(waiting)
 
     def leave(self, waiting: Waiter[Item]) -> None:
-        """Remove ``waiting``, which was due: those behind it may be first now."""
-        assert not waiting.behind, "only the first in all queues may go"
+        """Remove ``waiting``, which was due; make waiters due that are first everywhere now."""
+        assert not waiting.behind, "only a waiter that is first in all its queues may leave"
         del self._all[waiting.number]
         for kind, key in waiting.queues:
             queue = kind[key]
@@ -118,7 +119,7 @@ class LockQueues(Generic[Item]):
                 del kind[key]
 
     def keep(self, stays: Callable[[Item], bool]) -> list[Item]:
-        """Remove and return the items for which ``stays`` is false; all others are tried again."""
+        """Remove and return the items for which ``stays`` is false; queue all others anew."""
         waiters = list(self._all.values())
         for each in (self._all, self._clients, self._locks, self._due, self._parked):
             each.clear()

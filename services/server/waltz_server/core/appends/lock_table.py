@@ -2,16 +2,18 @@
 
 Source: spec/behaviour.md section 4, spec/wire.md section 5.
 
-A lock maps to three slots of a fixed table. A slot holds the id of the last transaction that locked
-it. The smallest id of a lock's three slots estimates when the lock was last taken: sometimes too
-high, never too low. An estimate that is too high refuses an append, and its client tries again. An
-estimate that is too low would commit an append that was decided on stale data.
+A lock maps to three slots of a table of fixed size. Each slot has a *mark*: the id of the last
+transaction that took a lock with this slot. The smallest mark of a lock's three slots estimates
+which transaction took the lock last: sometimes too high, never too low. An estimate that is too
+high refuses an append, and its client tries again. An estimate that is too low would commit an
+append that was decided on stale data.
 
-A slot also counts the open appends that hold it: a lock whose three slots are all held may be open,
-any other lock is not. While a lock is open, nothing is known about its next mark, so an append that
-wants it waits (transcripts/clients/batches_and_locks.txt).
+Each slot also counts the open appends that hold it. A lock whose three slots are all held may be
+open; any other lock is not open. While a lock is open, its next mark is not known, so an append
+that wants this lock waits (transcripts/clients/batches_and_locks.txt).
 
-The planted bugs in tests/sim/planted_sessions.py and planted_batches.py show what each rule is for.
+The planted bugs in tests/sim/planted_sessions.py and planted_batches.py show the failure that each
+rule prevents.
 """
 
 from __future__ import annotations
@@ -24,24 +26,25 @@ _HASH_MASK = 0xFFFF_FFFF
 _SLOT_MASK = 0x3FFF_FFFF
 
 Slots = tuple[tuple[int, int, int], ...]
-"""Three slots for each lock."""
+"""The numbers of three slots for each lock."""
 
 
 class LockTable:
     """Marks and open counts of ``size`` slots.
 
-    It is used several times per append; for speed, each loop unpacks a lock's three slots.
+    The server calls it several times per append; for speed, each loop unpacks a lock's three slots.
     """
 
     def __init__(self, size: int, high_water_mark: int) -> None:
         assert size > 0
         self._size = size
-        # Locks taken by transactions that this server has not seen: the mark is the safe estimate.
+        # Transactions that this server has not seen may have taken any lock, the last one at
+        # ``high_water_mark``.
         self._marks = [high_water_mark] * size
         self._open = [0] * size
 
     def slots(self, locks: Iterable[int]) -> Slots:
-        """Return the slots of the 32-bit hashes of ``locks``."""
+        """Return the slots of ``locks``, which are 32-bit hashes."""
         size = self._size
         slots = []
         for lock in locks:
@@ -56,17 +59,17 @@ class LockTable:
     def any_open(self, slots: Slots) -> bool:
         """Whether one of the locks in ``slots`` may be held by an open append."""
         is_open = self._open
-        for a, b, c in slots:  # noqa: SIM110 - a generator would cost more than all it does
+        for a, b, c in slots:  # noqa: SIM110 - `any` with a generator would be slower
             if is_open[a] and is_open[b] and is_open[c]:
                 return True
         return False
 
     def last_taken(self, slots: Slots) -> int:
-        """Return the transaction that took the latest of the locks in ``slots``, -1 without any."""
+        """Return the last transaction that may have taken a lock in ``slots``, -1 for no slots."""
         marks = self._marks
         latest = -1
         for a, b, c in slots:
-            # The smallest of the three: other locks that share a slot have raised the others.
+            # Take the smallest of the three marks: other locks may have raised the other two.
             estimate = marks[a]
             if marks[b] < estimate:
                 estimate = marks[b]
@@ -77,7 +80,7 @@ class LockTable:
         return latest
 
     def begin(self, slots: Slots) -> None:
-        """Count an append that takes ``slots`` as open."""
+        """Count an open append that holds ``slots``."""
         is_open = self._open
         for a, b, c in slots:
             is_open[a] += 1
@@ -85,7 +88,7 @@ class LockTable:
             is_open[c] += 1
 
     def end(self, slots: Slots, transaction_id: int | None) -> None:
-        """Release ``slots``: their append was committed as ``transaction_id``, or failed (None).
+        """Release ``slots``: their append was committed as ``transaction_id``; None: it was not.
 
         Appends are committed in the order of their ids, so a slot's mark never goes down.
         """
@@ -100,7 +103,7 @@ class LockTable:
     def assume(self, high_water_mark: int) -> None:
         """Treat every lock as taken at ``high_water_mark``.
 
-        This is the safe answer when the log grew in a way that this table has not seen: another
-        server owned the partition meanwhile, and its transactions took locks.
+        This is the safe estimate after another server has owned the partition: its transactions
+        took locks that this table has not seen.
         """
         self._marks = [high_water_mark] * self._size

@@ -1,8 +1,9 @@
-"""Which connection each client of a partition has mounted on: the newest one. Pure.
+"""Keep the newest connection on which each client has mounted a partition. Pure.
 
-A client that reconnects may have two connections for a while. Only the newest may append for it
-(spec/behaviour.md section 8): an append that was still in the older one's buffers would otherwise
-get into the log behind the client's newer appends, and the client takes it for failed by then.
+A client that reconnects may have two connections for a while. The server accepts its appends only
+from the newest connection (spec/behaviour.md section 8). Otherwise an append from the buffers of
+the older connection could get into the log after newer appends of the client, when the client
+already takes that append for failed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ class _Registration:
 
 
 class MountedClients:
-    """The mounted clients of one partition, by client id."""
+    """The clients that have mounted one partition, by client id."""
 
     def __init__(self) -> None:
         self._clients: dict[int, _Registration] = {}
 
     def register(self, peer: Peer, mount: cs.MountRequest) -> bool:
-        """Register ``peer`` for a client, unless a newer connection is; returns if it now is."""
+        """Register ``peer`` as its client's connection, unless a newer one is registered.
+
+        Return whether ``peer`` is the client's connection now.
+        """
         req_id = mount.req_id
         known = self._clients.get(req_id.client_id)
         if (
@@ -41,10 +45,10 @@ class MountedClients:
         return False
 
     def is_current(self, peer: Peer, client_id: int) -> bool:
-        """Whether ``peer`` is the client's connection."""
+        """Whether ``peer`` is the newest connection of the client."""
         registered = self._clients.get(client_id)
         return registered is not None and registered.peer is peer
 
     def lost(self, peer: Peer) -> None:
-        """Remove the clients of a closed connection."""
+        """Remove the clients whose connection is ``peer``, because ``peer`` is closed."""
         self._clients = {c: r for c, r in self._clients.items() if r.peer is not peer}
