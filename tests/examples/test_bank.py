@@ -14,7 +14,7 @@ from examples.bank.__main__ import main
 from examples.bank.accounts import Account, Bank
 from examples.bank.audit import Wrong, audit
 from examples.bank.office import OPENING_BALANCE, Office
-from tests.postgres import emptied, running_postgres
+from tests.support.postgres import emptied, running_postgres
 from waltz import mock
 from waltz import sync as blocking
 

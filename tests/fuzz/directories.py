@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.faultdisk import FaultDisk
 from tests.fuzz import values
 from tests.fuzz.directory_runs import (
     KEY,
@@ -21,7 +20,8 @@ from tests.fuzz.directory_runs import (
 from tests.fuzz.disk_formats import forged_entry
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold, pack, unpack
-from tests.inline_engine import InlineEngine
+from tests.support.faultdisk import FaultDisk
+from tests.support.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 
-from tests.faultdisk import FaultDisk
-from tests.inline_engine import InlineEngine
+from tests.support.faultdisk import FaultDisk
+from tests.support.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
 from waltz_storage.core.log.log_segments import LogOptions

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.eventually import eventually
 from tests.fuzz.conversation import change, converse, offence
 from tests.fuzz.live_scene import HOST, Door, Scene
 from tests.fuzz.mutation import mutate, pieces
 from tests.fuzz.runner import Finding
 from tests.fuzz.target import Broken, hold, pack
+from tests.support.eventually import eventually
 
 _SESSIONS = 8
 _CHECK_EVERY = 25

@@ -24,7 +24,7 @@ import yaml
 import waltz
 from tests.fuzz.directory_runs import batch
 from tests.fuzz.target import Broken, hold
-from tests.load import client_of
+from tests.support.load import client_of
 from waltz.admin import StorageAdmin
 from waltz.local import LocalCluster, Shape
 from waltz.local.child import ChildProcess

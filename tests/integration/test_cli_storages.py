@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.replicas import replicas_agree
+from tests.support.replicas import replicas_agree
 from waltz.cli.app import app
 from waltz.local import LocalCluster, Shape
 from waltz.metadata.core.formats import GroupDescriptor

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import waltz
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 from waltz.cli.app import app
 from waltz.local import LocalCluster
 

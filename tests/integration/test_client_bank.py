@@ -20,8 +20,8 @@ from sqlalchemy import create_engine
 from examples.bank.accounts import Bank
 from examples.bank.audit import audit
 from examples.bank.office import OPENING_BALANCE, Office
-from tests.load import client_of
-from tests.postgres import programs, running_postgres
+from tests.support.load import client_of
+from tests.support.postgres import programs, running_postgres
 from waltz import sync as blocking
 from waltz.local import LocalCluster, Shape
 from waltz.sync import SyncClient

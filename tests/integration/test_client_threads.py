@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 import waltz
-from tests.recording import Recording, Say, until
+from tests.support.recording import Recording, Say, until
 from waltz import sync as blocking
 from waltz.local import LocalCluster
 from waltz.sync import SyncClient, callbacks

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import waltz
-from tests.load import client_of, read_log
+from tests.support.load import client_of, read_log
 from waltz.admin import inspect, verify
 from waltz.local import LocalCluster, Shape
 from waltz.metadata.kazoo_store import KazooStore

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import waltz
-from tests.load import client_of, read_log
-from tests.replicas import partition_checksum, replicas_agree
+from tests.support.load import client_of, read_log
+from tests.support.replicas import partition_checksum, replicas_agree
 from waltz.local import ClusterRunning, LocalCluster, PlanError, Shape
 
 MORE_THAN_ONE_FEED = 2500

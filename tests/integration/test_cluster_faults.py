@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.load import Load
-from tests.replicas import replicas_agree
+from tests.support.load import Load
+from tests.support.replicas import replicas_agree
 from waltz.local import LocalCluster, Shape
 
 RESUMES_WITHIN_S = 10.0

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 import waltz
-from tests.certificates import Authority
-from tests.eventually import eventually
 from tests.integration.secured import HOST, SecuredCluster, exit_status
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
 from waltz.admin import ServerUnreachable
 from waltz.admin.server_query import ServerQuery
 from waltz.client.opening import Opening

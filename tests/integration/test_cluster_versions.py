@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import waltz
-from tests.counting import Counting
-from tests.load import read_log
-from tests.versions import NEW, OLD, check_version, client_of_version, older_programs
+from tests.support.counting import Counting
+from tests.support.load import read_log
+from tests.support.versions import NEW, OLD, check_version, client_of_version, older_programs
 from waltz.admin.core.retirement import Retirement
 from waltz.admin.execution import OrderExecutor, carry_out
 from waltz.cli.app import app

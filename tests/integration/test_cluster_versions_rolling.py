@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.counting import Counting
-from tests.replicas import replicas_agree
-from tests.versions import (
+from tests.support.counting import Counting
+from tests.support.replicas import replicas_agree
+from tests.support.versions import (
     NEW,
     OLD,
     check_version,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.eventually import eventually
-from tests.memory_zookeeper import MemoryStore, MemoryZooKeeper
+from tests.support.eventually import eventually
+from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import (
     ANY_VERSION,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventually import eventually
+from tests.support.eventually import eventually
 from waltz.local.zookeeper import ZooKeeperNotStarted, ZooKeeperProcess, find_jars
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import OwnedPartition

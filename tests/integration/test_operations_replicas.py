@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.load import Load, client_of
+from tests.support.load import Load, client_of
 from waltz.admin import StorageAdmin, compare_replicas
 from waltz.admin.core.move import Move
 from waltz.admin.core.replica_recovery import ReplicaRecovery

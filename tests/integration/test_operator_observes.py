@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.operator.operator_faults import Faults, FaultyKube
-from tests.operator.operator_world import World, cluster_resource
+from tests.support.operator_faults import Faults, FaultyKube
+from tests.support.operator_world import World, cluster_resource
 from waltz.admin.core.steps import RegisterStorage, UnregisterStorage
 from waltz.local import LocalCluster
 from waltz_operator.core.desired import DesiredCluster

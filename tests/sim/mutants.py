@@ -31,7 +31,13 @@ from tests.sim.planting import Planted
 PLANTED = (*STORAGE_BUGS, *SESSION_BUGS, *CLIENT_BUGS, *BATCH_BUGS, *RANGE_BUGS)
 ROOT = Path(__file__).parents[2]
 SEEDS = 1000
-_COPIED = ("waltz", "services", "tests/sim", "tests/faultdisk.py", "tests/inline_engine.py")
+_COPIED = (
+    "waltz",
+    "services",
+    "tests/sim",
+    "tests/support/faultdisk.py",
+    "tests/support/inline_engine.py",
+)
 _PATHS = (".", "services/server", "services/storage")
 _TEXT_COLUMNS = 90
 _SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|TypeError)\b")

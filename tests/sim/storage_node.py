@@ -8,14 +8,14 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tests.faultdisk import UNLIMITED, FaultDisk
-from tests.inline_engine import arrival
 from tests.sim.clock import Clock
 from tests.sim.delayed_flushes import TASK_SECONDS, DelayedFlushes
 from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from tests.sim.network import Channel, Network
 from tests.sim.replica import Replica
+from tests.support.faultdisk import UNLIMITED, FaultDisk
+from tests.support.inline_engine import arrival
 from waltz.protocol import storage as st
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask
 from waltz_storage.core.engine.rounds import Answer, RoundPart

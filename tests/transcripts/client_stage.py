@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.partition_world import NAMES, opened, said
-from tests.scripted_storages import append
+from tests.support.partition_world import NAMES, opened, said
+from tests.support.scripted_storages import append
 from waltz.metadata.core.formats import UNRESOLVED
 from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol import client_server as cs

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.scripted_storages import PARTITION, ScriptedStorage, World, append, record
+from tests.support.scripted_storages import PARTITION, ScriptedStorage, World, append, record
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.net.core.backoff import Backoff
 from waltz.protocol import RecordBatch

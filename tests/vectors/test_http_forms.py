@@ -12,7 +12,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from tests.faultdisk import FaultDisk
+from tests.support.faultdisk import FaultDisk
 from waltz.net import PLAINTEXT
 from waltz.runtime.core.json_metrics import JsonKind, JsonMetrics
 from waltz.runtime.core.timer import Timer

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.faultdisk import FaultDisk
+from tests.support.faultdisk import FaultDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.metrics import StorageSources, storage_metrics

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.inline_engine import InlineEngine
+from tests.support.inline_engine import InlineEngine
 from tests.vectors.storage_steps import Step, admin_request_of, infos_of, record_of, request_of
 from waltz.protocol import admin, storage
 from waltz_storage.core.control.control_format import CONTROL_FILE, struct_offset

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import waltz
-from tests.replicas import replicas_agree
+from tests.support.replicas import replicas_agree
 from waltz.admin import StorageAdmin
 from waltz.local import LocalCluster, Shape
 from waltz.protocol import RecordBatch, admin, client_server, storage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.memory_zookeeper import MemoryZooKeeper
+from tests.support.memory_zookeeper import MemoryZooKeeper
 from tests.vectors.znodes import read_node
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.lifecycle import create_cluster, delete_cluster

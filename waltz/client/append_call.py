@@ -2,7 +2,7 @@
 
 An outcome is recorded as soon as it arrives, before the task of the caller resumes. The caller's
 timeout may expire between the two, in the same turn of the event loop. Without this rule an append
-that is in the log could raise AppendUncertain (tests/unit/test_client_append_deadlines.py).
+that is in the log could raise AppendUncertain (tests/unit/client/test_client_append_deadlines.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Logging, signals and the event loop of a process. Touches the process itself.
 
 A process with a broken invariant must end: its peers continue without it, and its further behaviour
-would be undefined (tests/unit/test_process.py).
+would be undefined (tests/unit/runtime/test_process.py).
 """
 
 from __future__ import annotations

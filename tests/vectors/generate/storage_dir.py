@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.inline_engine import InlineEngine
+from tests.support.inline_engine import InlineEngine
 from tests.vectors.damage import damaged_files
 from tests.vectors.generate.control_file import entry_fields
 from tests.vectors.generate.damages import Damage, damages

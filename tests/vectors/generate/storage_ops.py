@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.inline_engine import InlineEngine
+from tests.support.inline_engine import InlineEngine
 from tests.vectors.generate.control_file import control_fields
 from tests.vectors.generate.wire_examples import KEY
 from tests.vectors.storage_steps import admin_request_of, infos_of, plain_answer, request_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from tests.memory_zookeeper import MemoryZooKeeper
+from tests.support.memory_zookeeper import MemoryZooKeeper
 from tests.vectors.generate.wire_examples import KEY
 from tests.vectors.znodes import read_node, value_of
 from waltz.metadata.cluster import Cluster

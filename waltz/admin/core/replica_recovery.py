@@ -78,7 +78,7 @@ def counts_in_vote(view: PartitionView, storage: str, held: HeldPartition) -> bo
 
     A disk that was emptied or restored reports an older session than the metadata. Counting it as a
     short log would let a vote cut committed transactions
-    (``tests/unit/test_operations_plans.py``, test_intact_replica_is_never_cut).
+    (``tests/unit/admin/test_operations_plans.py``, test_intact_replica_is_never_cut).
     """
     state = view.metadata.replicas.get(storage)
     if state is None or state.session_id == NO_SESSION:

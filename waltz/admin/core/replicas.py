@@ -198,7 +198,7 @@ def change_obstacle(
     The change is safe if every replica that stays is healthy, and these replicas alone form both
     quorums that the next session needs. A new replica does not count before servers have filled it:
     otherwise one more failure would leave a partition without a quorum
-    (``tests/unit/test_operations_plans.py`` follows every change through one failure).
+    (``tests/unit/admin/test_operations_plans.py`` follows every change through one failure).
     """
     staying = view.replicas & wanted
     if problem := first_unhealthy_reason(observation, view, staying):

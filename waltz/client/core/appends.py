@@ -11,8 +11,8 @@ Nothing else decides: a lost connection and elapsed time leave an append in doub
 never sent twice under one request id, and is sent again under a new one only after
 `Outcome.ABSENT`. Otherwise a transaction could be in the log twice.
 
-The tests are tests/unit/test_client_appends.py, which loses, delays and repeats every message, and
-the appending clients of tests/sim.
+The tests are tests/unit/client/test_client_appends.py, which loses, delays and repeats every
+message, and the appending clients of tests/sim.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ metadata would be lost. To prevent that, a ConfigMap, the *switch*, says whether
 empty volume may found an ensemble. Its key ``found`` is ``yes`` until the cluster's metadata
 exists, and ``no`` from then on. While it is ``no``, an empty member has no vote until it has copied
 the data from another member. The image implements this by ``zookeeper.db.autocreate=false`` and
-the file ``initialize`` of ZooKeeper (tests/operator/test_operator_zookeeper_start.py).
+the file ``initialize`` of ZooKeeper (tests/unit/operator/test_operator_zookeeper_start.py).
 """
 
 from __future__ import annotations

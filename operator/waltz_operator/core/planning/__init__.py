@@ -16,7 +16,7 @@ replica of a committed transaction could become unreachable
 *Quorum.* A partition that may have transactions gets or loses a replica only if the replicas that
 stay are healthy and are a quorum both of the old and of the new set, or if it gets back a replica
 of its last session. Such a change is one write, the last step of a plan, and the next one waits
-until all replicas have followed (tests/operator/test_operator_plan_quorum.py).
+until all replicas have followed (tests/unit/operator/test_operator_plan_quorum.py).
 
 *History.* Znodes are created only where there are none. They are deleted only if they were never
 used or if the cluster's deletion requires it. An empty ZooKeeper member founds no new ensemble once

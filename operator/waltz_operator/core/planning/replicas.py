@@ -6,7 +6,7 @@ set and that of the new one must overlap in healthy replicas. A replica that was
 lost is not created again here: an empty replica in its place would count in a vote, and a
 transaction that the lost one acknowledged could lose its quorum
 (test_lost_replica_is_a_problem_for_a_person; the random scenarios are in
-tests/operator/test_operator_plan_quorum.py).
+tests/unit/operator/test_operator_plan_quorum.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ them (`PartitionProgress.is_undecided`). After these appends have ended, either 
 known, or it belongs to none: its append was abandoned, or did not come from a context.
 
 ``on_completion`` is called once per context, also if the application has to apply the transaction
-several times. tests/unit/test_client_progress.py shows each of these rules.
+several times. tests/unit/client/test_client_progress.py shows each of these rules.
 """
 
 from __future__ import annotations

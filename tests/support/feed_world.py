@@ -1,0 +1,108 @@
+"""A partition that feeds clients, and clients that note what arrives: for the tests of feeds."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from tests.support.scripted_storages import ScriptedStorage, World, append
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol.frames import CLIENT_SERVER
+from waltz_server.core.effects import SendToClient
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
+from waltz_server.core.reads.data_cache import DataCache
+
+NAMES = ("a", "b", "c")
+SMALL = PartitionSettings(min_fetch=10, realtime_threshold=200, feed_cache_bytes=1)
+"""The feed cache holds two blocks of 64."""
+
+
+@dataclass
+class Client:
+    """A client's end: what arrived, in order."""
+
+    number: int
+    version: int = 4
+    congested: InitVar[bool] = False
+    got: list[int] = field(default_factory=list)
+    said: list[Any] = field(default_factory=list)
+
+    def __post_init__(self, congested: bool) -> None:
+        self.peer = Peer(self.version)
+        self.peer.congested = congested
+
+    def congest(self) -> None:
+        """Take no more bytes."""
+        self.peer.congested = True
+
+    def drain(self, world: World) -> None:
+        """Take bytes again."""
+        self.peer.congested = False
+        world.core.writable(self.peer)
+        world.settle()
+
+    @property
+    def req_id(self) -> ReqId:
+        return ReqId(self.number, 1, 0, 0)
+
+    def take(self, world: World) -> None:
+        decoder = FrameDecoder(CLIENT_SERVER)
+        decoder.version = self.version
+        mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is self.peer]
+        world.events = [e for e in world.events if not any(e is m for m in mine)]
+        for body in decoder.feed(b"".join(e.frames for e in mine)):
+            message = cs.decode(body, self.version)
+            if isinstance(message, cs.FeedData):
+                self.got.append(message.transaction_id)
+            else:
+                self.said.append(message)
+
+
+def world_with(last: int, shape: PartitionSettings = SMALL) -> World:
+    """An open partition whose log ends at ``last``."""
+    core = Partition(0, shape, DataCache(1 << 20))
+    world = World.of_partition(
+        core, [ScriptedStorage(n, last, 0 if last >= 0 else -1) for n in NAMES]
+    )
+    if last >= 0:
+        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
+        world.metadata = PartitionMetadata(0, 0, states)
+    core.set_replicas(NAMES)
+    core.set_generation(1)
+    world.settle()
+    world.connect()
+    world.take_events()
+    return world
+
+
+def mount(world: World, client: Client, mark: int) -> None:
+    world.core.mount(client.peer, cs.MountRequest(client.req_id, mark, 0))
+    world.settle()
+
+
+def feed(world: World, client: Client, mark: int) -> None:
+    world.core.feed(client.peer, cs.FeedRequest(client.req_id, mark))
+    world.settle()
+
+
+def run(world: World, *clients: Client) -> None:
+    """Let the feeds have all the turns they want."""
+    for _ in range(10_000):
+        if not world.turn():
+            break
+    else:
+        raise AssertionError("the feeds never come to rest")
+    for client in clients:
+        client.take(world)
+
+
+def put(world: World, client: Client, count: int) -> None:
+    world.core.append(client.peer, [append("x", client=client.number) for _ in range(count)])
+    world.settle()
+
+
+def is_ready(message: Any) -> bool:
+    return isinstance(message, cs.MountResponse) and message.state is cs.MountState.READY

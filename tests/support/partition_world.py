@@ -1,0 +1,90 @@
+"""A partition over three scripted storages, and what its clients say and hear: for its tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.scripted_storages import ScriptedStorage, World
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol.frames import CLIENT_SERVER
+from waltz_server.core.appends.append import Append
+from waltz_server.core.effects import SendToClient
+from waltz_server.core.partition import Partition, PartitionSettings
+from waltz_server.core.peer import Peer
+from waltz_server.core.reads.data_cache import DataCache
+
+NAMES = ("a", "b", "c")
+
+
+def new_world(
+    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
+) -> World:
+    """A partition that is not opened yet, whose storages hold a log up to ``last``."""
+    core = Partition(0, settings or PartitionSettings(), DataCache(data_bytes))
+    session = -1 if last < 0 else 0
+    world = World.of_partition(core, [ScriptedStorage(name, last, session) for name in NAMES])
+    if last >= 0:
+        states = dict.fromkeys(NAMES, ReplicaState(0, UNRESOLVED))
+        world.metadata = PartitionMetadata(0, 0, states)
+    core.set_replicas(NAMES)
+    core.set_generation(1)
+    world.settle()
+    return world
+
+
+def opened(
+    settings: PartitionSettings | None = None, data_bytes: int = 1 << 20, last: int = -1
+) -> World:
+    world = new_world(settings, data_bytes, last)
+    world.connect()
+    assert world.core.high_water_mark == last
+    world.take_events()
+    return world
+
+
+def said(world: World, peer: Peer) -> list[Any]:
+    """Take what was sent to ``peer``, as messages."""
+    spec = CLIENT_SERVER.limited_to(peer.version)
+    decoder = FrameDecoder(spec)
+    decoder.feed(spec.hello(dialer=False))
+    mine = [e for e in world.events if isinstance(e, SendToClient) and e.peer is peer]
+    world.events = [e for e in world.events if not any(e is m for m in mine)]
+    bodies = decoder.feed(b"".join(e.frames for e in mine))
+    return [cs.decode(body, peer.version) for body in bodies]
+
+
+def mount(
+    world: World,
+    client: int,
+    mark: int = -1,
+    *,
+    generation: int = 1,
+    seq: int = 0,
+    peer: Peer | None = None,
+) -> Peer:
+    peer = peer or Peer(4)
+    world.core.mount(peer, cs.MountRequest(ReqId(client, generation, 0, 0), mark, seq))
+    world.settle()
+    return peer
+
+
+def mounted(world: World, client: int, mark: int = -1, *, generation: int = 1) -> Peer:
+    peer = mount(world, client, mark, generation=generation)
+    assert said(world, peer)[-1].state is cs.MountState.READY
+    return peer
+
+
+def put(world: World, peer: Peer, *appends: Append) -> None:
+    world.core.append(peer, list(appends))
+    world.settle()
+
+
+def flush(world: World, peer: Peer, client: int, seq: int = 0, generation: int = 1) -> None:
+    world.core.flush(peer, cs.FlushRequest(ReqId(client, generation, 0, seq)))
+    world.settle()
+
+
+def log_of(world: World) -> list[str]:
+    return world.storages["a"].texts

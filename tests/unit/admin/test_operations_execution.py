@@ -1,0 +1,114 @@
+"""Orders performed on a cluster of values end, even when steps have no effect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from tests.support.replica_model import Model
+from waltz.admin import (
+    Assignment,
+    AssignmentSide,
+    ObservationScope,
+    OrderExecutor,
+    OrderRefused,
+    ReplicaObservation,
+    ReplicaRecovery,
+    Stalled,
+    Unassignment,
+    carry_out,
+)
+from waltz.admin.core.steps import DropReplicas, Step, SwitchOn, Wait
+from waltz.metadata.cluster import Cluster
+from waltz.net import PLAINTEXT
+
+A, B, C = "a:1", "b:1", "c:1"
+
+
+class ModelExecutor(OrderExecutor):
+    """Observes and changes a model. ``damaged``: a replica that stays off after every step."""
+
+    def __init__(self, model: Model, damaged: str | None = None) -> None:
+        self.model = model
+        self.damaged = damaged
+        self.performed: list[Step] = []
+
+    async def observe(self, scope: ObservationScope) -> ReplicaObservation:
+        return self.model.observed()
+
+    async def perform(self, step: Step) -> None:
+        self.performed.append(step)
+        self.model.perform(step)
+        if self.damaged is not None:
+            self.model.update(self.damaged, 0, readable=False, writable=False)
+        self.model.append(1)
+
+
+@pytest.fixture
+def cluster() -> Model:
+    made = Model({A: 0, B: 1, C: 2}, {0: frozenset({A, B, C})})
+    made.append(100)
+    made.update(A, 0, readable=False, writable=False)
+    return made
+
+
+async def test_switched_off_replica_is_recovered(cluster: Model) -> None:
+    executor = ModelExecutor(cluster)
+    assert await carry_out(ReplicaRecovery(0, A), executor) == 1
+    assert executor.performed == [SwitchOn(A, (0,))]
+
+
+async def test_step_without_effect_stalls_order(cluster: Model) -> None:
+    executor = ModelExecutor(cluster, damaged=A)
+    reported: list[Step | Wait] = []
+    async with asyncio.timeout(30):
+        with pytest.raises(
+            Stalled, match=r"the step succeeded and had no effect: .* /health of storage a:1"
+        ):
+            await carry_out(
+                ReplicaRecovery(0, A), executor, patience_seconds=0.1, on_step=reported.append
+            )
+    assert set(executor.performed) == {SwitchOn(A, (0,))}
+    assert [type(each) for each in reported] == [SwitchOn, Wait]
+
+
+async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
+    cluster: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_storage: str) -> None:
+        await asyncio.Event().wait()
+
+    executor = OrderExecutor(cast(Cluster, None), PLAINTEXT, step_seconds=0.01)
+    monkeypatch.setattr(executor, "_admin", never)
+    said = r"storage a:1 has not answered within 0.01 s; .*, and continues with it"
+    with pytest.raises(TimeoutError, match=said):
+        await executor.perform(SwitchOn(A, (0,)))
+
+
+async def test_refused_order_takes_no_step(cluster: Model) -> None:
+    executor = ModelExecutor(cluster)
+    with pytest.raises(OrderRefused, match="already has partition 0"):
+        await carry_out(Assignment(A, (0,)), executor)
+    assert executor.performed == []
+
+
+async def test_order_without_patience_fails_at_first_wait(cluster: Model) -> None:
+    cluster.down = {B}
+    executor = ModelExecutor(cluster)
+    unknown = Assignment("d:1", (0,), AssignmentSide.STORAGE)
+    with pytest.raises(OrderRefused, match="Storage d:1 is not in the cluster"):
+        await carry_out(unknown, executor, patience_seconds=0)
+    order = Unassignment(B, (0,), only=AssignmentSide.STORAGE)
+    with pytest.raises(Stalled, match=r"^storage b:1 does not answer: it is down$"):
+        await carry_out(order, executor, patience_seconds=0)
+    assert executor.performed == []
+
+
+async def test_final_step_ends_order_although_nothing_shows_its_effect(cluster: Model) -> None:
+    cluster.assigned[0] = frozenset({B, C})
+    executor = ModelExecutor(cluster)
+    order = Unassignment(A, (0,), only=AssignmentSide.STORAGE, force=True)
+    assert await carry_out(order, executor) == 1
+    assert executor.performed == [DropReplicas(A, (0,), delete_files=False, final=True)]

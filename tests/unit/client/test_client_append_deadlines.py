@@ -1,0 +1,344 @@
+"""The result of an append whose timeout passes in the same turn of the event loop as an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.fake_partition import FakeLog, FakePartition
+from waltz.client import (
+    Absent,
+    Appended,
+    AppendUncertain,
+    ClientClosed,
+    ClusterUnreachable,
+    LockFailed,
+    Refused,
+)
+from waltz.client.appender import Appender
+from waltz.client.core.append_values import Append
+from waltz.client.core.directory import Directory
+from waltz.client.link import ServerLink
+from waltz.client.request_client import RequestClient
+from waltz.net import PLAINTEXT
+from waltz.protocol import checksum, client_server
+from waltz.protocol.frames import HEAD_BYTES
+
+VERSION = 5
+SECONDS = 10.0
+LOCK = 5
+
+
+def data(text: bytes, locks: tuple[int, ...] = (), mark: int | None = None) -> Append:
+    return Append(text, checksum(text), write_locks=locks, mark=mark)
+
+
+@dataclass
+class Wire:
+    """An appender without a network: requests arrive immediately, and so do the answers.
+
+    ``say`` may hold answers back until `deliver`.
+    """
+
+    appender: Appender
+    log: FakeLog = field(default_factory=FakeLog)
+    seq: int = 0
+    version: int = VERSION
+    holding: Callable[[Any], bool] = lambda message: False
+    held: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.partition = FakePartition(self.log, 1, self.say)
+
+    def send(self, messages: list[Any]) -> None:
+        loop = asyncio.get_running_loop()
+        for message in messages:
+            loop.call_soon(self.partition.handle, "connection", message)
+
+    def say(self, _: Any, message: Any) -> None:
+        body = client_server.encode(message, VERSION)[HEAD_BYTES:]
+        if self.holding(message):
+            self.held.append(body)
+        else:
+            self.appender.received(cast(ServerLink, self), [body])
+
+    def deliver(self) -> None:
+        self.partition.pump()
+        held, self.held = self.held, []
+        self.appender.received(cast(ServerLink, self), held)
+
+    def commit(self) -> None:
+        self.partition.resolve()
+        self.partition.pump()
+
+
+class Marks:
+    def note_mark(self, partition: int, mark: int) -> None:
+        pass
+
+
+async def mounted() -> Wire:
+    marks = cast(RequestClient, Marks())
+    appender = Appender(
+        1, Directory(), PLAINTEXT, marks, max_in_flight=100, long_wait_seconds=1000.0
+    )
+    wire = Wire(appender)
+    await appender.mount(0, -1)
+    appender.attached(0, cast(ServerLink, wire), 1)
+    await eventually(lambda: appender.is_mounted(0))
+    return wire
+
+
+class Lateness:
+    """Makes the event loop late: everything due within ``seconds`` is due in the next turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._ahead = 0.0
+        monkeypatch.setattr(self._loop, "time", lambda: self._time() + self._ahead)
+
+    def be(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+@pytest.fixture
+async def lateness(monkeypatch: pytest.MonkeyPatch) -> Lateness:
+    return Lateness(monkeypatch)
+
+
+async def waiting(wire: Wire) -> None:
+    await eventually(lambda: len(wire.partition.pending) == 1)
+
+
+NEWS_SECONDS = pytest.mark.parametrize("seconds", [SECONDS - 0.5, SECONDS + 0.5])
+"""When the answer comes: before or after the deadline, and in the same turn of the loop."""
+
+
+@NEWS_SECONDS
+async def test_commit_at_the_deadline_returns_its_id(lateness: Lateness, seconds: float) -> None:
+    wire = await mounted()
+    wire.partition.auto = False
+    append = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
+    await waiting(wire)
+    asyncio.get_running_loop().call_later(seconds, wire.commit)
+    lateness.be(100)
+    assert await append == 0
+    assert wire.log.mark == 0
+    assert wire.appender.in_flight(0) == 0
+
+
+@NEWS_SECONDS
+async def test_refusal_at_the_deadline_raises_lock_failed(
+    lateness: Lateness, seconds: float
+) -> None:
+    wire = await mounted()
+    wire.partition.auto = False
+    wire.log.fill(1)
+    wire.log.taken[LOCK] = 0
+    append = wire.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
+    task = asyncio.ensure_future(append)
+    await waiting(wire)
+    asyncio.get_running_loop().call_later(seconds, wire.commit)
+    lateness.be(100)
+    with pytest.raises(LockFailed) as caught:
+        await task
+    assert caught.value.transaction_id == 0
+
+
+async def test_refusal_at_the_deadline_counts_before_its_conflict_is_fed(
+    lateness: Lateness,
+) -> None:
+    """A committed append waits for the feed. At the deadline the caller gets the known outcome."""
+    wire = await mounted()
+    wire.partition.auto = False
+    wire.log.fill(3)
+    wire.log.taken[LOCK] = 2
+    append = wire.appender.append(0, data(b"x", (LOCK,), mark=-1), SECONDS)
+    task = asyncio.ensure_future(append)
+    await waiting(wire)
+    wire.partition.resolve()
+    assert wire.appender.mark(0) == -1
+    lateness.be(100)
+    with pytest.raises(LockFailed) as caught:
+        await task
+    assert caught.value.transaction_id == 2
+
+
+async def test_batch_with_all_outcomes_known_at_the_deadline_returns_them(
+    lateness: Lateness,
+) -> None:
+    """Both outcomes are known, although the feed has shown only one append: the transaction that
+    took the lock of the other one was not fed yet.
+    """
+    wire = await mounted()
+    wire.partition.auto = False
+    wire.log.fill(3)
+    wire.log.taken[LOCK] = 2
+    batch = [data(b"a", mark=-1), data(b"b", (LOCK,), mark=-1), data(b"c", mark=-1)]
+    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
+    await waiting(wire)
+    wire.partition.resolve()
+    assert wire.appender.mark(0) == -1
+    lateness.be(100)
+    assert await task == [Appended(3), Refused(2), Appended(4)]
+
+
+async def test_uncertain_batch_has_the_known_outcomes(lateness: Lateness) -> None:
+    wire = await mounted()
+    wire.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
+    wire.partition.auto = False
+    batch = [data(b"%d" % i) for i in range(4)]
+    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
+    await waiting(wire)
+    wire.partition.resolve()
+    wire.partition.pump(2)
+    lateness.be(100)
+    with pytest.raises(AppendUncertain, match="2 of the 4 appends") as caught:
+        await task
+    assert caught.value.outcomes == (Appended(0), Appended(1), None, None)
+    assert caught.value.req_id == wire.log.ids()[2]
+    wire.deliver()
+    assert wire.appender.mark(0) == 3
+
+
+async def test_sent_append_without_answer_is_uncertain(lateness: Lateness) -> None:
+    wire = await mounted()
+    wire.partition.auto = False
+    task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
+    await waiting(wire)
+    lateness.be(100)
+    with pytest.raises(AppendUncertain, match="no outcome within 10 s") as caught:
+        await task
+    wire.partition.resolve()
+    assert wire.log.ids() == [caught.value.req_id]
+    assert caught.value.outcomes == ()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_unsent_append_at_the_deadline_is_never_sent(lateness: Lateness, batch: bool) -> None:
+    wire = await mounted()
+    wire.appender.detached(0)
+    appender = wire.appender
+    task: asyncio.Task[object] = asyncio.ensure_future(
+        appender.append_batch(0, [data(b"x"), data(b"y")], SECONDS)
+        if batch
+        else appender.append(0, data(b"x"), SECONDS)
+    )
+    await asyncio.sleep(0)
+    lateness.be(100)
+    with pytest.raises(ClusterUnreachable, match="nothing was sent"):
+        await task
+    appender.attached(0, cast(ServerLink, wire), 1)
+    assert await appender.append(0, data(b"z"), None) == 0
+    assert [entry.data for entry in wire.log.entries] == [b"z"]
+
+
+@NEWS_SECONDS
+async def test_absent_append_at_the_deadline_is_not_uncertain(
+    lateness: Lateness, seconds: float
+) -> None:
+    """The client would send it again, but the connection is lost or the time has run out."""
+    wire = await mounted()
+    wire.partition.auto = False
+    appender = wire.appender
+    task = asyncio.ensure_future(appender.append(0, data(b"lost"), SECONDS))
+    await waiting(wire)
+    wire.partition.pending.clear()
+    flush = asyncio.ensure_future(appender.flush())
+    await waiting(wire)
+
+    def lose() -> None:
+        wire.partition.resolve()
+        appender.detached(0)
+
+    asyncio.get_running_loop().call_later(seconds, lose)
+    lateness.be(100)
+    with pytest.raises(ClusterUnreachable, match="the append is not in the log"):
+        await task
+    await flush
+    wire.partition.auto = True
+    appender.attached(0, cast(ServerLink, wire), 1)
+    assert await appender.append(0, data(b"next"), None) == 0
+
+
+@pytest.mark.parametrize("decided_first", [False, True])
+async def test_cancelled_append_with_known_outcome_ends_as_cancelled(decided_first: bool) -> None:
+    """The append leaves no state behind, and later appends are not affected."""
+    wire = await mounted()
+    wire.partition.auto = False
+    task = asyncio.ensure_future(wire.appender.append(0, data(b"x"), SECONDS))
+    await waiting(wire)
+    if decided_first:
+        wire.commit()
+        task.cancel()
+    else:
+        task.cancel()
+        wire.commit()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert wire.appender.in_flight(0) == wire.appender.pending == 0
+    wire.partition.auto = True
+    assert await wire.appender.append(0, data(b"y"), None) == 1
+
+
+async def test_closed_client_reports_known_outcomes_of_an_uncertain_batch() -> None:
+    wire = await mounted()
+    wire.partition.auto = False
+    batch = [data(b"%d" % i) for i in range(3)]
+    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
+    await waiting(wire)
+    wire.holding = lambda message: isinstance(message, client_server.AppendBatchResponse)
+    wire.partition.resolve()
+    wire.partition.pump(1)
+    wire.appender.end(ClientClosed)
+    with pytest.raises(AppendUncertain, match="this client is closed") as caught:
+        await task
+    assert caught.value.outcomes == (Appended(0), None, None)
+
+
+async def test_closed_client_returns_outcomes_of_an_answered_batch() -> None:
+    wire = await mounted()
+    wire.partition.auto = False
+    batch = [data(b"%d" % i) for i in range(3)]
+    task = asyncio.ensure_future(wire.appender.append_batch(0, batch, SECONDS))
+    await waiting(wire)
+    wire.partition.resolve(lose=True)
+    assert wire.appender.mark(0) == -1
+    wire.appender.end(ClientClosed)
+    assert await task == [Appended(0), Absent(), Absent()]
+
+
+async def test_timeout_error_of_another_cause_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire = await mounted()
+
+    async def mark(partition: int) -> int:
+        raise TimeoutError("the network's")
+
+    monkeypatch.setattr(Marks, "read_mark", staticmethod(mark), raising=False)
+    with pytest.raises(TimeoutError, match="the network's"):
+        await wire.appender.append(1, data(b"x"), SECONDS)
+
+
+async def test_batch_gets_room_among_continuous_single_appends() -> None:
+    wire = await mounted()
+    appender = wire.appender
+    stop = asyncio.Event()
+
+    async def singles() -> None:
+        while not stop.is_set():
+            await appender.append(0, data(b"single"), None)
+
+    busy = [asyncio.ensure_future(singles()) for _ in range(3)]
+    await asyncio.sleep(0)
+    batch = await appender.append_batch(0, [data(b"batch")] * 99, SECONDS)
+    stop.set()
+    await asyncio.gather(*busy)
+    assert len(batch) == 99

@@ -1,0 +1,278 @@
+"""Opening a client by arguments or by a file, and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
+from tests.support.fake_server import ROOT, fake_cluster
+from tests.support.memory_zookeeper import MemoryZooKeeper
+from waltz.client.settings import read_client_settings
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.membership_steps import Membership
+from waltz.metadata.store import OnChange, StoreClosed
+from waltz.net import TlsConfig, TlsConfigError
+from waltz.runtime.configuration import ConfigError
+
+
+async def test_opened_client_has_the_cluster_parameters() -> None:
+    async with fake_cluster(3) as cluster:
+        one, other = await cluster.client(), await cluster.client()
+        assert (one.num_partitions, one.cluster_name) == (3, "fake")
+        assert 0 < one.client_id < other.client_id
+
+
+async def test_missing_root_raises_cluster_not_found() -> None:
+    cluster = Cluster(MemoryZooKeeper().connect(), "/nowhere/to/be-found")
+    with pytest.raises(waltz.ClusterNotFound, match="/nowhere/to/be-found"):
+        await waltz.Client.over(cluster, waltz.ClientOptions())
+
+
+async def test_unreachable_zookeeper_raises_cluster_unreachable() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(waltz.ClusterUnreachable, match=address):
+        await waltz.connect(address, root="/r", connect_timeout=0.3)
+    with pytest.raises(waltz.ClusterUnreachable):
+        async with waltz.connect(address, root="/r", connect_timeout=0.3):
+            pass
+
+
+async def test_unusable_tls_files_raise_before_connecting(tmp_path: Path) -> None:
+    tls = TlsConfig(ca=tmp_path / "missing.pem")
+    with pytest.raises(TlsConfigError, match=r"missing\.pem"):
+        await waltz.connect("127.0.0.1:1", root="/r", tls=tls)
+
+
+async def test_client_appends_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0, tls=authority.issue("server"))
+        client = await cluster.client(tls=authority.issue("client", server_name="server"))
+        assert await client.append(0, b"secret") == 0
+        assert await client.read(0, 0) == b"secret"
+
+
+async def test_server_of_the_wrong_kind_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        client = await cluster.client(tls=TlsConfig())
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.3)
+        await eventually(lambda: "seems to speak plaintext: turn TLS off here" in caplog.text)
+
+
+async def test_server_without_common_version_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0, versions=(77,))
+        client = await cluster.client()
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.3)
+        assert "no common version" in caplog.text
+
+
+async def test_connection_attempts_back_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with fake_cluster() as cluster:
+        server = await cluster.start_server(0)
+        await server.stop()
+        client = await cluster.client()
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=0.8)
+        attempts = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
+        assert 1 <= len(attempts) <= 4
+        assert "retrying in 0.1 s" in attempts[0]
+        said = [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(said) <= 2, "once per connection that is wanted"
+        server.start()
+        assert await client.append(0, b"x") == 0
+
+
+FILE = """
+zookeeper.connectString: "127.0.0.1:2181"
+zookeeper: {sessionTimeout: 9000}
+cluster.root: /r
+client:
+  maxConcurrentTransactions: 7
+  longWaitThreshold: 1500
+  autoMount: true
+  numConsumerThreads: 3
+  ssl.keyStore.location: /x.jks
+  tls: {enabled: false}
+"""
+
+
+def test_configuration_file_of_0_13_2_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text(FILE)
+    zookeeper, root, options = read_client_settings(path)
+    assert (zookeeper, root) == ("127.0.0.1:2181", "/r")
+    assert options.session_timeout_ms == 9000
+    assert options.max_in_flight == 7
+    assert options.long_wait_seconds == 1.5
+    assert not options.tls.enabled
+    for key in ("client.autoMount", "client.numConsumerThreads", "client.ssl.keyStore.location"):
+        assert f"{key} has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("cluster.rot: /x", r"unknown setting cluster\.rot; did you mean cluster\.root\?"),
+        ("client.longWaitThreshold: never", r"longWaitThreshold is 'never'"),
+    ],
+)
+def test_invalid_configuration_file_is_refused(tmp_path: Path, change: str, said: str) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text(
+        f"zookeeper.connectString: z\nzookeeper.sessionTimeout: 1\ncluster.root: /r\n{change}\n"
+    )
+    with pytest.raises(ConfigError, match=said):
+        waltz.connect_as_configured(path)
+
+
+def test_configuration_file_without_cluster_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "client.yml"
+    path.write_text("zookeeper.sessionTimeout: 1\n")
+    with pytest.raises(ConfigError, match=r"zookeeper\.connectString, cluster\.root must be set"):
+        waltz.connect_as_configured(str(path))
+
+
+async def test_client_survives_an_expired_zookeeper_session() -> None:
+    """ZooKeeper is needed to learn of moves, not to append."""
+    async with fake_cluster() as cluster:
+        await cluster.start_server(0)
+        store = cluster.zookeeper.connect()
+        client = await waltz.Client.over(
+            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
+        )
+        await client.append(0, b"a")
+        cluster.zookeeper.expire(store)
+        assert await client.append(0, b"b") == 1
+        cluster.zookeeper.resume(store)
+        second = await cluster.start_server()
+        await cluster.place({0: second})
+        assert await client.append(0, b"c") == 2
+        await client.close()
+        await store.close()
+
+
+class LosableCluster(Cluster):
+    """Metadata whose membership cannot be read any more when ``lost`` is set."""
+
+    lost = False
+
+    async def membership(self, on_change: OnChange | None = None) -> Membership:
+        if self.lost:
+            raise PermissionError("no access to the membership")
+        return await super().membership(on_change)
+
+
+async def test_client_that_cannot_follow_the_servers_fails() -> None:
+    async with fake_cluster(2) as cluster:
+        await cluster.start_server(0)
+        metadata = LosableCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        await client.append(0, b"a")
+        got: list[int] = []
+
+        async def follow() -> None:
+            async for transaction in client.stream(0, data=True):
+                got.append(transaction.id)
+
+        waiting = [
+            asyncio.ensure_future(work)
+            for work in (
+                follow(),
+                client.append(1, b"c"),
+                client.high_water_mark(1),
+                client.read(1, 0),
+                client.flush(),
+            )
+        ]
+        await eventually(lambda: got == [0])
+        cluster.partition(0).auto = False
+        sent = asyncio.ensure_future(client.append(0, b"b"))
+        await eventually(lambda: cluster.partition(0).pending)
+        metadata.lost = True
+        await cluster.start_server()
+        with pytest.raises(waltz.AppendUncertain, match="PermissionError: no access"):
+            await sent
+        for call in waiting:
+            with pytest.raises(waltz.ClientFailed, match="PermissionError: no access"):
+                await call
+        for work in (client.append(0, b"d"), client.mount(0), client.read(0, 0), client.flush()):
+            with pytest.raises(waltz.ClientFailed, match="close it and open another") as caught:
+                await work
+            assert not isinstance(caught.value, waltz.ClusterUnreachable), "to be tried again"
+        with pytest.raises(waltz.ClientFailed):
+            client.stream(0)
+        await client.close()
+        with pytest.raises(waltz.ClientClosed):
+            await client.append(0, b"e")
+        await metadata.store.close()
+
+
+class HoldingCluster(Cluster):
+    """Metadata that assign no more client ids once ``held`` is set; callers wait."""
+
+    held: asyncio.Event | None = None
+    asked = 0
+
+    async def next_client_id(self) -> int:
+        if self.held is not None:
+            self.asked += 1
+            await self.held.wait()
+            raise StoreClosed("the connection to ZooKeeper was closed")
+        return await super().next_client_id()
+
+
+async def test_stream_without_client_id_ends_with_its_client() -> None:
+    async with fake_cluster() as cluster:
+        metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        metadata.held = asyncio.Event()
+        starting = asyncio.ensure_future(anext(aiter(client.stream(0))))
+        await eventually(lambda: metadata.asked)
+        await client.close()
+        metadata.held.set()
+        with pytest.raises(waltz.ClientClosed):
+            await starting
+        await metadata.store.close()
+
+
+async def test_stream_without_client_id_raises_cluster_unreachable() -> None:
+    async with fake_cluster() as cluster:
+        metadata = HoldingCluster(cluster.zookeeper.connect(), ROOT)
+        client = await waltz.Client.over(metadata, waltz.ClientOptions(tls=waltz.PLAINTEXT))
+        metadata.held = asyncio.Event()
+        metadata.held.set()
+        with pytest.raises(waltz.ClusterUnreachable, match="no client id to a stream"):
+            await anext(aiter(client.stream(0)))
+        await client.close()
+        await metadata.store.close()
+
+
+async def test_client_fails_when_its_metadata_store_is_closed() -> None:
+    async with fake_cluster() as cluster:
+        store = cluster.zookeeper.connect()
+        client = await waltz.Client.over(
+            Cluster(store, ROOT), waltz.ClientOptions(tls=waltz.PLAINTEXT)
+        )
+        append = asyncio.ensure_future(client.append(0, b"a"))
+        await store.close()
+        with pytest.raises(waltz.ClientFailed, match="connection to ZooKeeper was closed"):
+            await append
+        await client.close()

@@ -1,0 +1,156 @@
+"""Read requests are sent until they are answered: after errors, timeouts, lost connections."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.support.fake_partition import FakeLog, FakePartition
+from waltz.client.core.mount import RequestIds
+from waltz.client.core.requests import (
+    CHECKSUM_ATTEMPTS,
+    DATA_TIMEOUT_SECONDS,
+    ERROR_BACKOFF,
+    MARK_TIMEOUT_SECONDS,
+    Answer,
+    AnswerKind,
+    PartitionRequests,
+    ReadData,
+    ReadMark,
+)
+
+
+class Wire:
+    """The requests to a partition, and a fake server that answers at once."""
+
+    def __init__(self, count: int = 3) -> None:
+        log = FakeLog()
+        log.fill(count)
+        self.requests = PartitionRequests(RequestIds(5, 0))
+        self.server = FakePartition(log, 1, self._answer)
+        self.lost = False
+        self.now = 0.0
+        self.sent_at: list[float] = []
+
+    def _answer(self, _: Any, message: Any) -> None:
+        if not self.lost:
+            self.requests.received(message)
+
+    def exchange(self) -> list[Answer]:
+        while self.requests.effects.messages:
+            for message in self.requests.effects.messages[:]:
+                self.requests.effects.messages.remove(message)
+                self.sent_at.append(self.now)
+                self.server.handle(0, message)
+        return self.requests.effects.take_results()
+
+    def wait(self, seconds: float) -> list[Answer]:
+        answers = []
+        for _ in range(round(seconds * 100)):
+            self.requests.tick(self.now)
+            answers += self.exchange()
+            self.now += 0.01
+        return answers
+
+
+def test_request_before_a_connection_is_sent_on_it() -> None:
+    wire = Wire()
+    wire.requests.add("data", ReadData(1))
+    wire.requests.add("mark", ReadMark())
+    assert wire.exchange() == []
+    wire.requests.attach(1, 4)
+    assert wire.exchange() == [
+        Answer("data", AnswerKind.DATA, b"00000001"),
+        Answer("mark", AnswerKind.MARK, mark=2),
+    ]
+    assert len(wire.requests) == 0
+
+
+def test_open_request_is_sent_again_on_the_next_connection() -> None:
+    wire = Wire()
+    wire.requests.attach(1, 4)
+    wire.lost = True
+    wire.requests.add("data", ReadData(1))
+    assert wire.exchange() == []
+    wire.requests.detach()
+    wire.lost = False
+    wire.requests.attach(2, 4)
+    assert [answer.data for answer in wire.exchange()] == [b"00000001"]
+
+
+def test_failed_request_is_retried_with_backoff() -> None:
+    wire = Wire()
+    wire.server.data_errors = 5
+    wire.requests.attach(1, 4)
+    wire.requests.add("data", ReadData(0))
+    assert [answer.data for answer in wire.wait(0.5)] == [b"00000000"]
+    pauses = [later - earlier for earlier, later in pairwise(wire.sent_at)]
+    assert len(pauses) == 5
+    assert all(second > 1.3 * first for first, second in pairwise(pauses[1:]))
+
+
+def test_backoff_ends_at_its_longest_delay() -> None:
+    wire = Wire()
+    wire.server.data_errors = 10**6
+    wire.requests.attach(1, 4)
+    wire.requests.add("data", ReadData(0))
+    wire.wait(60.0)
+    asked = len(wire.server.handled)
+    wire.wait(10 * ERROR_BACKOFF.longest_seconds)
+    assert 9 <= len(wire.server.handled) - asked <= 11
+
+
+def test_checksum_failure_is_retried_a_bounded_number_of_times() -> None:
+    wire = Wire()
+    wire.requests.attach(1, 4)
+    wire.server.spoil_data = CHECKSUM_ATTEMPTS - 1
+    wire.requests.add("good in the end", ReadData(0))
+    assert [answer.kind for answer in wire.exchange()] == [AnswerKind.DATA]
+    wire.server.spoil_data = CHECKSUM_ATTEMPTS
+    wire.requests.add("bad", ReadData(0))
+    assert [answer.kind for answer in wire.exchange()] == [AnswerKind.CORRUPT]
+    assert wire.server.spoil_data == 0
+
+
+@pytest.mark.parametrize("hindrance", ["silent", "opening"])
+def test_unanswered_mark_request_is_sent_again(hindrance: str) -> None:
+    wire = Wire()
+    wire.requests.attach(1, 4)
+    if hindrance == "silent":
+        wire.server.silent_marks = 2
+    else:
+        wire.server.opening = True
+    wire.requests.add("mark", ReadMark())
+    assert wire.wait(MARK_TIMEOUT_SECONDS * 1.5) == []
+    wire.server.opening = False
+    assert [answer.mark for answer in wire.wait(MARK_TIMEOUT_SECONDS * 2)] == [2]
+
+
+def test_unanswered_data_request_is_sent_again() -> None:
+    wire = Wire()
+    wire.requests.attach(1, 4)
+    wire.lost = True
+    wire.requests.add("data", ReadData(0))
+    wire.exchange()
+    wire.lost = False
+    assert len(wire.wait(DATA_TIMEOUT_SECONDS + 0.1)) == 1
+
+
+def test_cancelled_request_gets_no_answer() -> None:
+    wire = Wire()
+    wire.requests.add("gone", ReadData(0))
+    wire.requests.add("stays", ReadData(1))
+    wire.requests.cancel("gone")
+    wire.requests.cancel("never was")
+    wire.requests.attach(1, 4)
+    assert [answer.token for answer in wire.exchange()] == ["stays"]
+
+
+def test_close_returns_the_open_tokens() -> None:
+    wire = Wire()
+    wire.requests.add("a", ReadData(0))
+    wire.requests.add("b", ReadMark())
+    assert wire.requests.close() == ["a", "b"]
+    assert len(wire.requests) == 0

@@ -1,0 +1,95 @@
+"""The CRDs equal the models and fulfil the requirements of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_operator.shell.crds import definitions
+
+_ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("folder", ["crds", "charts/waltz/files/crds"])
+def test_crd_files_equal_the_models(folder: str) -> None:
+    on_disk = {file.name: file.read_text() for file in (_ROOT / folder).glob("*.yaml")}
+    assert on_disk == definitions(), "run: make crds"
+
+
+def _schemas(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, each in schema.get("properties", {}).items():
+        yield from _schemas(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from _schemas(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from _schemas(schema["additionalProperties"], f"{path}{{}}")
+
+
+def _all_schemas() -> Iterator[tuple[str, dict[str, Any]]]:
+    for text in definitions().values():
+        definition = yaml.safe_load(text)
+        (version,) = definition["spec"]["versions"]
+        root = version["schema"]["openAPIV3Schema"]
+        yield from _schemas(root, definition["spec"]["names"]["kind"])
+
+
+@pytest.mark.parametrize(("path", "schema"), list(_all_schemas()))
+def test_schemas_are_structural(path: str, schema: dict[str, Any]) -> None:
+    assert isinstance(schema.get("type"), str), path
+    assert not {"$ref", "anyOf", "allOf", "oneOf", "$defs", "title", "const"} & schema.keys(), path
+    assert set(schema.get("required", ())) <= schema.get("properties", {}).keys(), path
+
+
+def test_every_rule_has_a_message_in_one_line() -> None:
+    rules = [
+        (path, rule)
+        for path, schema in _all_schemas()
+        for rule in schema.get("x-kubernetes-validations", ())
+    ]
+    assert len(rules) > 20
+    for path, rule in rules:
+        assert len(rule["message"]) > 20, path
+        assert "\n" not in rule["rule"], path
+
+
+def test_fields_that_rules_compare_have_defaults() -> None:
+    """A rule on a missing field is an error, not false."""
+    schemas = dict(_all_schemas())
+    tls = schemas["WaltzCluster.spec.tls"]
+    assert tls["properties"]["secretName"]["default"] == ""
+    assert schemas["StoragePool.spec.resources"]["properties"]["limits"]["default"] == {}
+
+
+def test_default_of_an_object_contains_the_defaults_of_its_parts() -> None:
+    """The API server validates a default before it fills in the defaults of its parts."""
+    for path, schema in _all_schemas():
+        default = schema.get("default")
+        if isinstance(default, dict):
+            parts = schema.get("properties", {})
+            known = {name for name, part in parts.items() if "default" in part}
+            assert known | set(schema.get("required", ())) <= default.keys(), path
+
+
+def test_resource_with_required_fields_only_gets_defaults() -> None:
+    cluster = WaltzCluster.model_validate(
+        {
+            "metadata": {"name": "log", "namespace": "x", "uid": "u", "unheardOf": 1},
+            "spec": {"partitions": 4, "pools": ["a"], "zookeeper": {"managed": {}}},
+        }
+    )
+    assert cluster.spec.servers.replicas == 2
+    assert cluster.spec.zookeeper.managed is not None
+    assert cluster.spec.zookeeper.managed.members == 3
+    pool = StoragePool.model_validate(
+        {
+            "metadata": {"name": "a", "namespace": "x"},
+            "spec": {"volumes": {"data": {"size": "1Gi"}}},
+        }
+    )
+    assert pool.spec.to_json()["volumes"]["data"]["size"] == "1Gi"

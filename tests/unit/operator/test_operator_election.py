@@ -1,0 +1,159 @@
+"""Leader election: at most one operator holds the Lease, and an ended leader is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.support.eventually import eventually
+from tests.support.operator_faults import Faults, FaultyKube
+from tests.support.operator_world import World, cluster_resource
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.leader_election import (
+    LEASE_SECONDS,
+    RENEW_DEADLINE_SECONDS,
+    LeaderElection,
+    LeaseSighting,
+    may_take,
+)
+
+LEASE = ObjectKey("Lease", "waltz-operator")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class UnreliableKube(FaultyKube):
+    """An API server that can be disconnected, or accept requests and never answer them."""
+
+    disconnected = False
+    hangs = False
+    requests = 0
+
+    async def get(self, kind: str, namespace: str, name: str) -> object:
+        self.requests += 1
+        if self.disconnected:
+            raise KubeError("connection refused")
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().get(kind, namespace, name)
+
+
+async def several_attempts() -> None:
+    """Give candidates the time for several attempts, to see that they change nothing."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+
+
+def candidate(kube: FaultyKube, identity: str, clock: Clock) -> LeaderElection:
+    return LeaderElection(
+        kube, "waltz-system", LEASE.name, identity, clock=clock, renew_seconds=0.001
+    )
+
+
+@pytest.mark.parametrize(
+    ("holder", "age", "free"),
+    [
+        ("", 0.0, True),
+        ("me", 0.0, True),
+        ("other", 0.0, False),
+        ("other", LEASE_SECONDS, False),
+        ("other", LEASE_SECONDS + 0.1, True),
+    ],
+)
+def test_lease_without_holder_or_expired_may_be_taken(holder: str, age: float, free: bool) -> None:
+    lease = {"spec": {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS}}
+    assert may_take(lease, "me", LeaseSighting("1", 100.0), 100.0 + age) is free
+
+
+def test_renew_deadline_is_well_below_the_lease_duration() -> None:
+    assert RENEW_DEADLINE_SECONDS * 1.2 < LEASE_SECONDS
+
+
+async def test_candidate_waits_until_the_leader_releases_the_lease() -> None:
+    kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
+    first, second = candidate(kube, "first", clock), candidate(kube, "second", clock)
+    await first.acquire()
+    acquiring = asyncio.ensure_future(second.acquire())
+    await several_attempts()
+    assert not acquiring.done()
+    await first.release()
+    await asyncio.wait_for(acquiring, 5)
+    assert second.is_leader
+    assert not first.is_leader
+
+
+async def test_killed_leader_is_replaced_when_its_lease_expires() -> None:
+    kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
+    await candidate(kube, "killed", clock).acquire()
+    second = candidate(kube, "second", clock)
+    acquiring = asyncio.ensure_future(second.acquire())
+    await several_attempts()
+    clock.now += LEASE_SECONDS - 1
+    await several_attempts()
+    assert not acquiring.done()
+    clock.now += 2
+    await asyncio.wait_for(acquiring, 5)
+
+
+async def test_leader_without_api_server_stops_at_the_deadline() -> None:
+    kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    renewing = asyncio.ensure_future(leader.renew_until_lost())
+    await several_attempts()
+    kube.disconnected = True
+    clock.now += RENEW_DEADLINE_SECONDS - 1
+    await several_attempts()
+    assert not renewing.done()
+    clock.now += 2
+    await asyncio.wait_for(renewing, 5)
+    assert not leader.is_leader
+
+
+async def test_leader_whose_request_hangs_stops_at_the_deadline() -> None:
+    kube, clock = UnreliableKube(World(cluster_resource(), []), Faults()), Clock()
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    kube.hangs, before = True, kube.requests
+    renewing = asyncio.ensure_future(leader.renew_until_lost())
+    await asyncio.sleep(0)
+    # An attempt has the time that is left until the deadline, not its usual timeout of seconds.
+    clock.now += RENEW_DEADLINE_SECONDS - 0.05
+    started = asyncio.get_running_loop().time()
+    await eventually(lambda: kube.requests >= before + 2)
+    assert asyncio.get_running_loop().time() - started < 2
+    clock.now += 0.05
+    await asyncio.wait_for(renewing, 5)
+    assert not leader.is_leader
+
+
+async def test_leader_stops_when_another_holds_the_lease() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    world.objects[LEASE]["spec"]["holderIdentity"] = "another"
+    await asyncio.wait_for(leader.renew_until_lost(), 5)
+    assert world.objects[LEASE]["spec"]["holderIdentity"] == "another"
+
+
+async def test_leader_that_renews_stays_leader() -> None:
+    world, clock = World(cluster_resource(), []), Clock()
+    kube = UnreliableKube(world, Faults())
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    renewing = asyncio.ensure_future(leader.renew_until_lost())
+    before = world.objects[LEASE]["metadata"].get("resourceVersion")
+    await eventually(
+        lambda: world.objects[LEASE]["metadata"].get("resourceVersion") != before,
+    )
+    assert leader.is_leader
+    renewing.cancel()

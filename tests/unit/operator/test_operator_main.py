@@ -1,0 +1,98 @@
+"""The operator's process against an API server over HTTP: Lease, kopf, status, shutdown, kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.eventually import eventually
+from tests.support.operator_world import cluster_resource
+from tests.support.small_api_server import SmallApiServer
+from waltz_operator.core.names import FINALIZER
+
+_LEASE = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/waltz-operator"
+_CLUSTER = "/apis/waltz.dev/v1alpha1/namespaces/logs/waltzclusters/log"
+_START_SECONDS = 60.0
+_KILLED_OPERATOR = Path(__file__).parents[3] / "e2e" / "killed_operator.py"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[SmallApiServer]:
+    made = SmallApiServer()
+    yield made
+    await made.stop()
+
+
+async def start(folder: Path, address: str, *command: str) -> asyncio.subprocess.Process:
+    """Start Python with ``command``; by default the operator itself."""
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": address}}],
+        "users": [{"name": "x", "user": {"token": "x"}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(file),
+        "WALTZ_OPERATOR_NAMESPACE": "ops",
+        "WALTZ_OPERATOR_HTTP_PORT": "0",
+    }
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(command or ("-m", "waltz_operator")),
+        env=environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def add_cluster(server: SmallApiServer, **spec: Any) -> None:
+    resource = cluster_resource(**spec)
+    resource |= {"apiVersion": "waltz.dev/v1alpha1", "kind": "WaltzCluster"}
+    server.add(_CLUSTER, resource)
+
+
+async def test_operator_acquires_the_lease_reconciles_and_releases_it_on_sigterm(
+    tmp_path: Path, server: SmallApiServer
+) -> None:
+    add_cluster(server, paused=True)
+    process = await start(tmp_path, await server.start())
+    try:
+        await eventually(
+            lambda: process.returncode is not None or "status" in server.objects[_CLUSTER],
+            _START_SECONDS,
+        )
+        assert process.returncode is None, (await process.communicate())[1].decode()
+        holder = server.objects[_LEASE]["spec"]["holderIdentity"]
+        assert holder
+        assert "paused" in server.objects[_CLUSTER]["status"]["message"]
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        _, stderr = await process.communicate()
+    assert process.returncode == 0, stderr.decode()
+    assert server.objects[_LEASE]["spec"]["holderIdentity"] == ""
+    assert "Traceback" not in stderr.decode()
+
+
+async def test_killed_operator_performs_one_step_and_ends_by_sigkill(
+    tmp_path: Path, server: SmallApiServer
+) -> None:
+    """The end-to-end test kills the operator by the same program."""
+    add_cluster(server)
+    process = await start(tmp_path, await server.start(), str(_KILLED_OPERATOR), "1")
+    _, stderr = await asyncio.wait_for(process.communicate(), _START_SECONDS)
+    assert process.returncode == -signal.SIGKILL, stderr.decode()
+    assert server.objects[_CLUSTER]["metadata"]["finalizers"] == [FINALIZER]
+    assert "status" not in server.objects[_CLUSTER]

@@ -1,0 +1,200 @@
+"""Manifests of whole clusters, compared with golden files; the comparison with live objects.
+
+After an intended change: WRITE_GOLDEN=1 pytest tests/unit/operator/test_operator_objects.py
+"""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.operator_world import cluster_resource, pool_resource
+from waltz.runtime.configuration import DEFAULT, Settings, look_up
+from waltz_operator.core.desired import DesiredCluster
+from waltz_operator.core.objects import (
+    Manifest,
+    budgets,
+    certificate_requests,
+    is_ours,
+    matches,
+    network_policies,
+    server_deployment,
+    server_objects,
+    storage_objects,
+    storage_set,
+    zookeeper_objects,
+    zookeeper_set,
+    zookeeper_switch,
+)
+from waltz_operator.core.resources import StoragePool, WaltzCluster
+from waltz_server.shell.config import ServerConfig
+from waltz_storage.shell.config import StorageConfig
+
+_GOLDEN = Path(__file__).parent / "golden"
+
+_SMALL = (
+    cluster_resource(
+        pools=["only"],
+        zookeeper={"external": {"connectString": "zk-0:2181,zk-1:2181"}, "root": "/logs/x"},
+        servers={"replicas": 1},
+        tls={"mode": "None"},
+        networkPolicies=False,
+    ),
+    [pool_resource("only")],
+)
+
+_LARGE = (
+    cluster_resource(
+        zookeeper={"managed": {"members": 3, "volume": {"size": "2Gi", "storageClassName": "ssd"}}},
+        servers={
+            "replicas": 3,
+            "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
+            "scheduling": {"priorityClassName": "important"},
+        },
+        images={"server": "reg/waltz-server:2", "pullPolicy": "Always", "pullSecrets": ["reg"]},
+        tls={"mode": "CertManager", "issuerRef": {"name": "ca", "kind": "ClusterIssuer"}},
+    ),
+    [
+        pool_resource(
+            name,
+            storages=2,
+            scheduling={"zone": f"zone-{name}", "tolerations": [{"key": "disk"}]},
+            resources={"requests": {"memory": "1Gi"}},
+            volumes={
+                "data": {"size": "1Gi"},
+                "meta": {"size": "10Mi", "storageClassName": "mirrored"},
+            },
+        )
+        for name in "abc"
+    ],
+)
+
+_CLUSTERS = {"small": _SMALL, "large": _LARGE}
+
+
+def desired(case: str) -> DesiredCluster:
+    cluster, pools = deepcopy(_CLUSTERS[case])
+    for pool in pools:
+        pool["metadata"]["labels"] = {"waltz.dev/cluster": "log"}
+    return DesiredCluster(
+        WaltzCluster.model_validate(cluster), tuple(StoragePool.model_validate(p) for p in pools)
+    )
+
+
+def manifests(case: str) -> list[Manifest]:
+    wanted = desired(case)
+    cluster = wanted.cluster
+    found = [*server_objects(cluster), server_deployment(cluster), *budgets(cluster)]
+    found += network_policies(cluster, wanted.own_pools, "waltz-system")
+    found += certificate_requests(cluster)
+    for pool in wanted.own_pools:
+        found += [*storage_objects(cluster, pool), storage_set(cluster, pool, pool.spec.storages)]
+    managed = cluster.spec.zookeeper.managed
+    if managed is not None:
+        found += [*zookeeper_objects(cluster), zookeeper_set(cluster, managed)]
+        found.append(zookeeper_switch(cluster, may_found=True))
+    return found
+
+
+@pytest.mark.parametrize("case", _CLUSTERS)
+def test_manifests_equal_the_golden_file(case: str) -> None:
+    file = _GOLDEN / f"{case}.yaml"
+    bodies = [dict(each.body) for each in manifests(case)]
+    text = yaml.safe_dump_all(deepcopy(bodies), sort_keys=False, width=100)
+    if os.environ.get("WRITE_GOLDEN"):
+        file.write_text(text)
+    assert list(yaml.safe_load_all(file.read_text())) == bodies, (
+        "after an intended change: "
+        "WRITE_GOLDEN=1 pytest tests/unit/operator/test_operator_objects.py"
+    )
+
+
+def pod_of(manifest: Manifest) -> dict[str, Any]:
+    spec: dict[str, Any] = manifest.body["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("case", _CLUSTERS)
+def test_pods_have_the_least_privileges(case: str) -> None:
+    workloads = [each for each in manifests(case) if "template" in each.body.get("spec", {})]
+    assert workloads
+    for workload in workloads:
+        pod = pod_of(workload)
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert {"readinessProbe", "livenessProbe"} <= container.keys()
+
+
+@pytest.mark.parametrize("case", _CLUSTERS)
+@pytest.mark.parametrize("model", [ServerConfig, StorageConfig])
+def test_manifests_set_only_settings_that_the_process_accepts(
+    case: str, model: type[Settings]
+) -> None:
+    """By the model that the process itself reads its settings with."""
+    for workload in manifests(case):
+        if "template" not in workload.body.get("spec", {}):
+            continue
+        (container,) = pod_of(workload)["containers"]
+        if container["name"] == model.process:
+            environment = {each["name"]: each.get("value", "10.0.0.1") for each in container["env"]}
+            resolved = look_up(model, None, environment)
+            assert resolved.problems == ()
+            assert resolved.warnings == ()
+            given = [setting for setting in resolved.settings if setting.origin != DEFAULT]
+            assert len(given) == len(environment), "all are settings"
+
+
+def test_volumes_of_a_storage_are_mounted_at_its_directories() -> None:
+    for case, expected in (("small", {"data"}), ("large", {"data", "meta"})):
+        wanted = desired(case)
+        workload = storage_set(wanted.cluster, wanted.own_pools[0], 1)
+        claims = {
+            each["metadata"]["name"] for each in workload.body["spec"]["volumeClaimTemplates"]
+        }
+        assert claims == expected
+        (container,) = pod_of(workload)["containers"]
+        mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+        settings = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        assert settings["WALTZ_STORAGE_DIRECTORY"] == mounted["data"]
+        assert settings.get("WALTZ_STORAGE_META_DIRECTORY") == mounted.get("meta")
+
+
+def test_budgets_follow_from_quorums() -> None:
+    allowed = {each.key.name: each.body["spec"]["maxUnavailable"] for each in budgets_of(pools=3)}
+    assert allowed == {"log-storage": 1, "log-server": 1, "log-zookeeper": 1}
+    assert {each.key.name for each in budgets_of(pools=1)} == {"log-server", "log-zookeeper"}
+    (storage,) = (each for each in budgets_of(pools=5) if each.key.name == "log-storage")
+    assert storage.body["spec"]["maxUnavailable"] == 2
+
+
+def budgets_of(pools: int) -> tuple[Manifest, ...]:
+    resource = cluster_resource(pools=[f"p{i}" for i in range(pools)])
+    return budgets(WaltzCluster.model_validate(resource))
+
+
+def test_object_with_added_defaults_and_respelled_quantities_matches() -> None:
+    workload = next(each for each in manifests("large") if each.key.kind == "StatefulSet")
+    live = deepcopy(dict(workload.body))
+    container = pod_of(Manifest(workload.key, live))["containers"][0]
+    container["terminationMessagePath"] = "/dev/termination-log"
+    container["resources"] = {"requests": {"memory": "1024Mi"}}
+    live["status"] = {"replicas": 2}
+    assert matches(workload, live)
+    container["resources"] = {"requests": {"memory": "1Mi"}}
+    assert not matches(workload, live)
+
+
+def test_own_objects_are_recognized_by_their_labels() -> None:
+    service = storage_objects(desired("small").cluster, desired("small").pools[0])[0]
+    assert is_ours(service.body, "log")
+    assert not is_ours(service.body, "other")
+    assert not is_ours({"metadata": {"name": "x"}}, "log")

@@ -1,0 +1,211 @@
+"""Parts of the operator's process: controller, event recorder, watches, metrics, certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from tests.support.eventually import eventually
+from tests.support.operator_faults import Faults, FaultyKube
+from tests.support.operator_world import World, cluster_resource
+from waltz.runtime.metrics import exposition
+from waltz_operator.core.names import CLUSTER_LABEL, MANAGER, MANAGER_LABEL
+from waltz_operator.core.observed import LiveObject
+from waltz_operator.core.resources import WaltzCluster
+from waltz_operator.core.steps import AddFinalizer
+from waltz_operator.main import read_settings
+from waltz_operator.shell.certificates import days_left, issue, make_authority
+from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.event_recorder import KubeEventRecorder
+from waltz_operator.shell.handlers import watch_owned
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.metrics import HELP, OperatorMetrics
+
+ROOT = Path(__file__).parents[3]
+
+
+async def test_controller_enqueued_clusters_are_reconciled_and_never_twice_at_once() -> None:
+    reconciled: list[str] = []
+    under_way = 0
+
+    async def reconcile(namespace: str, name: str) -> ReconcileResult | None:
+        nonlocal under_way
+        under_way += 1
+        assert under_way == 1
+        await asyncio.sleep(0)
+        reconciled.append(f"{namespace}/{name}")
+        under_way -= 1
+        ready = len(reconciled) == 2
+        return ReconcileResult(3600.0, ready=ready) if len(reconciled) < 3 else None
+
+    controller = Controller(reconcile)
+    controller.enqueue("x", "log")
+    assert controller.ready == {}
+    await eventually(lambda: controller.ready == {("x", "log"): False})
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.ready == {("x", "log"): True})
+    assert controller.clusters == 1
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.clusters == 0)
+    assert controller.ready == {}
+    assert controller.metrics.reconciles == 3
+
+
+async def test_controller_api_server_error_is_counted_and_retried() -> None:
+    failures = 1
+
+    async def reconcile(_namespace: str, _name: str) -> ReconcileResult | None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise KubeError("connection refused")
+        return None
+
+    controller = Controller(reconcile)
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.metrics.failures == 1)
+    controller.enqueue("x", "log")
+    await eventually(lambda: controller.clusters == 0)
+    await controller.close()
+
+
+class DroppedWatches:
+    """Yields one object per watch. Of three watches one is refused and one breaks."""
+
+    def __init__(self) -> None:
+        self.watches = 0
+
+    async def changes(
+        self, kind: str, namespace: str, labels: Mapping[str, str]
+    ) -> AsyncIterator[LiveObject]:
+        assert (kind, labels) == ("Pod", {MANAGER_LABEL: MANAGER})
+        self.watches += 1
+        if self.watches % 3 == 1:
+            raise KubeError("the watch was refused")
+        yield {"metadata": {"namespace": "x", "labels": {CLUSTER_LABEL: f"log-{self.watches}"}}}
+        yield {"metadata": {"namespace": "x"}}
+        if self.watches % 3 == 2:
+            raise KubeError("the watch broke")
+
+
+async def test_watch_that_ends_or_fails_is_restarted() -> None:
+    enqueued: list[str] = []
+
+    class Queue:
+        def enqueue(self, namespace: str, name: str) -> None:
+            enqueued.append(name)
+
+    watching = asyncio.create_task(watch_owned(DroppedWatches(), "Pod", "", Queue(), pause=0.0))
+    await eventually(lambda: len(enqueued) >= 4)
+    watching.cancel()
+    assert enqueued[:4] == ["log-2", "log-3", "log-5", "log-6"]
+
+
+async def test_event_recorder_posts_every_step_and_a_repeated_failure_once() -> None:
+    world = World(cluster_resource(), [])
+    recorder = KubeEventRecorder(FaultyKube(world, Faults()))
+    posting = recorder.start()
+    cluster = WaltzCluster.model_validate(world.cluster)
+    recorder.record_step(cluster, AddFinalizer())
+    for _ in range(3):
+        recorder.record_failure(cluster, "ZooKeeper does not answer")
+    await eventually(lambda: len(world.objects) == 2)
+    posting.cancel()
+    events = list(world.objects.values())
+    assert {each["reason"] for each in events} == {"AddFinalizer", "StepFailed"}
+    assert all(each["involvedObject"]["name"] == "log" for each in events)
+    assert (recorder.steps, recorder.failed_steps) == (1, 3)
+
+
+async def test_metrics_have_help_and_readiness_by_cluster() -> None:
+    async def reconcile(_namespace: str, name: str) -> ReconcileResult:
+        return ReconcileResult(3600.0, ready=name == "ready")
+
+    controller = Controller(reconcile)
+    for name in ("ready", "unready"):
+        controller.enqueue("x", name)
+    await eventually(lambda: len(controller.ready) == 2)
+    recorder = KubeEventRecorder(FaultyKube(World(cluster_resource(), []), Faults()))
+    collected = OperatorMetrics(controller, recorder, lambda: True).collect()
+    await controller.close()
+    text = exposition(collected, "text/plain")[0].decode()
+    assert all(f"# HELP {name} {meaning}\n" in text for name, meaning in HELP.items())
+    assert "# TYPE waltz_operator_cluster_ready gauge" in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="ready"} 1.0\n' in text
+    assert 'waltz_operator_cluster_ready{namespace="x",waltz_cluster="unready"} 0.0\n' in text
+    assert "\nwaltz_operator_clusters 2.0\n" in text
+
+
+def test_certificate_of_the_cluster_name_is_accepted_by_client_and_server(tmp_path: Path) -> None:
+    authority = make_authority("log")
+    issued = issue(authority, "log.logs.waltz")
+    for name, content in {
+        "ca.crt": authority.certificate,
+        "tls.crt": issued.certificate,
+        "tls.key": issued.key,
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    dialing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context in (listening, dialing):
+        context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+        context.load_verify_locations(tmp_path / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+    shake_hands(listening, dialing, "log.logs.waltz")
+    assert 360 < days_left(issued.certificate) < 366
+
+
+def shake_hands(listening: ssl.SSLContext, dialing: ssl.SSLContext, name: str) -> None:
+    """Complete a TLS handshake in memory; raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = listening.wrap_bio(to_server, to_client, server_side=True)
+    client = dialing.wrap_bio(to_client, to_server, server_hostname=name)
+    done: set[ssl.SSLObject] = set()
+    for _ in range(10):
+        for end in (client, server):
+            try:
+                end.do_handshake()
+                done.add(end)
+            except ssl.SSLWantReadError:
+                continue
+    assert len(done) == 2
+
+
+def test_settings_are_read_from_environment_variables() -> None:
+    one = read_settings(
+        {"WALTZ_OPERATOR_NAMESPACE": "ops", "WALTZ_OPERATOR_WATCHED_NAMESPACE": "logs"}
+    )
+    assert (one.namespace, one.watched_namespace, one.http_port) == ("ops", "logs", 8080)
+    assert read_settings({}).identity != read_settings({}).identity
+    assert read_settings({"WALTZ_OPERATOR_POD": "waltz-1"}).identity == "waltz-1"
+
+
+def test_killed_operator_of_two_steps_ends_after_the_second() -> None:
+    program = (
+        "import asyncio\n"
+        "from e2e.killed_operator import kill_after\n"
+        "class Performer:\n"
+        "    async def perform(self, step): print(step, flush=True)\n"
+        "kill_after(2, Performer)\n"
+        "for step in ('first', 'second', 'third'): asyncio.run(Performer().perform(step))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert ran.stdout == "first\nsecond\n"
+
+
+def test_operator_does_not_import_kubernetes_generated_models() -> None:
+    """They would be most of the memory of an idle operator."""
+    program = (
+        "import sys, waltz_operator.main; "
+        "print(sum(name.startswith('kubernetes.aio.client.models.') for name in sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert int(ran.stdout) < 10

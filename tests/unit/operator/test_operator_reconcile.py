@@ -1,0 +1,272 @@
+"""The operator's shell against an API server that fails, loses answers and returns old lists."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.operator_faults import (
+    FakeEnvironment,
+    Faults,
+    FaultyKube,
+    Killed,
+    RecordedEvents,
+    StoredZnodes,
+    delete_by_user,
+)
+from tests.support.operator_world import NAMESPACE, World, Znodes, cluster_resource, pool_resource
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.shell.kube_api import KubeError
+from waltz_operator.shell.reconciler import IDLE_REQUEUE_SECONDS, Reconciler
+
+MAX_RECONCILES = 400
+_KUBERNETES_PAGE = Path(__file__).parents[3] / "docs" / "kubernetes.md"
+_NOW = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+
+
+class Operation:
+    """A simulated world, and operators that reconcile it until they are killed."""
+
+    def __init__(self, faults: Faults, *, pools: int = 3, partitions: int = 3) -> None:
+        names = list("abcde"[:pools])
+        resource = cluster_resource(pools=names, partitions=partitions)
+        self.world = World(resource, [pool_resource(name) for name in names])
+        self.znodes = StoredZnodes(self.world)
+        self.kube = FaultyKube(self.world, faults)
+        self.environment = FakeEnvironment(self.znodes, faults)
+        self.events = RecordedEvents()
+        self.kills = 0
+        self.reported_ready = False
+
+    async def reconcile(self) -> float | None:
+        """Reconcile once with a new operator, which may be killed; return when to do so again."""
+        reconciler = Reconciler(
+            self.kube,
+            self.environment,
+            self.events,
+            operator_namespace="waltz-system",
+            clock=lambda: _NOW,
+        )
+        try:
+            result = await reconciler.reconcile(NAMESPACE, "log")
+            self.reported_ready = result is not None and result.ready
+            return None if result is None else result.requeue_seconds
+        except KubeError:
+            return 0.0
+        except Killed:
+            self.kills += 1
+            return 0.0
+
+    async def until_done(self) -> int:
+        """Reconcile until an operator has nothing to do; return the number of reconciles."""
+        for count in range(MAX_RECONCILES):
+            if self.world.cluster is not None:
+                await self.znodes.settle(self.world.desired())
+            had_quorum = {p for p, opens in self.world.quorum_states() if opens}
+            requeue = await self.reconcile()
+            if self.world.cluster is not None:
+                await self.znodes.load(self.world.desired())
+            have_quorum = {p for p, opens in self.world.quorum_states() if opens}
+            assert had_quorum <= have_quorum
+            if requeue in (None, IDLE_REQUEUE_SECONDS):
+                return count
+        raise AssertionError(f"not done: {self.events.done[-5:]} {self.events.failures[-3:]}")
+
+    def condition(self, kind: str) -> dict[str, object]:
+        assert self.world.cluster is not None
+        found = self.world.cluster["status"]["conditions"]
+        return next(each for each in found if each["type"] == kind)
+
+
+async def test_first_start_reaches_ready_and_status_matches_the_state() -> None:
+    operation = Operation(Faults())
+    await operation.reconcile()
+    assert operation.world.cluster is not None
+    await operation.reconcile()
+    assert operation.condition("Ready")["status"] == "False"
+    assert not operation.reported_ready
+    await operation.until_done()
+    status = operation.world.cluster["status"]
+    assert operation.condition("Ready")["status"] == "True"
+    assert operation.reported_ready
+    assert operation.condition("Healthy")["status"] == "True"
+    assert status["observedGeneration"] == 1
+    assert (status["partitions"], status["storages"], status["servers"]) == ("3/3", "3/3", "2/2")
+    assert operation.world.pools["b"]["status"]["group"] == 1
+    assert operation.world.pools["b"]["status"]["cluster"] == "log"
+
+
+async def test_ready_is_false_without_quorum_and_before_a_new_generation_is_reconciled() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    world = operation.world
+    for storage in sorted(world.disks)[:1]:
+        world.down.add(storage)
+    await operation.reconcile()
+    assert operation.condition("Ready")["status"] == "True", "two of three are a quorum"
+    assert operation.condition("Healthy")["status"] == "False"
+    world.down.update(sorted(world.disks)[:2])
+    await operation.reconcile()
+    assert operation.condition("Ready") == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "NoQuorum",
+        "observedGeneration": 1,
+        "lastTransitionTime": "2026-01-01T12:00:00Z",
+        "message": operation.condition("Ready")["message"],
+    }
+    await operation.until_done()
+    assert world.cluster is not None
+    world.cluster["metadata"]["generation"] = 2
+    world.cluster["spec"]["servers"] = {"replicas": 3}
+    await operation.reconcile()
+    assert operation.condition("Ready")["status"] == "False"
+    assert world.cluster["status"]["observedGeneration"] == 1
+    await operation.until_done()
+    assert operation.condition("Ready")["observedGeneration"] == 2
+
+
+async def test_paused_cluster_does_not_observe_a_new_generation() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    cluster = operation.world.cluster
+    assert cluster is not None
+    cluster["metadata"]["generation"] = 2
+    cluster["spec"] |= {"paused": True, "servers": {"replicas": 3}}
+    await operation.reconcile()
+    ready = operation.condition("Ready")
+    assert (ready["status"], ready["reason"], ready["observedGeneration"]) == ("False", "Paused", 1)
+    assert "set spec.paused to false" in str(ready["message"])
+    cluster["spec"]["paused"] = False
+    await operation.until_done()
+    assert operation.condition("Ready")["observedGeneration"] == 2
+
+
+async def test_status_message_quotes_a_pod_in_crash_loop() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    labels = operation.world.objects[ObjectKey("StatefulSet", "a-storage")]["metadata"]["labels"]
+    message = "starting\nwaltz-storage: the directory is of another cluster"
+    operation.world.objects[ObjectKey("Pod", "a-storage-0")] = {
+        "metadata": {"name": "a-storage-0", "labels": labels},
+        "status": {
+            "containerStatuses": [
+                {
+                    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                    "lastState": {"terminated": {"message": message}},
+                }
+            ]
+        },
+    }
+    operation.world.down.add(sorted(operation.world.disks)[0])
+    await operation.reconcile()
+    assert operation.world.cluster is not None
+    message = operation.world.cluster["status"]["message"]
+    assert "pod a-storage-0: waltz-storage: the directory is of another cluster" in message
+
+
+async def test_documentation_lists_every_condition() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    reported = {
+        (kind, each["type"])
+        for kind, resource in (
+            ("WaltzCluster", operation.world.cluster),
+            ("StoragePool", operation.world.pools["a"]),
+        )
+        if resource is not None
+        for each in resource["status"]["conditions"]
+    }
+    page = _KUBERNETES_PAGE.read_text()
+    listed = re.findall(r"^\| (\w+) \| \*\*(\w+)\*\* \|", page, re.MULTILINE)
+    assert set(listed) == reported, "update the table of conditions in docs/kubernetes.md"
+
+
+async def count_calls() -> int:
+    faults = Faults()
+    await Operation(faults, pools=1, partitions=2).until_done()
+    return faults.calls
+
+
+async def test_operator_killed_after_any_call_reaches_ready() -> None:
+    for kill_at in range(1, await count_calls() + 1):
+        faults = Faults()
+        faults.kill_at = kill_at
+        operation = Operation(faults, pools=1, partitions=2)
+        await operation.until_done()
+        assert operation.kills == 1
+        assert operation.condition("Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_unreliable_api_server_delays_start_and_deletion_only(seed: int) -> None:
+    faults = Faults(random.Random(seed))
+    operation = Operation(faults)
+    await operation.until_done()
+    faults.dice = None
+    await operation.until_done()
+    assert operation.condition("Ready")["status"] == "True"
+    assert isinstance(operation.world.znodes, Znodes)
+    for partition in range(3):
+        assert len(operation.world.view(partition).replicas) == 3
+    delete_by_user(operation.world)
+    faults.dice = random.Random(seed)
+    await operation.until_done()
+    assert operation.world.cluster is None
+    assert operation.world.objects == {}
+    assert operation.world.pools == {}
+
+
+async def test_incomplete_own_metadata_is_deleted_and_created_again() -> None:
+    operation = Operation(Faults())
+    desired = operation.world.desired()
+    await operation.znodes.session.create(desired.root, None)
+    await operation.until_done()
+    assert "the cluster logs/log is deleted in ZooKeeper" in operation.events.done
+
+
+async def test_incomplete_metadata_with_foreign_znodes_is_never_deleted() -> None:
+    operation = Operation(Faults())
+    session, root = operation.znodes.session, operation.world.desired().root
+    await session.create(root, None)
+    await session.create(f"{root}/foreign", b"x")
+    for _ in range(8):
+        await operation.znodes.settle(operation.world.desired())
+        await operation.reconcile()
+    assert (await session.children(root)).names == ("foreign",)
+    assert operation.condition("Ready")["reason"] == "NeedsAttention"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_deletion_keeps_the_root_if_it_has_foreign_znodes(nested: bool) -> None:
+    operation = Operation(Faults())
+    assert operation.world.cluster is not None
+    operation.world.cluster["spec"]["zookeeper"] = {"external": {"connectString": "zk:2181"}}
+    for pool in operation.world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    await operation.until_done()
+    session, root = operation.znodes.session, operation.world.desired().root
+    if nested:
+        await session.create(f"{root}/another", None)
+    delete_by_user(operation.world)
+    await operation.until_done()
+    assert operation.world.cluster is None
+    assert (await session.get(root) is not None) is nested
+
+
+async def test_finalizer_of_an_orphaned_pool_is_removed() -> None:
+    operation = Operation(Faults())
+    await operation.until_done()
+    operation.world.pools["a"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    reconciler = Reconciler(
+        operation.kube, operation.environment, operation.events, operator_namespace="x"
+    )
+    await reconciler.release_orphaned_pool(NAMESPACE, "a")
+    assert "a" in operation.world.pools, "its cluster still exists"
+    operation.world.cluster = None
+    await reconciler.release_orphaned_pool(NAMESPACE, "a")
+    assert "a" not in operation.world.pools

@@ -1,0 +1,227 @@
+"""Feeds: each client gets every transaction once and in order, slow, late or congested."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.feed_world import NAMES, Client, feed, is_ready, mount, put, run, world_with
+from tests.support.scripted_storages import append
+from waltz.protocol import FrameDecoder, ReqId
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as storage_messages
+from waltz.protocol.frames import CLIENT_SERVER
+from waltz_server.core.effects import RetryFeeds
+from waltz_server.core.reads.feed_schedule import TURN_TRANSACTIONS
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_mount_behind_the_mark_feeds_up_to_it_before_ready(version: int) -> None:
+    world, client = world_with(30), Client(1, version)
+    mount(world, client, 12)
+    run(world, client)
+    assert client.got == list(range(13, 31))
+    assert len(client.said) == 1
+    assert is_ready(client.said[0])
+    put(world, client, 3)
+    run(world, client)
+    assert client.got[-1] == 30, "no feed until the client asks"
+
+
+def test_mount_at_the_mark_is_ready_at_once_and_ends_the_former_feed() -> None:
+    world, client = world_with(5), Client(1)
+    mount(world, client, 5)
+    feed(world, client, 5)
+    mount(world, client, 5)
+    put(world, client, 1)
+    run(world, client)
+    assert [is_ready(m) for m in client.said] == [True, True]
+    assert client.got == []
+
+
+@pytest.mark.parametrize(("behind", "fed"), [(0, 10), (3, 10), (10, 10), (11, 11), (25, 25)])
+def test_feed_is_suspended_after_its_distance_or_the_minimum_fetch(behind: int, fed: int) -> None:
+    world, client = world_with(40), Client(1)
+    mount(world, client, 40)
+    feed(world, client, 40 - behind)
+    put(world, client, 60)
+    run(world, client)
+    first = 41 - behind
+    assert client.got == list(range(first, first + fed))
+    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+
+
+def test_feed_request_before_a_mount_is_ignored() -> None:
+    world, client = world_with(40), Client(1)
+    feed(world, client, 0)
+    run(world, client)
+    assert client.got == client.said == []
+
+
+def test_commits_reach_real_time_feeds_at_once() -> None:
+    world, client = world_with(-1), Client(3)
+    mount(world, client, -1)
+    feed(world, client, -1)
+    world.core.append(
+        client.peer, [append("x", client=3, seq=seq, header=seq * 7 - 3) for seq in range(4)]
+    )
+    world.settle()
+    sent = b"".join(e.frames for e in world.frames() if e.peer is client.peer)
+    decoder = FrameDecoder(CLIENT_SERVER)
+    decoder.version = 4
+    messages = [cs.decode(body, 4) for body in decoder.feed(sent)]
+    assert messages[1:] == [cs.FeedData(ReqId(3, 1, 0, seq), seq, seq * 7 - 3) for seq in range(4)]
+    assert world.core.feed_cache_misses == 0
+
+
+def test_headers_read_from_storages_equal_those_appended() -> None:
+    world, client, late = world_with(-1), Client(3), Client(4)
+    mount(world, client, -1)
+    for start in range(0, 300, 50):
+        world.core.append(
+            client.peer,
+            [append("x", client=3, seq=s, header=s ^ 5) for s in range(start, start + 50)],
+        )
+        world.settle()
+    world.take_events()
+    mount(world, late, -1)
+    run(world)
+    sent = b"".join(e.frames for e in world.frames() if e.peer is late.peer)
+    decoder = FrameDecoder(CLIENT_SERVER)
+    decoder.version = 4
+    messages = [cs.decode(body, 4) for body in decoder.feed(sent)]
+    assert messages[:-1] == [cs.FeedData(ReqId(3, 1, 0, s), s, s ^ 5) for s in range(300)]
+    assert is_ready(messages[-1])
+
+
+def test_catch_up_feeds_take_turns() -> None:
+    world = world_with(5000)
+    clients = [Client(n) for n in (1, 2, 3)]
+    for client in clients:
+        mount(world, client, -1)
+    seen: list[int] = []
+    while world.turn():
+        for client in clients:
+            before = len(client.got)
+            client.take(world)
+            if len(client.got) > before:
+                seen.append(client.number)
+                assert len(client.got) - before <= TURN_TRANSACTIONS or len(client.got) > 4800
+        reach = [len(c.got) for c in clients]
+        assert max(reach) - min(reach) <= TURN_TRANSACTIONS or max(reach) > 4800
+    assert all(c.got == list(range(5001)) for c in clients)
+    assert all(len(c.said) == 1 and is_ready(c.said[0]) for c in clients)
+
+
+def test_catch_up_feed_does_not_delay_a_real_time_feed() -> None:
+    world, far, near = world_with(5000), Client(1), Client(2)
+    mount(world, near, 5000)
+    feed(world, near, 5000)
+    mount(world, far, -1)
+    put(world, near, 3)
+    near.take(world)
+    assert near.got == [5001, 5002, 5003]
+    run(world, far, near)
+    assert far.got == list(range(5001)), "as far as the log went when it mounted"
+
+
+def test_catch_up_feed_of_a_congested_client_is_parked_until_it_drains() -> None:
+    world, slow, quick = world_with(2000), Client(1, congested=True), Client(2)
+    mount(world, slow, -1)
+    mount(world, quick, -1)
+    run(world, slow, quick)
+    assert slow.got == []
+    assert quick.got == list(range(2001))
+    slow.drain(world)
+    run(world, slow)
+    assert slow.got == list(range(2001))
+    assert len(slow.said) == 1
+
+
+def test_real_time_feed_of_a_congested_client_resumes_when_it_drains() -> None:
+    world, client = world_with(20), Client(1)
+    mount(world, client, 20)
+    feed(world, client, 20)
+    client.congest()
+    put(world, client, 3)
+    client.take(world)
+    assert client.got == []
+    client.drain(world)
+    client.take(world)
+    assert client.got == [21, 22, 23]
+
+
+def test_drain_during_a_read_of_headers_does_not_duplicate_the_feed() -> None:
+    """It was congested by another partition's feed, so that this one was not parked."""
+    world, client, writer = world_with(1000), Client(1), Client(2)
+    mount(world, writer, 1000)
+    world.hold(*NAMES)
+    mount(world, client, 400)
+    world.turn()
+    (asked,) = (name for name in NAMES if world.waiting(name))
+    for _ in range(3):
+        world.core.writable(client.peer)
+        world.settle()
+        world.turn()
+    world.held = {asked}
+    world.settle()
+    put(world, writer, 1500)
+    world.release(asked)
+    for _ in range(100):
+        world.turn()
+        client.take(world)
+        if client.said:
+            break
+    assert client.got == list(range(401, 1001))
+    feed(world, client, 1000)
+    run(world, client)
+    assert client.got == list(range(401, 2501))
+    assert [type(m) for m in client.said] == [cs.MountResponse, cs.FeedSuspended]
+
+
+def test_failed_read_of_headers_is_retried_after_a_pause() -> None:
+    world, client = world_with(1000), Client(1)
+    for storage in world.storages.values():
+        storage.refusing[storage_messages.RecordHeaderListRequest] = "damaged"
+    mount(world, client, 5)
+    run(world, client)
+    assert client.got == []
+    for storage in world.storages.values():
+        storage.refusing.clear()
+    assert world.wake(RetryFeeds) == 1.0
+    run(world, client)
+    assert client.got == list(range(6, 1001))
+
+
+def test_lost_client_is_sent_no_more_feed() -> None:
+    world, gone, other = world_with(1000), Client(1), Client(2)
+    world.hold(*NAMES)
+    mount(world, gone, 5)
+    mount(world, other, 500)
+    world.turn()
+    world.core.lost(gone.peer)
+    world.release(*NAMES)
+    run(world, gone, other)
+    assert gone.got == []
+    assert other.got == list(range(501, 1001))
+
+
+def test_feed_counters_balance() -> None:
+    world, clients = world_with(1500), [Client(n) for n in (1, 2)]
+    for client in clients:
+        mount(world, client, -1)
+    run(world, *clients)
+    feeds = world.core.feeds
+    assert sum(feeds.added.values()) == sum(feeds.removed.values()) > 0
+
+
+def test_feeds_larger_than_the_cache_make_progress_in_turns() -> None:
+    world = world_with(2000)
+    clients = [Client(n) for n in range(1, 7)]
+    for client in clients:
+        mount(world, client, 300 * client.number - 301)
+    for _ in range(2000):
+        if not world.turn():
+            break
+    for client in clients:
+        client.take(world)
+        assert client.got == list(range(300 * client.number - 300, 2001))

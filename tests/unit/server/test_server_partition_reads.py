@@ -1,0 +1,107 @@
+"""Reads of single transactions through a partition: cached, shared, never beyond the mark."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.partition_world import NAMES, mounted, new_world, opened, put, said
+from tests.support.scripted_storages import World, append
+from waltz.protocol import ReqId, checksum
+from waltz.protocol import client_server as cs
+from waltz.protocol import storage as st
+from waltz_server.core.peer import Peer
+
+
+def read(world: World, peer: Peer, wanted: int) -> None:
+    world.core.read_data(peer, cs.TransactionDataRequest(ReqId(-1, 0, 0, wanted), wanted))
+    world.settle()
+
+
+def reads_asked(world: World) -> list[tuple[int, int]]:
+    return [
+        (r.first_id, r.max_records)
+        for _, r, _ in world.calls
+        if isinstance(r, st.RecordListRequest)
+    ]
+
+
+def test_data_just_committed_comes_from_memory() -> None:
+    world = opened()
+    peer = mounted(world, 1)
+    put(world, peer, append("hello", header=3))
+    said(world, peer)
+    world.calls.clear()
+    read(world, peer, 0)
+    (answer,) = said(world, peer)
+    assert (answer.data, answer.error) == (b"hello", None)
+    assert checksum(answer.data) == answer.checksum
+    assert world.calls == []
+    assert world.core.data_cache_misses == 0
+
+
+def test_concurrent_data_reads_share_one_read_ahead() -> None:
+    world = opened(last=300)
+    peer, other = Peer(4), Peer(1)
+    world.hold(*NAMES)
+    read(world, peer, 10)
+    read(world, other, 10)
+    read(world, other, 10)
+    world.release(*NAMES)
+    assert reads_asked(world) == [(10, 1)]
+    assert [m.data for m in said(world, peer)] == [b"10"]
+    assert [m.data for m in said(world, other)] == [b"10", b"10"]
+    read(world, peer, 11)
+    asked = reads_asked(world)
+    assert asked[1][0] == 11
+    assert asked[1][1] > 100, "small records: many in one read"
+    read(world, peer, 12)
+    read(world, peer, 11 + asked[1][1] - 1)
+    assert len(reads_asked(world)) == 2
+    assert [m.data for m in said(world, peer)] == [b"11", b"12", b"%d" % (10 + asked[1][1])]
+    assert world.core.data_cache_misses == 4
+
+
+def test_data_read_never_goes_beyond_the_mark() -> None:
+    world = opened(last=20)
+    peer = Peer(4)
+    read(world, peer, 5)
+    read(world, peer, 15)
+    assert reads_asked(world) == [(5, 1), (15, 6)]
+
+
+@pytest.mark.parametrize("wanted", [-1, 3, 1000])
+def test_data_read_of_an_absent_id_fails_until_it_is_committed(wanted: int) -> None:
+    """Defect of the reference: an id requested too early stays unreadable until a restart."""
+    world = opened(last=2)
+    peer = mounted(world, 1, 2)
+    read(world, peer, wanted)
+    (answer,) = said(world, peer)
+    assert answer.data is None
+    assert answer.error.startswith("com.wepay.waltz.store.exception.TransactionNotFoundException: ")
+    assert str(wanted) in answer.error
+    put(world, peer, append("three"))
+    said(world, peer)
+    read(world, peer, 3)
+    assert said(world, peer)[0].data == b"three"
+
+
+def test_failed_data_read_can_be_repeated() -> None:
+    world = opened(last=5)
+    peer = Peer(4)
+    for storage in world.storages.values():
+        storage.refusing[st.RecordListRequest] = "damaged"
+    read(world, peer, 3)
+    (answer,) = said(world, peer)
+    assert answer.error.startswith("com.wepay.waltz.store.exception.StoreException: ")
+    assert "a, b, c" in answer.error
+    for storage in world.storages.values():
+        storage.refusing.clear()
+    read(world, peer, 3)
+    assert said(world, peer)[0].data == b"3"
+
+
+def test_data_read_before_the_partition_opens_is_refused() -> None:
+    world = new_world(last=2)
+    peer = Peer(4)
+    read(world, peer, 1)
+    assert said(world, peer)[0].error is not None

@@ -1,0 +1,58 @@
+"""Requests to a storage of version 0, which does not support bounds in bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.scripted_storages import record
+from waltz.protocol import RecordBatch
+from waltz.protocol import storage as st
+from waltz_server.core.replication.storage_versions import RecordSizes
+
+BOUNDED = st.BoundedRecordListRequest(7, -2, 3, 100, 5000, 64 << 10)
+
+
+def batch(size: int, count: int = 10) -> RecordBatch:
+    """Records of about ``size`` bytes."""
+    return RecordBatch.of(record(i, "x" * (size - 40)) for i in range(count))
+
+
+def asked(sizes: RecordSizes) -> int:
+    request = sizes.in_version(BOUNDED, 0)
+    assert isinstance(request, st.RecordListRequest)
+    assert (request.session_id, request.partition, request.first_id) == (7, 3, 100)
+    return request.max_records
+
+
+def test_byte_bound_is_sent_when_supported() -> None:
+    assert RecordSizes().in_version(BOUNDED, 1) is BOUNDED
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_other_requests_are_sent_unchanged(version: int) -> None:
+    request = st.MaxTransactionIdRequest(7, -2, 3)
+    assert RecordSizes().in_version(request, version) is request
+
+
+def test_record_count_follows_the_mean_record_size_of_the_partition() -> None:
+    sizes = RecordSizes()
+    assert 1 <= asked(sizes) <= 16, "the size of records is unknown, so few are requested"
+    sizes.learn(3, batch(1024))
+    assert asked(sizes) == 64
+    sizes.learn(4, batch(10_000))
+    assert asked(sizes) == 64, "another partition's"
+    for _ in range(50):
+        sizes.learn(3, batch(128))
+    assert 500 <= asked(sizes) <= 550
+    sizes.learn(3, RecordBatch(0, b""))
+    assert asked(sizes) >= 500
+
+
+def test_record_count_is_at_least_one_and_at_most_the_requested_count() -> None:
+    sizes = RecordSizes()
+    sizes.learn(3, batch(1 << 20, count=1))
+    assert asked(sizes) == 1
+    for _ in range(200):
+        sizes.learn(3, batch(40))
+    few = st.BoundedRecordListRequest(7, -2, 3, 100, 20, 64 << 10)
+    assert sizes.in_version(few, 0) == st.RecordListRequest(7, -2, 3, 100, 20)

@@ -1,0 +1,237 @@
+"""Reads through a partition's store; replicas that lag and catch up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.scripted_storages import ScriptedStorage
+from tests.support.store_world import (
+    LIMITS,
+    NAMES,
+    everywhere,
+    kinds,
+    new_world,
+    opened,
+    put,
+    reopen,
+    start,
+)
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.protocol import storage as st
+from waltz_server.core.effects import BackoffOver
+from waltz_server.core.reads.read_purposes import FeedHeaders, TransactionData
+from waltz_server.core.store_reports import ReadDone
+
+PURPOSE = TransactionData(0)
+
+# ---- replicas that lag
+
+
+def test_slow_replica_is_sent_batches_from_memory() -> None:
+    world = opened()
+    world.hold("c")
+    put(world, *(str(i) for i in range(20)))
+    assert len(world.waiting("c")) == LIMITS.batches_in_flight
+    world.release("c")
+    assert world.storages["c"].texts == [str(i) for i in range(20)]
+    assert kinds(world, "a") == kinds(world, "b") == kinds(world, "c")
+    assert set(kinds(world, "c")) == {"AppendRequest"}
+
+
+def test_replica_behind_the_memory_copies_from_its_peers() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    world.hold("c")
+    put(world, *(str(i) for i in range(300)))
+    world.release("c")
+    assert world.storages["c"].texts == [str(i) for i in range(300)]
+    assert "RecordListRequest" in kinds(world, "a") + kinds(world, "b")
+    put(world, "more")
+    assert world.storages["c"].texts[-1] == "more"
+    assert world.active == set(NAMES)
+
+
+def test_failed_copy_drops_the_lagging_replica_and_keeps_the_session() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    for name in "ab":
+        world.storages[name].refusing[st.RecordListRequest] = "unreadable"
+    world.hold("c")
+    put(world, *(str(i) for i in range(30)))
+    session = world.core.session_id
+    world.release("c")
+    assert world.core.session_id == session
+    assert world.active == {"a", "b"}
+    put(world, "more")
+    assert [t for _, t in world.committed()][-1] == "more"
+
+
+def test_unreadable_copy_source_is_replaced_by_another() -> None:
+    world = opened(replace(LIMITS, tail_bytes=1))
+    for name in "ab":
+        world.hold("c")
+        world.storages[name].refusing[st.RecordListRequest] = "reading is off"
+        put(world, *(f"{name}{i}" for i in range(30)))
+        if name == "a":
+            world.release("c")
+            assert world.active == set(NAMES)
+            assert world.storages["c"].texts == world.storages["b"].texts
+            world.storages["a"].refusing.clear()
+    world.release("c")
+    assert world.active == {"a", "b"}, "a is not tried again in this session"
+
+
+def test_recovery_copies_from_a_readable_source() -> None:
+    """The nearest replica ahead has a vote, but cannot be copied from."""
+    world = new_world()
+    world.storages = {
+        "a": ScriptedStorage("a", last=5, session=0),
+        "b": ScriptedStorage("b", last=9, session=0),
+        "c": ScriptedStorage("c", last=1, session=0),
+    }
+    world.storages["a"].refusing[st.RecordListRequest] = "reading is off"
+    state = ReplicaState(0, UNRESOLVED)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    start(world)
+    world.connect()
+    assert world.active == set(NAMES)
+    assert len(set(map(len, (world.storages[n].texts for n in NAMES)))) == 1
+    assert any("a cannot be read from 2 on: reading is off" in note for note in world.notes)
+
+
+def test_recovery_copies_in_bounded_portions() -> None:
+    world = new_world(replace(LIMITS, copy_records=3))
+    world.storages = {
+        "a": ScriptedStorage("a", last=9, session=0),
+        "b": ScriptedStorage("b", last=9, session=0),
+        "c": ScriptedStorage("c", last=1, session=0),
+    }
+    state = ReplicaState(0, UNRESOLVED)
+    world.metadata = PartitionMetadata(1, 0, dict.fromkeys(NAMES, state))
+    start(world)
+    world.connect()
+    copies = [
+        request.records.count
+        for name, request, _ in world.calls
+        if name == "c" and isinstance(request, st.AppendRequest)
+    ]
+    assert copies == [3, 3, 2]
+    assert world.active == set(NAMES)
+    assert everywhere(world) == [str(i) for i in range(10)]
+
+
+def test_replica_that_is_not_assigned_yet_is_tried_again_after_a_backoff() -> None:
+    world = start(new_world())
+    world.storages["c"].refusing[st.LastSessionInfoRequest] = "not assigned"
+    world.connect()
+    assert world.active == {"a", "b"}
+    session = world.core.session_id
+    assert any("c is not ready: not assigned" in note for note in world.notes)
+    assert [world.wake(BackoffOver), world.wake(BackoffOver)] == [0.1, 0.2]
+    world.storages["c"].refusing.clear()
+    world.wake(BackoffOver)
+    assert world.active == set(NAMES)
+    assert world.core.session_id == session
+
+
+# ---- reads
+
+
+def test_read_goes_to_another_replica_when_one_fails() -> None:
+    world = opened()
+    put(world, "1", "2", "3")
+    world.storages["a"].refusing[st.RecordListRequest] = "damaged"
+    world.take_events()
+    for _ in range(4):
+        world.core.reads.records(0, 2, PURPOSE)
+        world.settle()
+    fetched = [e for e in world.events if isinstance(e, ReadDone)]
+    assert len(fetched) == 4
+    for each in fetched:
+        assert each.records is not None
+        assert [r.data for r in each.records] == [b"1", b"2"]
+
+
+def test_read_that_all_replicas_refuse_names_those_tried() -> None:
+    world = opened()
+    put(world, "1")
+    for storage in world.storages.values():
+        storage.refusing[st.RecordListRequest] = "damaged"
+    world.take_events()
+    world.core.reads.records(0, 1, PURPOSE)
+    world.settle()
+    (fetched,) = world.events
+    assert fetched.purpose is PURPOSE
+    assert "a, b, c" in fetched.error
+
+
+def test_reads_of_replicas_never_go_beyond_the_mark() -> None:
+    world = opened()
+    put(world, "1", "2")
+    world.hold("b", "c")
+    put(world, "uncommitted")
+    world.core.reads.records(0, 10, PURPOSE)
+    world.core.reads.headers(1, 10, FeedHeaders())
+    world.release("b", "c")
+    records, headers = (e for e in world.events if isinstance(e, ReadDone))
+    assert records.records is not None
+    assert records.records.count == 2
+    assert headers.headers is not None
+    assert [h.transaction_id for h in headers.headers] == [1]
+
+
+def test_reads_of_replicas_wait_for_the_next_session() -> None:
+    world = opened()
+    put(world, "1")
+    world.cut("a")
+    world.cut("b")
+    world.core.reads.records(0, 1, PURPOSE)
+    world.settle()
+    assert not any(isinstance(e, ReadDone) for e in world.events)
+    world.connect("a", "b")
+    reopen(world)
+    assert [e.purpose for e in world.events if isinstance(e, ReadDone)] == [PURPOSE]
+
+
+def test_read_whose_storage_is_lost_goes_to_another_replica() -> None:
+    world = opened()
+    put(world, "1")
+    world.hold("a", "b", "c")
+    world.core.reads.records(0, 1, PURPOSE)
+    world.settle()
+    (asked,) = [name for name in NAMES if world.waiting(name)]
+    world.held.clear()
+    world.cut(asked)
+    (fetched,) = [e for e in world.events if isinstance(e, ReadDone)]
+    assert fetched.records is not None
+
+
+def test_slow_replica_is_read_from_less_often() -> None:
+    world = opened()
+    put(world, "1")
+    asked = []
+    for _ in range(60):
+        world.hold(*NAMES)
+        world.core.reads.records(0, 1, PURPOSE)
+        world.settle()
+        (name,) = [n for n in NAMES if world.waiting(n)]
+        request = world.waiting(name)[0]
+        world.held.clear()
+        world._asked.clear()
+        answer = world.storages[name].handle(request)
+        world.store.answered(name, request, answer, 500.0 if name == "a" else 1.0)
+        world.settle()
+        asked.append(name)
+    assert asked.count("a") < 6 < asked.count("b")
+
+
+def test_read_goes_only_to_replicas_that_have_the_id() -> None:
+    world = opened()
+    put(world, "1")
+    world.hold("c")
+    put(world, "2")
+    world.calls.clear()
+    for _ in range(9):
+        world.core.reads.records(1, 1, PURPOSE)
+        world.settle()
+    assert len([e for e in world.events if isinstance(e, ReadDone) and e.records]) == 9
+    assert "RecordListRequest" not in kinds(world, "c")
+    assert not any(isinstance(r, st.RecordListRequest) for r in world.waiting("c"))

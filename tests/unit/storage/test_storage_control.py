@@ -1,0 +1,189 @@
+"""The control file: the current struct, resets, creation, directories of other clusters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.faultdisk import FaultDisk
+from waltz_storage.core.control.control_file import ControlFile, open_control
+from waltz_storage.core.control.control_format import (
+    CONTROL_FILE,
+    ControlEntry,
+    EntryCorrupted,
+    PartitionInfo,
+    decode_entry,
+    fresh_entry,
+    reset_steps,
+)
+from waltz_storage.core.errors import DirectoryRefused, DiskFailed, PartitionDamaged
+from waltz_storage.shell.posix_disk import PosixDisk
+
+KEY = uuid.UUID(int=77)
+INFO = PartitionInfo(3, 10, 9, 5)
+
+
+def entry_of(*structs: ControlEntry) -> bytes:
+    raw = bytearray(fresh_entry(0))
+    for struct in structs:
+        start = 4 + 36 * struct.slot
+        raw[start : start + 36] = struct.encode()
+    return bytes(raw)
+
+
+def opened(disk: FaultDisk, num_partitions: int = 2) -> ControlFile:
+    return open_control(disk, KEY, num_partitions, 5)
+
+
+def test_fresh_entry_has_current_info_in_second_struct() -> None:
+    entry = decode_entry(fresh_entry(4))
+    assert (entry.sequence, entry.slot, entry.info) == (0, 1, PartitionInfo())
+    assert entry.updated(INFO).slot == 0
+
+
+def test_struct_with_higher_signed_sequence_is_current() -> None:
+    raw = entry_of(ControlEntry(INFO, -7, 0), ControlEntry(PartitionInfo(), -6, 1))
+    assert decode_entry(raw).sequence == -6
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_entry_with_one_damaged_struct_uses_the_other(slot: int) -> None:
+    raw = bytearray(entry_of(ControlEntry(INFO, 7, 0), ControlEntry(INFO, 8, 1)))
+    raw[4 + 36 * slot] ^= 1
+    assert decode_entry(bytes(raw)).slot == 1 - slot
+
+
+def test_entry_without_unique_current_struct_is_corrupted() -> None:
+    raw = bytearray(fresh_entry(0))
+    raw[4] ^= 1
+    raw[40] ^= 1
+    with pytest.raises(EntryCorrupted, match="corrupted"):
+        decode_entry(bytes(raw))
+    with pytest.raises(EntryCorrupted, match="same sequence number"):
+        decode_entry(entry_of(ControlEntry(INFO, 4, 0), ControlEntry(INFO, 4, 1)))
+
+
+@pytest.mark.parametrize("sequence", [-1, 0, 1, 5])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_control_entry_reset_interrupted_at_any_step_shows_no_older_info(
+    sequence: int, slot: int
+) -> None:
+    older = ControlEntry(PartitionInfo(2, 1, 1, 5), sequence - 1, 1 - slot)
+    current = ControlEntry(INFO, sequence, slot)
+    raw = bytearray(entry_of(older, current))
+    for step in reset_steps(current):
+        torn = bytearray(raw)
+        torn[4 + 36 * step.slot : 4 + 36 * step.slot + 20] = bytes(20)
+        assert decode_entry(bytes(torn)).info in (INFO, PartitionInfo())
+        raw[4 + 36 * step.slot : 4 + 36 * step.slot + 36] = step.encode()
+        assert decode_entry(bytes(raw)).info == PartitionInfo()
+    assert int.from_bytes(raw[4 + 36 * slot + 28 :][:4], "big", signed=True) == -1
+
+
+def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
+    disk = FaultDisk()
+    control = opened(disk)
+    control.update(1, INFO)
+    for seed in range(30):
+        control.update(1, PartitionInfo(4 + seed, 10, 9, 5))
+        assert opened(disk.crashed(Random(seed))).info(1).session_id == 4 + seed
+    assert control.sequence(1) == 31
+    assert control.info(0) == PartitionInfo()
+
+
+def test_interrupted_creation_is_repeated_at_next_start() -> None:
+    disk = FaultDisk()
+    crashes: list[FaultDisk] = []
+    disk.observer = lambda: crashes.extend(disk.crashed(Random(n)) for n in range(10))
+    opened(disk)
+    for crashed in crashes:
+        assert opened(crashed).info(1) == PartitionInfo()
+
+
+def test_update_with_failed_flush_raises_disk_failed() -> None:
+    disk = FaultDisk()
+    control = opened(disk)
+    disk.failing_flush = 1
+    with pytest.raises(DiskFailed):
+        control.update(0, INFO)
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "message"),
+    [(uuid.UUID(int=78), 2, "cluster key"), (KEY, 3, "number of partitions")],
+)
+def test_directory_of_another_cluster_is_refused(
+    key: uuid.UUID, partitions: int, message: str
+) -> None:
+    disk = FaultDisk()
+    opened(disk).close()
+    with pytest.raises(DirectoryRefused, match=message):
+        open_control(disk, key, partitions, 5)
+
+
+@pytest.mark.parametrize("size", [0, 100, None])
+def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> None:
+    disk = FaultDisk()
+    opened(disk).close()
+    if size is None:
+        disk.remove(CONTROL_FILE)
+    else:
+        disk.open(CONTROL_FILE).truncate(size)
+    opened(disk).close()
+    disk.make_directory("1")
+    if size is None:
+        disk.remove(CONTROL_FILE)
+    else:
+        disk.open(CONTROL_FILE).truncate(size)
+    with pytest.raises(DirectoryRefused, match="partitions"):
+        opened(disk)
+
+
+def test_truncated_control_file_refuses_only_the_missing_partitions() -> None:
+    disk = FaultDisk()
+    opened(disk).close()
+    disk.open(CONTROL_FILE).truncate(128 + 76 + 30)
+    control = opened(disk)
+    assert control.info(0) == PartitionInfo()
+    assert set(control.damaged) == {1}
+    with pytest.raises(PartitionDamaged, match="cut off"):
+        control.info(1)
+    control.reset(1)
+    assert opened(disk.crashed(Random(3))).info(1) == PartitionInfo()
+
+
+_HOLDER = """
+import sys, uuid
+from pathlib import Path
+from waltz_storage.core.control.control_file import open_control
+from waltz_storage.shell.posix_disk import PosixDisk
+control = open_control(PosixDisk(Path(sys.argv[1])), uuid.UUID(int=77), 2, 5)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_directory_locked_by_another_process_is_refused(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
+            open_control(PosixDisk(tmp_path), KEY, 2, 5)
+        holder.communicate("")
+    open_control(PosixDisk(tmp_path), KEY, 2, 5).close()
+
+
+def test_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryRefused, match="does not exist"):
+        PosixDisk(tmp_path / "missing")

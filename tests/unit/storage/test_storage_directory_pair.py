@@ -1,0 +1,248 @@
+"""A control file in a separate directory: the storage refuses two directories that differ."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.faultdisk import FaultDisk
+from waltz.protocol import Record, RecordBatch, ReqId, checksum
+from waltz_storage.core.control.control_format import CONTROL_FILE
+from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.errors import DirectoryRefused
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.posix_disk import PosixDisk
+
+KEY = uuid.UUID(int=55)
+
+
+def storage_on(data: Disk, meta: Disk | None) -> StorageDirectory:
+    return StorageDirectory(data, KEY, 2, LogOptions(lambda: 1, 1000, allocate_bytes=0), meta)
+
+
+@dataclass(slots=True)
+class Disks:
+    """The two disks of one machine."""
+
+    data: FaultDisk
+    meta: FaultDisk
+
+    def open(self) -> StorageDirectory:
+        return storage_on(self.data, self.meta)
+
+    def crashed(self, random: Random) -> Disks:
+        return Disks(self.data.crashed(random), self.meta.crashed(random))
+
+    def content(self) -> list[dict[str, bytes]]:
+        return [
+            {name: disk.content(name) for name in disk.names("") if name not in disk.directories}
+            for disk in (self.data, self.meta)
+        ]
+
+
+def used() -> Disks:
+    """Return the disks of a storage that has partition 1 with one record, after a clean stop."""
+    disks = Disks(FaultDisk(), FaultDisk())
+    storage = disks.open()
+    storage.assign(1)
+    record = Record(0, ReqId(7, 3, 1, 0), 0, b"kept", checksum(b"kept"))
+    storage.partition(1).log.append(RecordBatch.of([record]))
+    storage.close()
+    return disks
+
+
+def move(name: str, source: FaultDisk, target: FaultDisk) -> None:
+    target.create(name).write(0, source.content(name))
+    source.remove(name)
+
+
+def test_meta_directory_holds_only_the_control_file() -> None:
+    disks = used()
+    assert sorted(disks.meta.names("")) == [CONTROL_FILE, META_MARK]
+    assert sorted(disks.data.names("")) == ["1", DATA_MARK]
+    storage = disks.open()
+    assert storage.status() == {1: True}
+    assert storage.partition(1).log.next_id == 1
+
+
+def test_single_directory_has_no_mark() -> None:
+    disk = FaultDisk()
+    storage_on(disk, None).close()
+    assert disk.names("") == [CONTROL_FILE]
+
+
+def test_interrupted_creation_of_pair_is_repeated() -> None:
+    disks = Disks(FaultDisk(), FaultDisk())
+    crashes: list[Disks] = []
+
+    def crash() -> None:
+        crashes.extend(disks.crashed(Random(n)) for n in range(10))
+
+    disks.data.observer = disks.meta.observer = crash
+    disks.open().assign(1)
+    assert len(crashes) > 50
+    for number, crashed in enumerate(crashes):
+        crashed.open().assign(1)
+        assert crashed.crashed(Random(number)).open().status() == {1: True}
+
+
+def lose_control(disks: Disks) -> None:
+    disks.meta.remove(CONTROL_FILE)
+
+
+def cut_control(disks: Disks) -> None:
+    disks.meta.open(CONTROL_FILE).truncate(100)
+
+
+def lose_meta(disks: Disks) -> None:
+    disks.meta = FaultDisk()
+
+
+def lose_data(disks: Disks) -> None:
+    disks.data = FaultDisk()
+
+
+def take_data_of_another(disks: Disks) -> None:
+    disks.data = used().data
+
+
+def take_meta_of_another(disks: Disks) -> None:
+    disks.meta = used().meta
+
+
+def take_meta_of_an_unused_one(disks: Disks) -> None:
+    disks.meta = FaultDisk()
+    storage_on(FaultDisk(), disks.meta).close()
+
+
+def exchange(disks: Disks) -> None:
+    disks.data, disks.meta = disks.meta, disks.data
+
+
+def leave_control_with_the_data(disks: Disks) -> None:
+    move(CONTROL_FILE, disks.meta, disks.data)
+
+
+def set_the_setting_late(disks: Disks) -> None:
+    disks.data, disks.meta = FaultDisk(), FaultDisk()
+    storage = storage_on(disks.data, None)
+    storage.assign(1)
+    storage.close()
+
+
+def move_an_old_control_file(disks: Disks) -> None:
+    set_the_setting_late(disks)
+    move(CONTROL_FILE, disks.data, disks.meta)
+
+
+def name_an_old_directory_as_meta(disks: Disks) -> None:
+    set_the_setting_late(disks)
+    disks.data, disks.meta = FaultDisk(), disks.data
+
+
+def empty_both_marks(disks: Disks) -> None:
+    disks.data.open(DATA_MARK).truncate(0)
+    disks.meta.open(META_MARK).truncate(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lose_control, "is missing in storage.metaDirectory, but there are directories of"),
+        (cut_control, "is cut off, but there are directories of partitions"),
+        (lose_meta, "is missing in storage.metaDirectory, but there are directories of"),
+        (lose_data, "it has no waltz-storage.data. Mount both volumes of the same storage"),
+        (take_data_of_another, "differ. Mount both volumes of the same storage"),
+        (take_meta_of_another, "differ. Mount both volumes of the same storage"),
+        (take_meta_of_an_unused_one, "differ. Mount both volumes of the same storage"),
+        (exchange, "storage.directory and storage.metaDirectory are exchanged"),
+        (leave_control_with_the_data, "if the file was once moved from that meta directory, move"),
+        (set_the_setting_late, "this storage keeps everything in one directory. Remove the"),
+        (move_an_old_control_file, "move it back to its partitions and remove the setting"),
+        (name_an_old_directory_as_meta, "move it back to its partitions and remove the setting"),
+        (empty_both_marks, "differ. Mount both volumes of the same storage"),
+    ],
+)
+def test_directories_that_are_not_a_pair_are_refused_unchanged(
+    change: Callable[[Disks], None], sentence: str
+) -> None:
+    disks = used()
+    change(disks)
+    before = disks.content()
+    with pytest.raises(DirectoryRefused) as refused:
+        disks.open()
+    assert sentence in str(refused.value)
+    assert disks.content() == before
+    assert not disks.data.locks
+    assert not disks.meta.locks
+
+
+def test_pair_without_meta_setting_is_refused() -> None:
+    disks = used()
+    with pytest.raises(DirectoryRefused, match=r"set storage\.metaDirectory to that"):
+        storage_on(disks.data, None)
+    with pytest.raises(DirectoryRefused, match="is the meta directory of a storage"):
+        storage_on(disks.meta, None)
+
+
+def test_control_file_moved_to_data_directory_ends_pair() -> None:
+    """In one directory, as Waltz 0.13.2 has it, and then in two again."""
+    disks = used()
+    move(CONTROL_FILE, disks.meta, disks.data)
+    storage = storage_on(disks.data, None)
+    assert storage.partition(1).log.next_id == 1
+    storage.close()
+    move(CONTROL_FILE, disks.data, disks.meta)
+    assert disks.open().partition(1).log.next_id == 1
+
+
+def test_pair_without_partitions_starts_after_loss() -> None:
+    disks = Disks(FaultDisk(), FaultDisk())
+    disks.open().close()
+    disks.meta = FaultDisk()
+    disks.open().assign(0)
+    disks.data, disks.meta = disks.data.restarted(), disks.meta.restarted()
+    assert disks.open().status() == {0: True}
+
+
+_HOLDER = """
+import sys, uuid
+from pathlib import Path
+from waltz_storage.core.control.control_file import open_control
+from waltz_storage.shell.posix_disk import PosixDisk
+data, meta = (PosixDisk(Path(each)) for each in sys.argv[1:])
+control = open_control(data, uuid.UUID(int=55), 2, 5, meta)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_directories_in_use_are_locked_against_a_third(tmp_path: Path) -> None:
+    data, meta, third = (tmp_path / name for name in ("data", "meta", "third"))
+    for each in (data, meta, third):
+        each.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(data), str(meta)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
+            storage_on(PosixDisk(data), PosixDisk(meta))
+        with pytest.raises(DirectoryRefused, match="failed to acquire the lock"):
+            storage_on(PosixDisk(data), PosixDisk(third))
+        with pytest.raises(DirectoryRefused, match=r"it has no waltz-storage\.data"):
+            storage_on(PosixDisk(third), PosixDisk(meta))
+        holder.communicate("")
+    storage_on(PosixDisk(data), PosixDisk(meta)).close()

@@ -1,0 +1,170 @@
+"""Reading headers of records: without data of large records, within bounds, and damage."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from array import array
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.faultdisk import FaultDisk
+from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
+from waltz_storage.core.errors import PartitionDamaged
+from waltz_storage.core.log.log_opening import open_log
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.log.partition_log import PartitionLog
+from waltz_storage.core.log.segment_files import LogIdentity
+from waltz_storage.core.log.segment_format import HEADER_BYTES, SegmentEncoder
+from waltz_storage.core.log.segment_reads import (
+    HEADER_READ_BYTES,
+    HEADER_READS,
+    Extent,
+    HeaderBudget,
+    read_headers,
+)
+
+IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
+SEGMENT = "3/0000000000000000000.seg"
+EVERYTHING = 1 << 40
+LARGE = 20_000
+
+
+def batch(sizes: Sequence[int]) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(n, 2, 3, -n), 100 + n, bytes([n % 251]) * size, 7)
+        for n, size in enumerate(sizes)
+    )
+
+
+def headers_of(records: RecordBatch) -> list[RecordHeader]:
+    return [RecordHeader(r.transaction_id, r.req_id, r.header) for r in records]
+
+
+def log_with(disk: FaultDisk, sizes: Sequence[int], threshold: int = EVERYTHING) -> PartitionLog:
+    options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=0)
+    log = open_log(disk, IDENTITY, options, -1)
+    log.append(batch(sizes))
+    return log
+
+
+class Source:
+    """The bytes of a segment; records which parts are read."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        encoder = SegmentEncoder(0, HEADER_BYTES, EVERYTHING)
+        records = batch(sizes)
+        encoder.add(records.wire, 0, records.count)
+        self.raw = bytes(HEADER_BYTES) + b"".join(encoder.parts)
+        self.extent = Extent(0, array("q", [*encoder.offsets, encoder.offset]), encoder.offset)
+        self.reads: list[int] = []
+
+    def size(self) -> int:
+        return len(self.raw)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.reads.append(length)
+        return self.raw[offset : offset + length]
+
+
+SIZES = st.lists(st.sampled_from([0, 1, 60, 3000, 8152, 8153, LARGE]), max_size=60)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(SIZES, st.integers(-1, 70), st.integers(-1, 70), st.sampled_from([500, 30_000, EVERYTHING]))
+def test_headers_equal_those_of_records(
+    sizes: list[int], first: int, most: int, threshold: int
+) -> None:
+    log = log_with(FaultDisk(), sizes, threshold)
+    expected = headers_of(batch(sizes))[first : first + max(most, 0)] if first >= 0 else []
+    assert list(log.read_headers(first, most)) == expected
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(SIZES)
+def test_headers_of_large_records_do_not_read_data(sizes: list[int]) -> None:
+    source = Source(sizes)
+    if not sizes:
+        return
+    assert len(read_headers(source, source.extent, HeaderBudget())) == len(sizes)
+    small = sum(size + 40 for size in sizes if size <= 8152)
+    assert sum(source.reads) == small + 36 * sum(size > 8152 for size in sizes)
+    assert max(source.reads) <= 256 << 10
+
+
+def test_headers_of_small_records_share_reads() -> None:
+    source = Source([100] * 4000)
+    assert len(read_headers(source, source.extent, HeaderBudget())) == 4000
+    assert len(source.reads) == 3
+
+
+@pytest.mark.parametrize("sizes", [[LARGE], [LARGE, 8152], [8152], [8152, 8152, LARGE]])
+def test_header_list_ends_at_budget_after_a_whole_block(sizes: list[int]) -> None:
+    """A server requests blocks of 64 headers: a shorter list would make it repeat the request."""
+    source = Source(sizes * (1200 // len(sizes)))
+    found = read_headers(source, source.extent, HeaderBudget())
+    assert HEADER_READS <= len(found) < 1200
+    assert len(source.reads) <= HEADER_READS
+    assert sum(source.reads) <= HEADER_READ_BYTES + (256 << 10)
+
+
+def test_header_lists_that_end_early_continue_without_gap() -> None:
+    log = log_with(FaultDisk(), [LARGE] * 300, threshold=2_000_000)
+    found: list[RecordHeader] = []
+    while more := log.read_headers(len(found), 300):
+        found += more
+    assert found == headers_of(batch([LARGE] * 300))
+    assert len(log.read_headers(0, 300)) == HEADER_READS
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+@pytest.mark.parametrize(
+    ("position", "what", "text"),
+    [(0, 9, "transaction id mismatch"), (28, 1, "has the length"), (28, 0x7FFF_FFF0, "the length")],
+)
+def test_header_with_wrong_id_is_damage(size: int, position: int, what: int, text: str) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    offset = HEADER_BYTES + 2 * (size + 40)
+    raw = struct.pack(">q", what) if position == 0 else struct.pack(">i", what)
+    disk.damage(SEGMENT, offset + position, raw)
+    assert len(log.read_headers(0, 2)) == 2
+    with pytest.raises(PartitionDamaged, match=text) as caught:
+        log.read_headers(0, 5)
+    assert (caught.value.file, caught.value.offset) == (SEGMENT, offset)
+
+
+def test_header_of_small_damaged_record_is_damage() -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [60] * 5)
+    disk.damage(SEGMENT, HEADER_BYTES + 2 * 100 + 24, b"rot!")
+    with pytest.raises(PartitionDamaged, match="record 2 fails its checksum"):
+        log.read_headers(0, 5)
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+@pytest.mark.parametrize("wrong", [-8, 40, 10**9, HEADER_BYTES + 7])
+def test_header_read_at_wrong_index_entry_is_damage(size: int, wrong: int) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    log.flush_all()
+    disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 3 * 8, struct.pack(">q", wrong))
+    with pytest.raises(PartitionDamaged, match=r"index|id mismatch"):
+        log.read_headers(0, 5)
+    with pytest.raises(PartitionDamaged):
+        log.read_headers(3, 1)
+
+
+@pytest.mark.parametrize("size", [60, LARGE])
+def test_header_read_beyond_truncated_segment_is_damage(size: int) -> None:
+    disk = FaultDisk()
+    log = log_with(disk, [size] * 5)
+    disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)
+    with pytest.raises(PartitionDamaged, match="cut off"):
+        log.read_headers(0, 5)

@@ -1,0 +1,515 @@
+"""Contexts and callbacks on a mock cluster: which are called, in which order, how often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import waltz
+from tests.support.recording import Recording, Say, until
+from waltz import mock
+from waltz.sync import SyncClient, opened
+from waltz.sync.callbacks import (
+    CallbackClient,
+    DataMissing,
+    InCallback,
+    PartitionInactive,
+    TimedOut,
+    TransactionBuilder,
+    TransactionContext,
+)
+
+Open = Callable[..., CallbackClient[bytes]]
+
+
+@pytest.fixture
+def cluster() -> mock.MockCluster:
+    return mock.MockCluster(partitions=2)
+
+
+@pytest.fixture
+def open_client(cluster: mock.MockCluster) -> Iterator[Open]:
+    """Opens clients of the cluster for an application; closed at the end."""
+    clients: list[CallbackClient[bytes]] = []
+
+    def open_one(application: Recording, **options: object) -> CallbackClient[bytes]:
+        client = CallbackClient(opened(cluster.connect()), application, **options)  # type: ignore[arg-type]
+        clients.append(client)
+        return client
+
+    yield open_one
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def other(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
+    """Another client of the same cluster."""
+    with opened(cluster.connect()) as client:
+        yield client
+
+
+def test_context_callbacks_are_called_in_order(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "one"))
+    client.flush(10)
+    assert app.record.events == [
+        ("one", "completion", True),
+        ("one", "applied", 0),
+        ("one", "application"),
+    ]
+    assert not client.has_pending
+    assert client.mark(0) == 0
+
+
+def test_execute_returning_false_completes_with_false(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "none", willing=False))
+    assert app.record.events == [("none", "completion", False)]
+    assert not client.has_pending
+
+
+def test_transactions_of_other_clients_are_applied(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    for number in range(30):
+        other.append(number % 2, b"theirs")
+        client.submit(Say(app.record, "mine", partition=number % 2))
+    client.flush(10)
+    until(lambda: len(app.applied) == 60)
+    for partition in range(2):
+        ids = [each.id for each in app.applied if each.partition == partition]
+        assert ids == list(range(30))
+
+
+def test_applying_begins_after_the_applications_mark(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    for number in range(5):
+        other.append(0, b"%d" % number)
+    app = Recording(marks={0: 2})
+    open_client(app)
+    until(lambda: len(app.applied) == 2)
+    assert [each.data for each in app.applied] == [b"3", b"4"]
+
+
+def test_error_in_execute_is_reported_and_raised(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        client.submit(Say(app.record, "bad", during=fail))
+    assert app.record.events == [("bad", "exception", "ZeroDivisionError")]
+    assert not client.has_pending
+
+
+def test_execute_without_data_raises_data_missing(open_client: Open) -> None:
+    class Empty(TransactionContext[bytes]):
+        def execute(self, builder: TransactionBuilder[bytes]) -> bool:
+            return True
+
+    with pytest.raises(DataMissing, match=r"set builder\.data"):
+        open_client(Recording()).submit(Empty())
+
+
+def test_lock_failure_executes_again_with_the_newer_state(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    seen: list[int] = []
+
+    def intrude() -> None:
+        seen.append(len(app.applied))
+        if len(seen) == 1:
+            other.append(0, b"in between", write_locks=[waltz.Lock("row", 1)])
+
+    context = Say(app.record, "locked", lock="row", during=intrude)
+    client.submit(context)
+    client.flush(10)
+    assert seen == [0, 1]
+    assert app.record.of("in between") == [("applied", 0)]
+    assert app.record.of("locked") == [
+        ("lock failure",),
+        ("completion", True),
+        ("applied", 1),
+        ("application",),
+    ]
+
+
+def test_retry_returning_false_completes_with_false(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "once", lock="row")
+
+    def intrude() -> None:
+        context.willing = context.executed == 1
+        if context.willing:
+            other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+
+    context.during = intrude
+    client.submit(context)
+    client.flush(10)
+    assert app.record.of("once") == [("lock failure",), ("completion", False)]
+
+
+def test_error_in_retry_is_reported_once(open_client: Open, other: SyncClient[bytes]) -> None:
+    app = Recording()
+    client = open_client(app)
+    context = Say(app.record, "broken", lock="row")
+
+    def intrude() -> None:
+        if context.executed == 2:
+            raise ZeroDivisionError
+        other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+
+    context.during = intrude
+    client.submit(context)
+    client.flush(10)
+    assert app.record.of("broken") == [("lock failure",), ("exception", "ZeroDivisionError")]
+    assert not client.has_pending
+
+
+def test_failed_apply_is_repeated_without_repeating_completion(open_client: Open) -> None:
+    failures = iter(range(3))
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if transaction.data == b"hard" and next(failures, None) is not None:
+            raise OSError("the disk is full")
+
+    app = Recording(before=before)
+    client = open_client(app)
+    for name in ("easy", "hard", "after"):
+        client.submit(Say(app.record, name))
+    client.flush(20)
+    assert [(partition, i) for partition, i, _ in app.errors] == [(0, 1)] * 3
+    assert all(isinstance(error, OSError) for _, _, error in app.errors)
+    assert [each.id for each in app.applied] == [0, 1, 2]
+    for name, number in (("easy", 0), ("hard", 1), ("after", 2)):
+        assert app.record.of(name) == [("completion", True), ("applied", number), ("application",)]
+
+
+def test_failing_partition_does_not_delay_others(open_client: Open) -> None:
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if transaction.partition == 0:
+            raise SystemExit
+
+    app = Recording(before=before)
+    client = open_client(app)
+    client.submit(Say(app.record, "stuck", partition=0))
+    client.submit(Say(app.record, "free", partition=1))
+    until(lambda: app.record.of("free")[-1:] == [("application",)] and len(app.errors) >= 2)
+    assert app.record.of("stuck") == [("completion", True)]
+    assert client.has_pending
+    with pytest.raises(TimedOut, match="partition 0: 1 transactions are still open"):
+        client.flush(0.01)
+
+
+def test_error_in_a_callback_has_no_effect_on_the_log(open_client: Open) -> None:
+    class Rude(Say):
+        def on_completion(self, result: bool) -> None:
+            raise ValueError("completion")
+
+        def on_application(self) -> None:
+            raise ValueError("application")
+
+    app = Recording()
+    client = open_client(app)
+    client.submit(Rude(app.record, "rude"))
+    client.flush(10)
+    assert [str(error) for _, _, error in app.errors] == ["completion", "application"]
+    assert [each.id for each in app.applied] == [0]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_uncertain_append_is_reported_and_applying_continues(
+    cluster: mock.MockCluster, open_client: Open, committed: bool
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    cluster.fail_next_append(0, committed=committed)
+    client.submit(Say(app.record, "lost"))
+    client.flush(10)
+    client.submit(Say(app.record, "next"))
+    client.flush(10)
+    until(lambda: len(app.applied) == 1 + committed)
+    events = [event for event in app.record.of("lost") if event[0] != "applied"]
+    assert events == [("exception", "AppendUncertain")]
+    assert [each.data for each in app.applied] == ([b"lost"] if committed else []) + [b"next"]
+
+
+def test_direct_append_is_applied(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    for number in range(20):
+        client.submit(Say(app.record, f"context {number}"))
+        client.log.append(0, b"direct")
+    client.flush(10)
+    until(lambda: len(app.applied) == 40)
+    assert len([each for each in app.applied if each.data == b"direct"]) == 20
+
+
+def test_submit_waits_for_room_among_open_contexts(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=2, submit_timeout=0.05)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "a"))
+    client.submit(Say(app.record, "b"))
+    with pytest.raises(TimedOut, match="2 transactions are open"):
+        client.submit(Say(app.record, "c"))
+    client.submit(Say(app.record, "elsewhere", partition=1))
+    cluster.resume_feed(0)
+    client.flush(10)
+    client.submit(Say(app.record, "c"))
+    client.flush(10)
+    assert {each.data for each in app.applied} == {b"a", b"b", b"c", b"elsewhere"}
+
+
+def test_callback_may_submit_and_may_not_wait(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=1)
+    refused: list[str] = []
+    second = Say(app.record, "second")
+
+    class First(Say):
+        def on_application(self) -> None:
+            for call in (client.flush, client.close, lambda: client.set_partitions([])):
+                try:
+                    call()
+                except (InCallback, ValueError) as error:
+                    refused.append(type(error).__name__)
+            client.submit(second)
+
+    client.submit(First(app.record, "first"))
+    assert second.ended.wait(10)
+    assert refused == ["InCallback", "InCallback", "ValueError"]
+
+
+def test_set_partitions_changes_the_active_partitions(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    with pytest.raises(PartitionInactive, match="set_partitions"):
+        client.submit(Say(app.record, "x"))
+    client.set_partitions([1])
+    assert client.active_partitions == {1}
+    other.append(0, b"unseen")
+    client.submit(Say(app.record, "x", partition=1))
+    client.flush(10)
+    with pytest.raises(waltz.PartitionUnknown):
+        client.set_partitions([2])
+    app.marks[1] = 0
+    client.set_partitions([0, 1])
+    until(lambda: len(app.applied) == 2)
+    client.set_partitions([0])
+    with pytest.raises(PartitionInactive):
+        client.mark(1)
+    client.set_partitions([0, 1])
+    client.submit(Say(app.record, "y", partition=1))
+    client.flush(10)
+    assert [each.data for each in app.applied] == [b"x", b"unseen", b"y"]
+    with pytest.raises(ValueError, match="auto_mount=False"):
+        open_client(Recording()).set_partitions([0])
+
+
+def test_open_context_of_a_deactivated_partition_is_reported(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    app = Recording()
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "late"))
+    client.set_partitions([])
+    assert client.has_pending
+    cluster.resume_feed(0)
+    client.flush(10)
+    assert app.record.of("late") == [("completion", True)]
+    assert app.applied == []
+
+
+def test_retry_in_a_deactivated_partition_ends(
+    cluster: mock.MockCluster, open_client: Open, other: SyncClient[bytes]
+) -> None:
+    stuck = threading.Event()
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        stuck.set()
+        raise OSError
+
+    app = Recording(before=before)
+    client = open_client(app, auto_mount=False)
+    client.set_partitions([0])
+    other.append(0, b"x", write_locks=[waltz.Lock("row", 1)])
+    assert stuck.wait(10)
+    client.submit(Say(app.record, "refused", lock="row"))
+    until(lambda: app.record.of("refused") == [("lock failure",)])
+    client.set_partitions([])
+    client.flush(10)
+    assert app.record.of("refused")[1:] == [("exception", "PartitionInactive")]
+
+
+def test_close_ends_every_open_context(cluster: mock.MockCluster, open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "unknown"))
+    until(lambda: cluster.transactions(0))
+    client.close()
+    client.close()
+    assert app.record.of("unknown") == [("exception", "AppendUncertain")]
+    with pytest.raises(waltz.ClientClosed):
+        client.submit(Say(app.record, "late"))
+
+
+def test_close_wakes_submits_that_wait_for_room(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    app = Recording()
+    client = open_client(app, max_in_flight=1, submit_timeout=60)
+    cluster.suspend_feed(0)
+    client.submit(Say(app.record, "first"))
+    ended: list[BaseException] = []
+
+    def submit() -> None:
+        try:
+            client.submit(Say(app.record, "second"))
+        except waltz.ClientClosed as error:
+            ended.append(error)
+
+    waiting = threading.Thread(target=submit)
+    waiting.start()
+    client.close()
+    waiting.join(10)
+    assert len(ended) == 1
+
+
+def test_mark_of_another_log_raises_client_ahead(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording(marks={0: 5})
+    client = open_client(app)
+    until(lambda: app.errors)
+    assert app.errors[0][:2] == (0, 6)
+    with pytest.raises(waltz.ClientAhead):
+        client.submit(Say(app.record, "x"))
+    client.submit(Say(app.record, "x", partition=1))
+    client.flush(10)
+
+
+class Lost(mock.MockClient[bytes]):
+    """A client that can no longer follow the servers."""
+
+    def stream(self, *_: Any, **__: Any) -> Any:
+        raise waltz.ClientFailed("no access")
+
+
+def test_failed_client_is_reported_once(cluster: mock.MockCluster) -> None:
+    async def open_it() -> Lost:
+        return Lost(cluster, 1, waltz.ClientOptions())
+
+    app = Recording()
+    with CallbackClient(opened(open_it()), app) as client:
+        until(lambda: len(app.errors) == 2)
+        with pytest.raises(waltz.ClientFailed, match="no access"):
+            client.submit(Say(app.record, "x"))
+    assert [type(error) for _, _, error in app.errors] == [waltz.ClientFailed] * 2
+
+
+def test_system_exit_in_execute_frees_the_room(
+    cluster: mock.MockCluster, open_client: Open
+) -> None:
+    class Ending(Say):
+        def on_exception(self, error: Exception) -> None:
+            raise SystemExit
+
+    app = Recording()
+    client = open_client(app)
+    cluster.fail_next_append(0, committed=False)
+    client.submit(Ending(app.record, "x"))
+    client.flush(10)
+    assert not client.has_pending
+
+
+def test_error_in_get_mark_closes_the_client(cluster: mock.MockCluster) -> None:
+    class Broken(Recording):
+        def get_client_high_water_mark(self, partition: int) -> int:
+            raise OSError("no database")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="no database"):
+        CallbackClient(opened(cluster.connect()), Broken())
+    assert threading.active_count() == before
+
+
+def test_wait_applied_returns_after_the_transaction_is_applied(
+    open_client: Open, other: SyncClient[bytes]
+) -> None:
+    app = Recording()
+    client = open_client(app)
+    tx = other.append(0, b"theirs")
+    client.wait_applied(0, tx, 10)
+    assert [each.id for each in app.applied] == [tx]
+    with pytest.raises(TimedOut, match="was applied up to transaction 0, not to 5"):
+        client.wait_applied(0, 5, 0.01)
+
+
+def test_callback_metrics_show_latencies_and_activity(open_client: Open) -> None:
+    app = Recording()
+    client = open_client(app)
+    client.submit(Say(app.record, "x"))
+    client.flush(10)
+    form = client.log.metrics()
+    group = "waltz-client-stream.partition-0"
+    assert form["timers"][f"{group}.on-completion-latency"]["count"] == 1
+    assert form["timers"][f"{group}.on-application-latency"]["count"] == 1
+    assert form["gauges"][f"{group}.is-partition-active"]["value"] is True
+
+
+def test_random_faults_lose_and_repeat_no_callback() -> None:
+    faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, conflict=0.1)
+    cluster = mock.MockCluster(2, seed=5, faults=faults)
+    flaky = iter(range(10_000))
+
+    def before(transaction: waltz.Transaction[bytes]) -> None:
+        if next(flaky) % 37 == 0:
+            raise OSError
+
+    apps = [Recording(before=before) for _ in range(2)]
+    clients = [CallbackClient(opened(cluster.connect()), app, retry_threads=3) for app in apps]
+    names = [f"{number}/{index}" for index in range(2) for number in range(60)]
+    for index, (app, client) in enumerate(zip(apps, clients, strict=True)):
+        for number in range(60):
+            context = Say(app.record, f"{number}/{index}", partition=number % 2, lock="row")
+            client.submit(context)
+    for client in clients:
+        client.flush(60)
+    logs = [[each.id for each in cluster.transactions(partition)] for partition in range(2)]
+    until(lambda: all(len(app.applied) == 120 for app in apps))
+    for client in clients:
+        client.close()
+    for app in apps:
+        for partition in range(2):
+            assert [each.id for each in app.applied if each.partition == partition] == logs[
+                partition
+            ]
+        assert sorted(each.data.decode() for each in app.applied) == sorted(names)
+    for index, app in enumerate(apps):
+        for name in (name for name in names if name.endswith(f"/{index}")):
+            events = [event[0] for event in app.record.of(name) if event[0] != "lock failure"]
+            assert events == ["completion", "applied", "application"]
