@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from waltz.runtime.memory import keep_freed_memory
+from waltz.runtime.memory import collect_rarely, keep_freed_memory
 
 _SOFTWARE_ERROR = 70
 
@@ -43,6 +43,7 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
             "python -O removes the assertions that protect the log: start it without python -O"
         )
     keep_freed_memory()
+    collect_rarely()
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""Memory of long messages is reused, not mapped again for each of them."""
+"""Memory of long messages is reused, and the garbage collector runs rarely."""
 
 from __future__ import annotations
 
@@ -36,3 +36,25 @@ def test_kept_memory_is_mapped_once_for_all_long_messages() -> None:
     )
     # One message's 7 MiB have 1,792 pages.
     assert int(done.stdout) < 1000
+
+
+COLLECTING = """
+import gc
+from waltz.runtime.memory import collect_rarely
+
+def runs():
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+kept = [[] for _ in range(5_000)]
+collect_rarely()
+before = runs()
+kept += [[] for _ in range(15_000)]
+print(runs() - before, gc.get_freeze_count() > 5_000)
+"""
+
+
+def test_collector_runs_after_twenty_thousand_objects_and_skips_older_ones() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTING], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout == "0 True\n"
