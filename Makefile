@@ -7,7 +7,7 @@ MINUTES ?= 10
 KILLS ?= 50
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds vectors docs sim sim-mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
+.PHONY: help demo test lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -17,7 +17,7 @@ help:
 	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
 	@echo "make docs    build the documentation site in site/"
 	@echo "make sim     run SEEDS=$(SEEDS) simulated clusters"
-	@echo "make sim-mutants   run planted bugs, each of which the simulator must catch: about five minutes"
+	@echo "make mutants   plant bugs into the product, each of which the simulator or a test must catch"
 	@echo "make fuzz    fuzz frames, files and sessions for MINUTES=$(MINUTES)"
 	@echo "make bench   measure throughput and latency of a local cluster"
 	@echo "make bench-spark   measure how fast Spark reads a local cluster's log"
@@ -66,8 +66,8 @@ docs: .venv
 sim: .venv
 	.venv/bin/python -m tests.sim.runner --seeds $(SEEDS)
 
-sim-mutants: .venv
-	.venv/bin/python -m tests.sim.mutants
+mutants: .venv
+	.venv/bin/python -m tests.mutants
 
 fuzz: .venv
 	.venv/bin/python -m tests.fuzz --minutes $(MINUTES)

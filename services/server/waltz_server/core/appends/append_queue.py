@@ -84,7 +84,7 @@ class AppendQueue:
 
         Their clients look for them in the log of the new generation, do not find them, and send
         them again. If this server sent them, too, they would be in the log twice. The planted bug
-        "waiters of an old generation stay" (tests/sim/planted_sessions.py) shows that failure.
+        "waiters of an old generation stay" (tests/mutants/planted_sessions.py) shows that failure.
         """
         stale = self._waiting.keep(lambda item: _appends_of(item)[0].generation == generation)
         dropped = [append for item in stale for append in _appends_of(item)]

@@ -12,8 +12,8 @@ Each slot also counts the open appends that hold it. A lock whose three slots ar
 open; any other lock is not open. While a lock is open, its next mark is not known, so an append
 that wants this lock waits (transcripts/clients/batches_and_locks.txt).
 
-The planted bugs in tests/sim/planted_sessions.py and planted_batches.py show the failure that each
-rule prevents.
+The planted bugs in tests/mutants/planted_clients.py and planted_batches.py show the failure that
+each rule prevents.
 """
 
 from __future__ import annotations

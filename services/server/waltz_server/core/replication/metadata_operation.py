@@ -10,7 +10,7 @@ class AwaitedOperation:
 
     The late result of an operation that was started for an earlier generation or session must not
     be taken for that of the newest one: a session would begin with metadata that were not written.
-    The planted bug "a late answer of the metadata counts" (tests/sim/planted_sessions.py) shows it.
+    The planted bug "a late answer of the metadata counts" (tests/mutants) shows it.
     """
 
     def __init__(self, ready: Ready) -> None:

@@ -1,4 +1,4 @@
-"""Bugs that can be planted into a copy of the product: pieces of its text and replacements.
+"""Bugs that can be planted into the product: pieces of its text, replacements, and their tests.
 
 A piece is searched in a whole package, at any depth of indentation, so that code may move between
 modules and blocks without a change of the bugs.
@@ -11,6 +11,10 @@ from enum import Enum
 from pathlib import Path
 from textwrap import indent
 
+ROOT = Path(__file__).parents[2]
+SOURCE_ROOTS = ("services/server", "services/storage", "operator", ".")
+"""The folders that contain the product's top packages; the last one contains all others."""
+
 _DEEPEST_INDENTATION = 24
 
 
@@ -19,7 +23,49 @@ class Package(Enum):
 
     SERVER = "services/server/waltz_server"
     STORAGE = "services/storage/waltz_storage"
+    OPERATOR = "operator/waltz_operator"
     CLIENT = "waltz/client"
+    ADMIN = "waltz/admin"
+    METADATA = "waltz/metadata"
+    NET = "waltz/net"
+    PROTOCOL = "waltz/protocol"
+    RUNTIME = "waltz/runtime"
+    SPARK = "waltz/spark"
+    STATE = "waltz/state"
+    SYNC = "waltz/sync"
+    CLI = "waltz/cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """Simulated clusters, until one of the first ``count`` seeds violates a guarantee."""
+
+    count: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRuns:
+    """Simulated orders of an operator, until one of the first ``count`` seeds fails."""
+
+    kind: str
+    lost: bool = False
+    count: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Tests of which one must fail, named as pytest names them, relative to ``tests``."""
+
+    names: tuple[str, ...]
+
+
+CaughtBy = Seeds | OrderedRuns | Nodes
+SEEDS = Seeds()
+
+
+def nodes(*names: str) -> Nodes:
+    """Return the tests of which one must fail."""
+    return Nodes(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +73,7 @@ class Planted:
     """A bug: ``old``, which occurs once in ``package``, is replaced by ``new``.
 
     Text that ends with a line break stands for whole lines, any other for a part of a line.
-    ``breaks`` is the failure that it causes.
+    ``breaks`` is the failure that it causes, ``caught_by`` are the tests that must find it.
     """
 
     name: str
@@ -35,8 +81,9 @@ class Planted:
     old: str
     new: str
     breaks: str
+    caught_by: CaughtBy = SEEDS
 
-    def place(self, root: Path) -> tuple[Path, str]:
+    def place(self, root: Path = ROOT) -> tuple[Path, str]:
         """Return the file below ``root`` that gets the bug, and its new text.
 
         Raises ValueError if the bug's text does not occur exactly once any more.
@@ -48,15 +95,10 @@ class Planted:
         if len(changed) != 1:
             raise ValueError(
                 f"planted bug '{self.name}' must be found once in {self.package.value}, but is "
-                f"found {len(changed)} times: adapt it in tests/sim to the present code:\n"
+                f"found {len(changed)} times: adapt it in tests/mutants to the present code:\n"
                 f"{self.old}"
             )
         return changed[0]
-
-    def plant(self, root: Path) -> None:
-        """Plant it into the copy of the product in ``root``; raises ValueError as `place` does."""
-        path, text = self.place(root)
-        path.write_text(text)
 
     def _changed(self, source: str) -> list[str]:
         """Return ``source`` with the bug, once for each place where it fits."""
@@ -67,6 +109,13 @@ class Planted:
             old, new = (indent(text, " " * depth) for text in (self.old, self.new))
             changed += _replaced(source, f"\n{old}", f"\n{new}")
         return changed
+
+
+def module_name(path: Path, root: Path = ROOT) -> str:
+    """Return the dotted name under which the product imports the file ``path``."""
+    folder = next(root / name for name in SOURCE_ROOTS if path.is_relative_to(root / name))
+    parts = path.relative_to(folder).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _replaced(source: str, old: str, new: str) -> list[str]:

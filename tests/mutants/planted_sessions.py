@@ -1,8 +1,8 @@
-"""Bugs to plant into fences, votes and store sessions: the simulator must catch each of them."""
+"""Bugs to plant into fences, votes and store sessions, hunted by simulated seeds."""
 
 from __future__ import annotations
 
-from tests.sim.planting import Package, Planted
+from tests.mutants.planting import Package, Planted
 
 SESSION_BUGS = (
     Planted(

@@ -1,8 +1,8 @@
-"""Bugs to plant into locks, feeds and client cores: the simulator must catch each of them."""
+"""Bugs to plant into locks, feeds and client cores, hunted by simulated seeds."""
 
 from __future__ import annotations
 
-from tests.sim.planting import Package, Planted
+from tests.mutants.planting import Package, Planted
 
 CLIENT_BUGS = (
     Planted(

@@ -1,8 +1,8 @@
-"""Bugs to plant into batches of appends: the simulator must catch each of them."""
+"""Bugs to plant into batches of appends, hunted by simulated seeds."""
 
 from __future__ import annotations
 
-from tests.sim.planting import Package, Planted
+from tests.mutants.planting import Package, Planted
 
 BATCH_BUGS = (
     Planted(

@@ -1,8 +1,8 @@
-"""Bugs to plant into the storage: the simulator must catch each of them."""
+"""Bugs to plant into the storage, hunted by simulated seeds."""
 
 from __future__ import annotations
 
-from tests.sim.planting import Package, Planted
+from tests.mutants.planting import Package, Planted
 
 STORAGE_BUGS = (
     Planted(

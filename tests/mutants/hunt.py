@@ -1,0 +1,177 @@
+"""The hunt for one planted bug, in a process that has not imported the product yet.
+
+The bug is planted by an import hook: the module is executed with the changed text, and no file
+changes. Seeds and ordered runs are simulated in this process; tests are run by pytest in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+import pytest
+
+from tests.mutants.planting import (
+    ROOT,
+    SOURCE_ROOTS,
+    Nodes,
+    OrderedRuns,
+    Planted,
+    Seeds,
+    module_name,
+)
+
+SECONDS_OF_A_TEST = 30
+_PRODUCT = ("waltz", "waltz_server", "waltz_storage", "waltz_operator")
+_SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|SyntaxError)\b")
+"""Exceptions of a planted text that cannot run: it shows nothing about the tests."""
+
+
+class HuntFailed(Exception):
+    """The hunt shows nothing about the bug; the text names the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """How a bug was caught: the guarantee or the test, and the first words of the failure."""
+
+    by: str
+    text: str
+
+
+def hunt(planted: Planted) -> Caught | None:
+    """Plant the bug into this process and hunt for it; return None if it survives.
+
+    Raises HuntFailed, or ValueError if the text of the bug is not found.
+    """
+    path, text = planted.place()
+    plant(module_name(path), path, text)
+    match planted.caught_by:
+        case Seeds(count):
+            caught = _simulate(count)
+        case OrderedRuns(kind, lost, count):
+            caught = _simulate_orders(kind, lost, count)
+        case Nodes(names):
+            caught = run_tests(names)
+    if caught is not None and _SLIP.search(caught.text):
+        raise HuntFailed(f"the planted text cannot run: {caught.text}")
+    return caught
+
+
+def plant(module: str, path: Path, text: str) -> None:
+    """Execute ``text`` instead of the file's whenever ``module`` is imported."""
+    imported = sorted(name for name in sys.modules if name.partition(".")[0] in _PRODUCT)
+    assert not imported, f"imported before the bug is planted: {imported}"
+    sys.path[:0] = [str(ROOT / folder) for folder in SOURCE_ROOTS]
+    sys.meta_path.insert(0, _Finder(module, path, text))
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module and loads it from its changed text."""
+
+    def __init__(self, module: str, path: Path, text: str) -> None:
+        self._module = module
+        self._loader = _Loader(module, str(path), text)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of the changed module, None for every other."""
+        if fullname != self._module:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, self._loader.path, loader=self._loader
+        )
+
+
+class _Loader(SourceFileLoader):
+    """Compiles the changed text; does not read or write compiled files."""
+
+    def __init__(self, fullname: str, path: str, text: str) -> None:
+        super().__init__(fullname, path)
+        self._text = text
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the changed text."""
+        return compile(self._text, self.path, "exec", dont_inherit=True)
+
+
+# The simulator imports the product, so it must be imported after the bug is planted.
+
+
+def _simulate(count: int) -> Caught | None:
+    from tests.sim.cluster_run import run_seed
+
+    for seed in range(count):
+        result = run_seed(seed)
+        if result.guarantee is not None:
+            text = (result.broken or "").replace("\n", " ").partition(" s: ")[2]
+            return Caught(result.guarantee.name, f"seed {seed}: {text}")
+    return None
+
+
+def _simulate_orders(kind: str, lost: bool, count: int) -> Caught | None:
+    from tests.sim.guarantees import Violation
+    from tests.sim.ordered_run import OrderedRun
+
+    for seed in range(count):
+        try:
+            OrderedRun(seed, kind, lost=lost).run()
+        except Violation as broken:
+            return Caught(broken.guarantee.name, f"{kind}, seed {seed}: {broken}")
+        except AssertionError as broken:
+            return Caught("assertion", f"{kind}, seed {seed}: {broken!r}")
+    return None
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """A plugin of pytest that keeps the first failure."""
+
+    failed: Caught | None = None
+    uncollected: str = ""
+    passed: set[str] = field(default_factory=set)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep a test's failure."""
+        if report.failed and self.failed is None:
+            self.failed = Caught(report.nodeid.removeprefix("tests/"), _failure(report))
+        elif report.passed and report.when == "call":
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep the reason why a file cannot be imported."""
+        if report.failed:
+            self.uncollected = str(report.longrepr)
+
+
+def run_tests(names: Sequence[str]) -> Caught | None:
+    """Run tests in this process until one fails; return None if all pass. Raises HuntFailed."""
+    recorder = _Recorder()
+    options = ("-x", "-o", "addopts=--import-mode=importlib", f"--timeout={SECONDS_OF_A_TEST}")
+    plugins = ("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
+    os.chdir(ROOT)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        files = [str(ROOT / "tests" / name) for name in names]
+        status = pytest.main([*options, *plugins, *files], plugins=[recorder])
+    if recorder.uncollected:
+        raise HuntFailed(f"the tests cannot be imported: {recorder.uncollected}")
+    if recorder.failed is not None:
+        return recorder.failed
+    if status != pytest.ExitCode.OK or not recorder.passed:
+        raise HuntFailed(f"pytest ended with {status!r}, {len(recorder.passed)} tests passed")
+    return None
+
+
+def _failure(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash is not None else report.longrepr)
