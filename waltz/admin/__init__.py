@@ -2,15 +2,15 @@
 
 Every change of a replica or a storage is an `Order` with a pure plan in `core`: `next_step` maps a
 `ReplicaObservation` to the next step. `carry_out` performs the steps by an `OrderExecutor`;
-`forecast` foresees them for a dry run. The orders: `Assignment`, `GroupAssignment`, `Unassignment`,
+`forecast` lists them for a dry run. The orders are `Assignment`, `GroupAssignment`, `Unassignment`,
 `Move`, `Retirement`, `ReplicaRecovery`, `OfflineFill`, `Switching`, `Synchronization`,
-`Registration`, `Deregistration`.
+`Registration` and `Deregistration`.
 
 * `core` decides and is pure; all other modules touch ZooKeeper and the network
-* `observation`, `execution`, `offline_copy`: what orders observe and do
-* `inspection` collects what `core.verification` checks; `replica_comparison` what
-  `core.comparison` compares; `monitoring` what ``waltz top`` shows
-* `storage_admin`, `storage_ports`, `server_query`: clients of the processes' ports
+* `observation` makes the observations for orders; `execution` and `offline_copy` perform the steps
+* `inspection` collects the facts that `core.verification` checks; `replica_comparison` queries the
+  checksums that `core.comparison` compares; `monitoring` samples what ``waltz top`` shows
+* `storage_admin`, `storage_ports`, `server_query` are clients of the ports of storages and servers
 """
 
 from waltz.admin.core.assignment import Assignment, AssignmentSide, GroupAssignment

@@ -1,7 +1,7 @@
 """Perform orders: observe, perform the next step, observe again. Touches ZooKeeper, the network.
 
-No state is kept from step to step. A process that performs an order may be killed at any moment,
-and the same order, performed again, continues.
+No state is kept from step to step. A process that performs an order may be killed at any moment;
+performing the same order again continues it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from waltz.net import ConnectionLost, DialFailed, RemoteFailure, RpcConnection, 
 from waltz.protocol.admin import Switch
 
 COPY_BATCH = 1000
-"""How many transactions one request of a copy has."""
+"""How many transactions one request of a copy transfers."""
 
 _POLL_SECONDS = 0.2
 
@@ -54,7 +54,7 @@ _TRANSIENT = (
     StoreError,
     TimeoutError,
 )
-"""Errors of a step after which the next observation decides how to continue."""
+"""Errors of a step that do not end the order: the next observation decides how to continue."""
 
 OnStep = Callable[[Step | Wait], None]
 
@@ -68,7 +68,7 @@ class OrderRefused(NotPossible):
 
 
 class Stalled(Exception):
-    """No step was possible for too long; the text says why. The same order, again, continues."""
+    """No step succeeded for too long; the text says why. Performing the order again continues."""
 
 
 class StepPerformer(Protocol):
@@ -85,9 +85,9 @@ class OrderExecutor:
     """Observe and change the replicas of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. ``step_seconds`` is the time limit of one step at a storage (None: the same). ``retry``
-    and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in `ReplicaObservation`.
-    ``on_copied`` is called with how far a copy is.
+    failed. ``step_seconds`` is the time limit of one step at a storage (None: ``answer_seconds``).
+    ``retry`` and ``tls_of`` are as in `ReplicaObserver`, ``lag_allowed`` as in
+    `ReplicaObservation`. ``on_copied`` is called with the progress of a copy.
     """
 
     def __init__(
@@ -141,12 +141,12 @@ class OrderExecutor:
                     await perform_at_storage(admin, step)
         except TimeoutError:
             raise TimeoutError(
-                f"storage {step.storage} has not answered within {self._step_seconds:g} s; it may "
-                "still be working on the step, such as opening large files, and continues with it"
+                f"storage {step.storage} has not answered within {self._step_seconds:g} s; the "
+                "storage may still complete the step, for example while it opens large files"
             ) from None
 
     async def _copy(self, step: CopyReplica) -> None:
-        """Copy for as long as there is progress, however long that takes."""
+        """Copy; the time limit applies to each piece of progress, not to the whole copy."""
         params = await self._cluster.store_params()
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._answer_seconds) as silence:
@@ -192,12 +192,12 @@ async def carry_out(
     patience_seconds: float = 60.0,
     on_step: OnStep = lambda _: None,
 ) -> int:
-    """Perform the steps of ``order`` until it is complete; return how many were taken.
+    """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
 
-    ``on_step`` is called with every step before it is tried, and with every wait when its reason
-    changes; a step that failed, or had no effect, counts as a wait.
-    Raises OrderRefused, NotPossible, Stalled if no step was possible for ``patience_seconds``, and
-    what `observe` raises.
+    ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
+    changes. A step that failed, or had no effect, counts as a `Wait`. Raises OrderRefused,
+    NotPossible, the errors of `StepPerformer.observe`, and Stalled if there was no progress for
+    ``patience_seconds``.
     """
     clock = asyncio.get_running_loop().time
     observation = await executor.observe(order.scope)

@@ -1,6 +1,6 @@
 """Collect the facts that `core.verification` checks. Touches ZooKeeper and the network.
 
-Nothing is changed: the requests leave no session, no fence and no znode.
+The requests change nothing: they begin no session, raise no fence and write no znode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def inspect(
 ) -> ClusterFacts:
     """Query ZooKeeper, every server and every storage concurrently.
 
-    A process that does not answer within ``timeout_seconds`` is in the result with the reason.
+    The report of a process that does not answer within ``timeout_seconds`` has only the reason.
     Raises NoCluster, MalformedMetadata.
     """
     params = await cluster.store_params()

@@ -1,4 +1,4 @@
-"""Sample a cluster repeatedly, over connections that stay open. ZooKeeper and the network.
+"""Sample a cluster repeatedly over lasting connections. Touches ZooKeeper and the network.
 
 A sample changes nothing: it begins no session, raises no fence and takes no client id.
 """
@@ -18,11 +18,14 @@ from waltz.metadata.core.formats import ServerDescriptor, StoreParams
 from waltz.net import ConnectionLost, DialFailed, RemoteFailure, TlsConfig
 
 _OPENING = -(1 << 63)
-"""The answer of a server for the mark of a partition that it has not opened yet."""
+"""The high-water mark that a server reports for a partition that it has not opened yet."""
 
 
 class Monitor:
-    """Async context manager that samples; a process has ``timeout_seconds`` to answer."""
+    """Samples one cluster; an async context manager.
+
+    A server or storage that does not answer within ``timeout_seconds`` is reported as a problem.
+    """
 
     def __init__(self, cluster: Cluster, tls: TlsConfig, *, timeout_seconds: float) -> None:
         self._cluster = cluster

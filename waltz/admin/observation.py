@@ -1,4 +1,4 @@
-"""Observe what orders about replicas depend on. Touches ZooKeeper and the network; read-only."""
+"""Observe the state that orders depend on. Touches ZooKeeper and the network; changes nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class ReplicaObserver:
     """Query ZooKeeper, servers and storages of one cluster.
 
     ``answer_seconds`` is the time after which a storage or a server without an answer counts as
-    failed. A storage that refuses connections is retried for so long: with ``retry``, a restart
-    does not look like a fault. ``tls_of`` has the storages with a TLS configuration of their own.
+    failed. With ``retry``, a storage that refuses connections is retried during that time, so that
+    a restart does not look like a fault. ``tls_of`` has the TLS configuration of each storage that
+    does not use ``tls``.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class ReplicaObserver:
     async def _query(
         self, storage: str, admin_port: int | None, params: StoreParams
     ) -> StorageReplicas:
-        """Query one storage until it answers, or has been away for too long."""
+        """Query one storage; with ``retry``, until it answers or ``answer_seconds`` have passed."""
         if admin_port is None:
             return StorageReplicas(problem="it is not in the cluster")
         problem = f"no answer within {self._answer_seconds:g} s"
@@ -113,8 +114,8 @@ class ReplicaObserver:
                         async with await opened as admin:
                             states = await admin.states()
                             return StorageReplicas({state.partition: state for state in states})
-                    except (ConnectionLost, DialFailed, RemoteFailure) as away:
-                        problem = str(away)
+                    except (ConnectionLost, DialFailed, RemoteFailure) as failure:
+                        problem = str(failure)
                         if not self._retry:
                             return StorageReplicas(problem=problem)
                     await asyncio.sleep(_RETRY_SECONDS)
@@ -132,7 +133,10 @@ def _owner(view: Membership, partition: int) -> int | None:
 def _server_state(
     partition: int, owner: int | None, reports: Mapping[int, ServerReport]
 ) -> tuple[str | None, frozenset[str]]:
-    """Return why the partition is not served, if so, and which storages its server lacks."""
+    """Return why no server serves the partition, and which storages its server does not reach.
+
+    The reason is None if a server serves the partition.
+    """
     if owner is None:
         return f"no server is assigned partition {partition}", frozenset()
     report = reports.get(owner)

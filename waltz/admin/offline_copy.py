@@ -1,8 +1,8 @@
 """Fill a switched-off replica from a peer (spec/behaviour.md section 11). Touches the network.
 
-The copy ends where the source's present store session began: a quorum had all transactions below.
-Servers copy the rest when the replica is switched on. An interrupted copy continues at the mark of
-the destination; it must be repeated before the replica is switched on.
+The copy ends where the source's present store session began: all transactions before that point are
+committed. Servers copy the rest when the replica is switched on. An interrupted copy must be
+repeated before the replica is switched on; the repetition continues at the destination's mark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from waltz.protocol import storage as messages
 from waltz.protocol.records import RecordBatch
 
 Progress = Callable[[int, int], None]
-"""Called with the last id that has been copied, and the last that will be."""
+"""Called with the last id that has been copied, and the last id that will be copied."""
 
 
 class CopyFailed(Exception):
@@ -26,7 +26,7 @@ class CopyFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The result of a copy: ``first_id`` to ``last_id`` are new at the destination, if any is."""
+    """The ids that a copy added to the destination; none if ``last_id`` is below ``first_id``."""
 
     first_id: int
     last_id: int
@@ -62,13 +62,14 @@ async def copy_offline(
     progress: Progress,
     overwrite: bool = False,
 ) -> Copied:
-    """Copy the source's log up to the start of its session to the destination, which must be off.
+    """Copy the source's log, up to the start of its session, to the switched-off destination.
 
     A destination that already reaches that point is not changed: its later transactions may be
     committed, and only the servers' recovery can decide that. (Waltz 0.13.2 cuts them off.) With
-    ``overwrite`` it is cut to its mark in any case: for a replica that no vote counts.
+    ``overwrite``, the destination is always cut to its mark first. That is safe only for a replica
+    that no vote on the committed transactions counts.
 
-    Raises CopyFailed, and RemoteFailure, ConnectionLost as the ports do.
+    Raises CopyFailed, RemoteFailure, ConnectionLost.
     """
     await check_offline(destination, partition)
     writer = await _Writer.open(destination, destination_port, partition)
@@ -108,7 +109,7 @@ class _Writer:
         return cls(port, partition, info.last_session_id, info.low_water_mark)
 
     async def max_id(self) -> int:
-        """Return the last id that is there."""
+        """Return the last id that the destination holds."""
         answer = await self._port.call(
             lambda seq: messages.MaxTransactionIdRequest(
                 self._session, seq, self._partition, offline=True
@@ -118,7 +119,7 @@ class _Writer:
         return found
 
     async def cut(self) -> int:
-        """Cut off all transactions above the mark; return the last id that stays."""
+        """Cut off all transactions above the mark; return the last id that remains."""
         answer = await self._call(messages.TruncateRequest, self._mark)
         found: int = answer.transaction_id
         return found

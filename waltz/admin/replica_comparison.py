@@ -1,4 +1,7 @@
-"""Compare replicas by checksums that their storages compute. ZooKeeper, the network; read-only."""
+"""Compare replicas by checksums that their storages compute.
+
+Touches ZooKeeper and the network; changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,10 @@ async def compare_replicas(
     last_id: int | None = None,
     on_compared: OnCompared = lambda _at, _last: None,
 ) -> Compared:
-    """Compare the replicas of ``partition`` from ``first_id`` on, until they differ.
+    """Compare the replicas of ``partition`` from ``first_id`` to ``last_id`` or a difference.
 
-    `comparison_of` chooses the last id. Raises UnknownPartition, NoCluster, MalformedMetadata.
+    If ``last_id`` is None, `comparison_of` chooses it. Raises UnknownPartition, NoCluster,
+    MalformedMetadata.
     """
     observation = await ReplicaObserver(cluster, tls, answer_seconds=_ANSWER_SECONDS).observe(
         ObservationScope((partition,))
@@ -49,7 +53,8 @@ async def compare_replicas(
     ports = (await cluster.connections()).value.admin_ports
     while (span := comparison.next_range) is not None:
         summing = (
-            _sum(storage, ports, tls, params, (partition, *span)) for storage in comparison.storages
+            _query_sum(storage, ports, tls, params, (partition, *span))
+            for storage in comparison.storages
         )
         answers = await asyncio.gather(*summing)
         comparison.add_sums(dict(zip(comparison.storages, answers, strict=True)))
@@ -57,14 +62,17 @@ async def compare_replicas(
     return comparison.result
 
 
-async def _sum(
+async def _query_sum(
     storage: str,
     ports: Mapping[str, int],
     tls: TlsConfig,
     params: StoreParams,
     queried: tuple[int, int, int],
 ) -> RangeSum | str:
-    """Return the checksum of a range at ``storage``, or why the storage did not return it."""
+    """Return the checksum of a range at ``storage``, or why it could not be computed.
+
+    ``queried`` is the partition, and the first and last id of the range.
+    """
     if storage not in ports:
         return "it is not in the cluster"
     try:
@@ -85,7 +93,7 @@ async def _sum(
 async def read_and_sum(
     admin: StorageAdmin, partition: int, first_id: int, last_id: int
 ) -> RangeSum | str:
-    """Read the records and compute their checksum here: storages of Waltz 0.13.2 cannot do it."""
+    """Read a range of records and compute its checksum, which Waltz 0.13.2 storages cannot do."""
     found = RangeSum(first_id - 1)
     while found.last_id < last_id:
         start = found.last_id + 1

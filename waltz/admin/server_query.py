@@ -1,4 +1,4 @@
-"""Requests to one server about all its partitions (spec/wire.md section 8). Touches the network."""
+"""Query one server about its partitions (spec/wire.md section 8). Touches the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waltz.protocol.records import ReqId
 A = TypeVar("A")
 
 _NOT_A_CLIENT = -1
-"""The client id of tools, which have none."""
+"""The client id in requests of tools, which do not register as clients."""
 
 
 class ServerUnreachable(ConnectionError):
@@ -25,22 +25,22 @@ class ServerUnreachable(ConnectionError):
 class ServerQuery(FrameHandler):
     """A connection to one server for one request at a time; an async context manager.
 
-    A response has the number of its request, so that a late response is not matched to the next.
-    Every request raises ServerUnreachable.
+    A response has the number of its request, so that a late response is not taken for the response
+    to a later request. Every request raises ServerUnreachable if it fails.
     """
 
     def __init__(self, endpoint: Endpoint, timeout_seconds: float) -> None:
         self._name = "{}:{}".format(*endpoint)
         self._timeout_seconds = timeout_seconds
         self._connection: FrameConnection | None = None
-        self._asked = 0
+        self._request_number = 0
         self._answers: asyncio.Queue[messages.Message | ConnectionLost] = asyncio.Queue()
 
     @classmethod
     async def open(
         cls, endpoint: Endpoint, tls: TlsConfig, *, timeout_seconds: float = 10.0
     ) -> ServerQuery:
-        """Connect and shake hands; each request then has ``timeout_seconds``."""
+        """Connect to a server; the handshake and each request have ``timeout_seconds``."""
         query = cls(endpoint, timeout_seconds)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -85,7 +85,7 @@ class ServerQuery(FrameHandler):
     async def prefer(self, partitions: Iterable[int], *, wanted: bool) -> bool:
         """Set whether the server prefers ``partitions``; return whether it accepts.
 
-        The server writes it to ZooKeeper; partitions move at the next rebalancing.
+        The server writes its preference to ZooKeeper; partitions move at the next rebalancing.
         """
         if wanted:
             add = messages.AddPreferredPartitionRequest(self._next_id(), tuple(partitions))
@@ -96,15 +96,15 @@ class ServerQuery(FrameHandler):
     async def high_water_mark(self, partition: int) -> int:
         """Return the id of the last committed transaction of a partition that the server has.
 
-        It is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
-        without the partition never answers.
+        The id is -1 for an empty log, and -2^63 while the partition opens. A server of Waltz 0.13.2
+        that does not have the partition never answers.
         """
         request = messages.HighWaterMarkRequest(self._next_id(partition))
         return (await self._ask(request, messages.HighWaterMarkResponse)).transaction_id
 
     def _next_id(self, partition: int = 0) -> ReqId:
-        self._asked = (self._asked + 1) & 0x7FFF_FFFF
-        return ReqId(_NOT_A_CLIENT, 0, partition, self._asked)
+        self._request_number = (self._request_number + 1) & 0x7FFF_FFFF
+        return ReqId(_NOT_A_CLIENT, 0, partition, self._request_number)
 
     async def _ask(self, request: messages.Message, answer: type[A]) -> A:
         assert self._connection is not None

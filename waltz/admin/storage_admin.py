@@ -1,7 +1,8 @@
 """Client of a storage's admin port. Touches the network.
 
-Every method raises `waltz.net.RemoteFailure` with the storage's text if the storage refuses, and
-`waltz.net.ConnectionLost` if it closes the connection, as a storage does for unknown partitions.
+Every request raises `waltz.net.RemoteFailure` with the storage's text if the storage refuses, and
+`waltz.net.ConnectionLost` if the storage closes the connection, which it does when it does not hold
+a partition.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from waltz.protocol.records import RecordBatch
 
 
 def admin_address(storage: str, admin_port: int) -> tuple[str, int]:
-    """Return where the admin port of ``storage`` (``host:port``) is."""
+    """Return the host of ``storage`` (``host:port``) and its admin port."""
     return storage.rpartition(":")[0], admin_port
 
 
@@ -33,9 +34,9 @@ class StorageAdmin:
     async def open(
         cls, storage: str, admin_port: int, tls: TlsConfig, params: StoreParams
     ) -> StorageAdmin:
-        """Connect to the admin port of ``storage``, which must be of the cluster of ``params``.
+        """Connect to the admin port of ``storage``, which must have the cluster key in ``params``.
 
-        Raises DialFailed, or RemoteFailure if it is of another cluster.
+        Raises DialFailed, or RemoteFailure if the storage belongs to another cluster.
         """
         address = admin_address(storage, admin_port)
         cluster = (params.key, params.num_partitions)
@@ -52,16 +53,16 @@ class StorageAdmin:
         self._connection.close()
 
     async def partitions(self) -> dict[int, bool]:
-        """Return the partitions that the storage holds, each with whether it is available."""
+        """Return the partitions that the storage holds, each with whether it is switched on."""
         answer = await self._connection.call(admin.AssignedPartitionStatusRequest)
         return dict(answer.available)
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """Create ``partitions`` at the storage, which adopts files that it still has of them."""
+        """Create ``partitions`` at the storage, which reuses their files on its disk."""
         await self._assignment(partitions, assigned=True, delete_files=False)
 
     async def unassign(self, partitions: Iterable[int], *, delete_files: bool = False) -> None:
-        """Drop ``partitions`` at the storage, with or without their files."""
+        """Drop ``partitions`` at the storage, and their files if ``delete_files``."""
         await self._assignment(partitions, assigned=False, delete_files=delete_files)
 
     async def set_available(self, partitions: Iterable[int], *, available: bool) -> None:
@@ -102,14 +103,14 @@ class StorageAdmin:
         )
 
     async def session_info(self, partition: int) -> admin.LastSessionInfoResponse:
-        """Return the persisted session of a partition and its marks."""
+        """Return the store session and the marks that the storage has persisted."""
         answer: admin.LastSessionInfoResponse = await self._connection.call(
             lambda seq: admin.LastSessionInfoRequest(seq, partition)
         )
         return answer
 
     async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
-        """Return consecutive records from ``first_id`` on, committed or not."""
+        """Return at most ``max_records`` records from ``first_id`` on, committed or not."""
         answer = await self._connection.call(
             lambda seq: admin.RecordListRequest(seq, partition, first_id, max_records)
         )
@@ -117,9 +118,10 @@ class StorageAdmin:
         return records
 
     async def range_checksum(self, partition: int, first_id: int, last_id: int) -> RangeSum:
-        """Return the sum of the records from first to last id, or of as many as one request does.
+        """Return the checksum of the records from ``first_id`` to ``last_id``.
 
-        Raises UnsupportedByPeer.
+        The storage limits the work of one request: the result's ``last_id`` may be smaller. Raises
+        UnsupportedByPeer.
         """
         answer = await self._connection.call(
             lambda seq: admin.RangeChecksumRequest(seq, partition, first_id, last_id)

@@ -1,6 +1,7 @@
 """Check the ports of storages, and read the end of a replica. Touches the network.
 
-No request here raises a fence: each has the session that the storage has persisted.
+Each request has the session that the storage has persisted. So no request raises the storage's
+fence, which would make the storage refuse the present session.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from waltz.protocol import storage as messages
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Why the ports of a storage do not answer; None where one does."""
+    """Why each of the two ports of a storage does not answer; None if that port answers."""
 
     storage_problem: str | None
     admin_problem: str | None
@@ -38,7 +39,7 @@ async def check_ports(
             RpcConnection.open_storage(storage_address(storage), tls, cluster), timeout_seconds
         )
         if admin_port is None:
-            return Ports(storage_problem, "ZooKeeper has no admin port of it")
+            return Ports(storage_problem, "ZooKeeper has no admin port of this storage")
         opening = RpcConnection.open_admin(admin_address(storage, admin_port), tls, cluster)
         return Ports(storage_problem, await _problem(opening, timeout_seconds))
 
@@ -57,8 +58,8 @@ async def max_transaction_id(
 ) -> int:
     """Return the last id that a storage holds of ``partition``, committed or not.
 
-    ``offline`` is for a partition that is switched off. Raises RemoteFailure if the partition is
-    not in that state, DialFailed, ConnectionLost.
+    ``offline`` must be whether the partition is switched off at the storage. Raises RemoteFailure
+    if ``offline`` is wrong; DialFailed; ConnectionLost.
     """
     session = (await admin.session_info(partition)).last_session_id
     cluster = params.key, params.num_partitions
@@ -74,7 +75,7 @@ async def max_transaction_id(
 
 
 def storage_address(storage: str) -> tuple[str, int]:
-    """Return where ``storage`` (``host:port``) listens."""
+    """Return the host and port that the name of ``storage`` (``host:port``) consists of."""
     host, _, port = storage.rpartition(":")
     return host, int(port)
 

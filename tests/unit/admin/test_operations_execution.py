@@ -82,7 +82,7 @@ async def test_storage_that_exceeds_step_time_is_reported_as_still_working(
 
     executor = OrderExecutor(cast(Cluster, None), PLAINTEXT, step_seconds=0.01)
     monkeypatch.setattr(executor, "_admin", never)
-    said = r"storage a:1 has not answered within 0.01 s; .*, and continues with it"
+    said = r"storage a:1 has not answered within 0.01 s; the storage may still complete the step"
     with pytest.raises(TimeoutError, match=said):
         await executor.perform(SwitchOn(A, (0,)))
 

@@ -1,7 +1,9 @@
-"""Orders: give replicas to storages, of named partitions or of all their group's. Pure.
+"""Orders: assign some partitions to one storage, or all partitions to a group of storages. Pure.
 
-The storage creates the replicas first, then ZooKeeper assigns them, and servers react by filling
-them. In this order a server never finds an assigned replica that its storage does not hold.
+In an `Assignment` the storage creates the replicas before ZooKeeper assigns them, so that a server
+never finds an assigned replica that the storage does not hold. A `GroupAssignment` first assigns
+all partitions by one change in ZooKeeper; then the storages create the replicas. In both cases
+servers fill the new replicas.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class AssignmentSide(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Order):
-    """``storage`` gets a replica of each of ``partitions``; ``only`` restricts it to one side."""
+    """Assign ``partitions`` to ``storage``, on the side ``only`` (None: on both sides)."""
 
     storage: str
     partitions: tuple[int, ...]
@@ -47,12 +49,12 @@ class Assignment(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The storage."""
+        """The scope: the storage, unless only ZooKeeper changes."""
         storages = () if self.only is AssignmentSide.ZOOKEEPER else (self.storage,)
         return ObservationScope((), frozenset(storages))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why ZooKeeper's maps do not allow it."""
+        """Return why the storage maps forbid the order, None if they allow it."""
         if self.only is AssignmentSide.STORAGE:
             return observation.unknown_storage(self.storage)
         try:
@@ -64,7 +66,7 @@ class Assignment(Order):
         return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         if self.only is not AssignmentSide.ZOOKEEPER:
             if problem := observation.storage_problem(self.storage):
                 return Wait(f"storage {self.storage} does not answer: {problem}")
@@ -78,17 +80,17 @@ class Assignment(Order):
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment(Order):
-    """The storages of ``group``, which have no partitions, get all partitions, round-robin."""
+    """Assign all partitions round-robin to the storages of ``group``, which must have none yet."""
 
     group: int
 
     @property
     def scope(self) -> ObservationScope:
-        """The storages of the group."""
+        """The scope: the storages of the group."""
         return ObservationScope((), group=self.group)
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why ZooKeeper's maps do not allow it."""
+        """Return why the storage maps forbid the order, None if they allow it."""
         try:
             auto_assign(observation.maps, self.group, observation.num_partitions)
         except ChangeRefused as problem:
@@ -99,8 +101,8 @@ class GroupAssignment(Order):
         """Return the next step; all storages must answer before anything is changed."""
         members = observation.maps.group_members(self.group)
         wanted = {
-            member: tuple(range(place, observation.num_partitions, len(members)))
-            for place, member in enumerate(members)
+            member: tuple(range(first, observation.num_partitions, len(members)))
+            for first, member in enumerate(members)
         }
         for member in members:
             if problem := observation.storage_problem(member):

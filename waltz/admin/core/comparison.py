@@ -1,9 +1,9 @@
 """Compare replicas by checksums of ranges, and find where they first differ. Pure.
 
 `Comparison.next_range` is the range to query from all storages; `add_sums` takes their answers.
-Ranges are taken slice by slice; a slice that differs is halved until one transaction is left. A
-replica that ends early, or cannot be read, leaves the comparison and is listed in the result: a
-replica that is behind does not differ.
+The log is compared in slices of `SLICE_IDS` transactions. A slice that differs is halved until the
+first transaction that differs is found. A replica that ends early, or cannot be read, leaves the
+comparison and is listed in the result; it does not count as a difference.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from waltz.admin.core.replicas import PartitionView, ReplicaObservation, unhealt
 from waltz.protocol.records import RecordBatch
 
 SLICE_IDS = 10_000
-"""How many transactions are compared at once."""
+"""How many transactions a range has at most."""
 
 _CRC = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
 class RangeSum:
-    """The checksum of a replica's records up to ``last_id``, as they are on disk."""
+    """The size and checksum of consecutive records on disk, of which ``last_id`` is the last."""
 
     last_id: int
     num_bytes: int = 0
@@ -32,12 +32,12 @@ class RangeSum:
     """CRC-32, unsigned."""
 
     def plus(self, records: RecordBatch) -> RangeSum:
-        """Return the checksum with ``records`` added, which follow."""
+        """Return the checksum extended by ``records``, which begin after ``last_id``."""
         num_bytes, checksum = self.num_bytes, self.checksum
         for record in records:
             wire = record.encode()
             start, end = len(wire) - 4 - len(record.data), len(wire) - 4
-            # On disk the checksum of the data stands before it, and one of everything at the end.
+            # On disk the data's checksum precedes the data; the record's checksum is at its end.
             on_disk = wire[:start] + wire[end:] + record.data
             num_bytes += len(on_disk) + _CRC.size
             checksum = crc32(_CRC.pack(crc32(on_disk)), crc32(on_disk, checksum))
@@ -46,19 +46,20 @@ class RangeSum:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first transaction that is not the same everywhere, and which storages agree on it."""
+    """The first transaction that is not the same on all storages."""
 
     transaction_id: int
     versions: tuple[frozenset[str], ...]
-    """Sets of storages that hold the same transaction, the largest set first."""
+    """Each set has the storages that hold the same version; the largest set is first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The result of a comparison up to ``last_id``.
 
-    ``ends`` has the last ids of replicas that end before it, ``problems`` why others could not be
-    read. Everything below the difference is the same; without a difference, everything.
+    ``ends`` has the last id of each replica that ends before ``last_id``; ``problems`` has why
+    other replicas could not be read. All transactions before ``difference`` are the same; if it is
+    None, all transactions up to ``last_id`` are the same.
     """
 
     last_id: int
@@ -68,14 +69,14 @@ class Compared:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every replica could be read and nothing differs."""
+        """Whether every replica could be read and no transaction differs."""
         return self.difference is None and not self.problems
 
 
 class Comparison:
     """One comparison of a partition's replicas, from ``first_id`` to ``last_id``.
 
-    ``replicas`` has the last id of each storage that counts, or why the storage is left out.
+    ``replicas`` has, for each storage, the last id to compare, or why the storage is left out.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Comparison:
         self._slice_ids = slice_ids
         self._next = first_id
         self._end: int | None = None
-        """The end of the range that is known to differ, None while none is known."""
+        """The last id of the range that is known to differ, None while no range is."""
         self._range_end = first_id - 1
         self._difference: Difference | None = None
         self._ends: dict[str, int] = {}
@@ -111,8 +112,8 @@ class Comparison:
     @property
     def next_range(self) -> tuple[int, int] | None:
         """The first and last id to query from all `storages`, None at the end."""
-        over = self._difference is not None or self._range_end < self._next
-        return None if over or len(self._limits) < 2 else (self._next, self._range_end)
+        finished = self._difference is not None or self._range_end < self._next
+        return None if finished or len(self._limits) < 2 else (self._next, self._range_end)
 
     @property
     def result(self) -> Compared:
@@ -120,7 +121,7 @@ class Comparison:
         return Compared(self._last_id, self._difference, self._ends, self._problems)
 
     def add_sums(self, answers: Mapping[str, RangeSum | str]) -> None:
-        """Add each storage's checksum of the range, or why it has none."""
+        """Add the answers for `next_range`: each storage's checksum, or why it sent none."""
         assert self.next_range is not None
         sums: dict[str, RangeSum] = {}
         for storage in self.storages:
@@ -141,7 +142,7 @@ class Comparison:
             if self._end is not None and self._next > self._end:
                 # The replica that differed cannot be read any more.
                 self._end = None
-            # Where one half does not differ, the other one does.
+            # If the first half of a range that differs is the same, the second half differs.
             self._query(self._last_id if self._end is None else self._middle(self._end))
         else:
             self._differs(sums, shortest)
@@ -178,15 +179,15 @@ def comparison_of(
     last_id: int | None = None,
     slice_ids: int = SLICE_IDS,
 ) -> Comparison:
-    """Return the comparison of a partition's replicas, as they were found.
+    """Return the comparison of the replicas of a partition, as ``observation`` shows them.
 
-    ``last_id`` must be committed; without it they are compared up to where the present store
-    session began. A replica that takes no part in the session counts up to its own mark: what lies
-    above may still be cut.
+    ``last_id`` must be committed; None: the start of the present store session. A replica that
+    takes no part in the session is compared only up to its own low-water mark, because a recovery
+    may still cut its later transactions.
     """
     if last_id is None:
         last_id = _session_start(observation, view)
-    replicas = {s: _counts_up_to(observation, view, s, last_id) for s in view.replicas}
+    replicas = {s: _comparable_end(observation, view, s, last_id) for s in view.replicas}
     return Comparison(replicas, last_id, first_id=first_id, slice_ids=slice_ids)
 
 
@@ -195,10 +196,10 @@ def _session_start(observation: ReplicaObservation, view: PartitionView) -> int:
     return max((each.low_water_mark for each in held if each is not None), default=-1)
 
 
-def _counts_up_to(
+def _comparable_end(
     observation: ReplicaObservation, view: PartitionView, storage: str, last_id: int
 ) -> int | str:
-    """Return the last id of a replica that counts, or why it cannot be compared."""
+    """Return the last id to compare of the replica on ``storage``, or why there is none."""
     if problem := observation.storage_problem(storage):
         return problem
     held = observation.held(storage, view.partition)

@@ -1,7 +1,8 @@
-"""Foresee the steps of an order without performing them. Pure.
+"""Forecast the steps of an order without performing them. Pure.
 
-Each step is applied to the observation in place of the cluster. What servers do by themselves, such
-as beginning a session without a replica, is not foreseen: the forecast ends with that wait.
+Each step is applied to the observation instead of the cluster. The forecast does not include what
+servers do by themselves, such as beginning a session without a replica. Where an order waits for
+such an event, the forecast ends with that `Wait`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The steps that an order would take, and how the plan ends after them."""
+    """The steps that an order would take, and the plan's decision after the last of them."""
 
     steps: tuple[Step, ...]
     end: Done | Wait | Refuse
@@ -58,11 +59,11 @@ def forecast(order: Order, observation: ReplicaObservation) -> Forecast:
             case step:
                 steps.append(step)
                 observation = after_step(observation, step)
-    return Forecast(tuple(steps), Wait("further steps are not foreseen"))
+    return Forecast(tuple(steps), Wait(f"the forecast ends after {_MOST_STEPS} steps"))
 
 
 def after_step(observation: ReplicaObservation, step: Step) -> ReplicaObservation:
-    """Return the observation that ``step`` leads to, if nothing else happens."""
+    """Return the observation after ``step``, if nothing else changes the cluster."""
     match step:
         case ChangeAssignment(changes):
             return _with_maps(observation, change_replicas(observation.maps, changes))
@@ -105,9 +106,9 @@ def _with_replicas(
         case SetSwitch(_, partitions, SwitchKind.WRITE, on):
             held |= {p: replace(held[p], writable=on) for p in partitions}
         case CopyReplica(source, _, partition):
-            giver = observation.held(source, partition)
-            assert giver is not None, "a plan copies only from a storage that holds the partition"
-            held[partition] = _copied(held[partition], giver)
+            source_replica = observation.held(source, partition)
+            assert source_replica is not None, "a plan copies only from a storage with the replica"
+            held[partition] = _copied(held[partition], source_replica)
     changed = {**observation.storages, storage: StorageReplicas(held)}
     return replace(observation, storages=changed)
 

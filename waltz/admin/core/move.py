@@ -1,12 +1,13 @@
-"""Order: move a partition from one storage to another one of the same group. Pure.
+"""Order: move a replica from one storage to another one of the same group. Pure.
 
-The replica at the destination is created, filled and switched on; then ZooKeeper assigns it as one
-more replica. When the new replica takes part in the store session, the source's assignment is
-removed. When a session has begun without the source, the source drops its replica.
+The replica at the destination is created, filled and switched on; then ZooKeeper assigns the
+partition to the destination, too. When the new replica takes part in the store session, the
+source's assignment is removed. When a session has begun without the source, the source drops its
+replica.
 
 A partition with *n* replicas has *n* + 1 after the first assignment change, and *n* after the
-second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. So a partition
-with a single replica cannot be moved.
+second. In each change, the *n* replicas that stay must be a quorum of *n* + 1. One replica is no
+quorum of two, so the only replica of a partition cannot be moved.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Move(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The partition and both storages."""
+        """The scope: the partition and both storages."""
         return ObservationScope((self.partition,), frozenset({self.source, self.destination}))
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         return _next_step(observation, self)
 
 
@@ -80,7 +81,7 @@ def _wrong_group(observation: ReplicaObservation, order: Move) -> Refuse | None:
 
 def _prepare(observation: ReplicaObservation, view: PartitionView, order: Move) -> Next:
     wanted = view.replicas | {order.destination}
-    # This also covers the removal of the source later: it needs as many replicas.
+    # The later removal of the source needs the same quorum, so it is refused here, too.
     if problem := quorum_shortage(view, wanted):
         return Refuse(problem)
     if problem := change_obstacle(observation, view, wanted):

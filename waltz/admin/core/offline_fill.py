@@ -1,9 +1,9 @@
-"""Order: fill a replica that is switched off from another storage, without a server. Pure.
+"""Order: copy a switched-off replica from another storage, without a server. Pure.
 
-The copy ends where the source's present store session began, because all transactions below were
-committed then. Servers copy the rest when the replica is switched on. A destination that already
-reaches that point is not changed: transactions above it may be committed, and only the recovery of
-the servers can decide that. (Waltz 0.13.2 cuts them off.)
+The copy ends where the source's present store session began, because all transactions before that
+point are committed. Servers copy the rest when the replica is switched on. A destination that
+already reaches that point is not changed: its later transactions may be committed, and only the
+recovery of the servers can decide that. (Waltz 0.13.2 cuts those transactions off.)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.admin.core.steps import CopyReplica, Done, Next, Order, Refuse, Wait
 
 @dataclass(frozen=True, slots=True)
 class OfflineFill(Order):
-    """Copy to ``destination`` the transactions of ``partition`` before the source's session."""
+    """Copy ``partition`` from ``source`` to ``destination``, up to the source's session start."""
 
     partition: int
     source: str
@@ -24,7 +24,7 @@ class OfflineFill(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """Both storages."""
+        """The scope: both storages."""
         return ObservationScope((), frozenset({self.source, self.destination}))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
@@ -33,7 +33,7 @@ class OfflineFill(Order):
         return next(filter(None, map(observation.unknown_storage, storages)), None)
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         for storage in (self.source, self.destination):
             if problem := observation.storage_problem(storage):
                 return Wait(f"storage {storage} does not answer: {problem}")
@@ -53,7 +53,7 @@ class OfflineFill(Order):
         source = observation.held(self.source, partition)
         if source is None:
             return Refuse(f"the source, storage {self.source}, does not hold partition {partition}")
-        # A storage of Waltz 0.13.2 may not report its end; a copy sets the mark to its end.
+        # A storage of Waltz 0.13.2 may not report its last id; after a copy it equals the mark.
         end = held.low_water_mark if held.max_transaction_id is None else held.max_transaction_id
         if end >= source.local_low_water_mark:
             return Done()

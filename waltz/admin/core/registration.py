@@ -1,4 +1,8 @@
-"""Orders: add a storage without partitions to the cluster, or remove it. Pure."""
+"""Orders: add a storage that has no partitions to the cluster, or remove such a storage. Pure.
+
+Both change only the storage maps: the three znodes about storages
+(`waltz.metadata.core.storage_maps`).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,11 @@ class Registration(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The storage maps only."""
+        """The scope: the storage maps only."""
         return ObservationScope(())
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why ZooKeeper's maps do not allow it."""
+        """Return why the storage maps forbid the order, None if they allow it."""
         try:
             add_storage_node(observation.maps, self.storage, self.group, self.admin_port)
         except ChangeRefused as problem:
@@ -49,11 +53,11 @@ class Deregistration(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The storage maps only."""
+        """The scope: the storage maps only."""
         return ObservationScope(())
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why ZooKeeper's maps do not allow it."""
+        """Return why the storage maps forbid the order, None if they allow it."""
         try:
             remove_storage_node(observation.maps, self.storage)
         except ChangeRefused as problem:

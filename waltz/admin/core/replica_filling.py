@@ -1,8 +1,8 @@
-"""Fill a replica that is switched off from its peers, before servers use it. Pure.
+"""Fill a switched-off replica from another storage, before servers use it. Pure.
 
-Only a replica that no vote counts may be filled, because filling first cuts it to its own low-water
-mark. Transactions that it has acknowledged above the mark would be lost, and nothing would show the
-loss.
+Filling first cuts the replica to its own low-water mark. So only a replica that no vote on the
+committed transactions counts may be filled. Otherwise transactions that the replica has
+acknowledged above the mark would be lost, and nothing would show the loss.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def next_fill_step(
 ) -> Step | Wait | None:
     """Return the next step to fill the replica on ``destination``, None once it is filled.
 
-    It is filled when it reaches the start of the source's present session, or almost, and, if it is
-    not assigned yet, has nothing above its own mark. Without a ``source`` the healthy replica that
-    reaches furthest is the copy source.
+    The replica is filled when it lacks at most ``lag_allowed`` of the transactions before the start
+    of the source's present session. If it is not assigned yet, it must also have no transaction
+    above its own mark. With ``source`` None, the healthy replica that reaches furthest is copied.
     """
     if problem := observation.storage_problem(destination):
         return Wait(f"storage {destination} does not answer: {problem}")
@@ -39,10 +39,10 @@ def next_fill_step(
         return Wait(f"partition {view.partition} has no healthy replica to copy from")
     source_replica = observation.held(chosen, view.partition)
     if source_replica is None:
-        why = observation.storage_problem(chosen) or "it does not hold it"
+        why = observation.storage_problem(chosen) or "it does not hold the partition"
         return Wait(f"partition {view.partition} cannot be copied from storage {chosen}: {why}")
     if held.max_transaction_id is None:
-        return Wait(f"storage {destination} does not say where partition {view.partition} ends")
+        return Wait(f"storage {destination} does not report the end of partition {view.partition}")
     # Servers of Waltz 0.13.2 trust all records of a new replica, even those above its mark.
     clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark
     lag = source_replica.local_low_water_mark - held.max_transaction_id

@@ -1,9 +1,9 @@
 """Order: rebuild a replica whose disk was lost or restored, by an offline copy. Pure.
 
-Only a replica that servers count as *unknown* is filled: one that is older than its metadata, never
-took part in a session, or is not assigned yet. A replica with an intact disk counts in the vote on
-the committed transactions. Cutting it could lose transactions, so servers bring it up to date
-themselves.
+A copy first cuts the replica to its low-water mark. So only a replica that servers ignore in the
+vote on the committed transactions is filled: its disk reports an older session than the metadata,
+it never took part in a session, or it is not assigned yet. A replica with an intact disk counts in
+the vote, and cutting it could lose transactions. Servers bring such a replica up to date.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from waltz.metadata.core.formats import NO_SESSION
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRecovery(Order):
-    """The replica of ``partition`` on ``destination`` is complete and takes part in sessions.
+    """Rebuild the replica of ``partition`` on ``destination``, until it takes part in sessions.
 
-    ``source`` is the storage to copy from; None: the healthy replica that reaches furthest.
+    ``source`` is the storage to copy from; with None, the healthy replica that reaches furthest is
+    copied.
     """
 
     partition: int
@@ -38,12 +39,12 @@ class ReplicaRecovery(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The partition, the source and the destination."""
+        """The scope: the partition, the source and the destination."""
         named = {self.destination} if self.source is None else {self.destination, self.source}
         return ObservationScope((self.partition,), frozenset(named))
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         return _next_step(observation, self)
 
 
@@ -74,10 +75,10 @@ def _next_step(observation: ReplicaObservation, order: ReplicaRecovery) -> Next:
 
 
 def counts_in_vote(view: PartitionView, storage: str, held: HeldPartition) -> bool:
-    """Return whether a vote may count the replica on ``storage``: its disk has lost nothing.
+    """Return whether a vote on the committed transactions counts the replica on ``storage``.
 
-    A disk that was emptied or restored reports an older session than the metadata. Counting it as a
-    short log would let a vote cut committed transactions
+    A disk that was emptied or restored reports an older session than the metadata. Counting such a
+    replica as a short log would let a vote cut committed transactions
     (``tests/unit/admin/test_operations_plans.py``, test_intact_replica_is_never_cut).
     """
     state = view.metadata.replicas.get(storage)
@@ -108,5 +109,5 @@ def _recover_assigned(
 
 def _opens_without(observation: ReplicaObservation, view: PartitionView, storage: str) -> bool:
     others = view.replicas - {storage}
-    here = frozenset(other for other in others if absence_reason(observation, view, other) is None)
-    return session_opens(here, view.replicas, view.session_replicas)
+    present = frozenset(s for s in others if absence_reason(observation, view, s) is None)
+    return session_opens(present, view.replicas, view.session_replicas)

@@ -1,9 +1,9 @@
-"""Wait for a session without the replicas that lost their assignment, or assign them again. Pure.
+"""Wait for a session without replicas that ZooKeeper no longer assigns, or reassign them. Pure.
 
-Until a session without them has recovered, they belong to the set of which a quorum has every
-committed transaction, but servers no longer contact them. If another replica fails at that moment,
-the partition stays closed until that replica returns. Assigning the removed replica again opens the
-partition immediately.
+Until a session without the removed replicas has recovered, they still count in the quorum that
+recovery needs, but servers no longer contact them. If another replica fails during that time, the
+partition stays closed until the failed replica returns. Assigning the removed replica again opens
+the partition immediately.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 
 def settle_removal(
-    observation: ReplicaObservation, views: Iterable[PartitionView], left: frozenset[str]
+    observation: ReplicaObservation, views: Iterable[PartitionView], removed: frozenset[str]
 ) -> ChangeAssignment | Wait | None:
-    """Return the next step after ``left`` lost these partitions, None if all are healthy again.
+    """Return the next step after the partitions were unassigned from the ``removed`` storages.
 
-    Only then may the storages in ``left`` drop their replicas: before, such a replica may be needed
-    for a quorum of the last session.
+    The result is None if all partitions are healthy in sessions without those storages. Only then
+    may the storages drop their replicas: before, a quorum of the last session may need them.
     """
     views = tuple(views)
-    back = tuple(c for view in views if (c := _assigned_again(observation, view, left)) is not None)
-    if back:
-        return ChangeAssignment(back)
+    reassigned = tuple(
+        change
+        for view in views
+        if (change := _reassignment(observation, view, removed)) is not None
+    )
+    if reassigned:
+        return ChangeAssignment(reassigned)
     for view in views:
-        if leaving := left & view.session_replicas:
+        if leaving := removed & view.session_replicas:
             return Wait(
                 f"no session of partition {view.partition} without storage "
                 f"{', '.join(sorted(leaving))} has recovered yet"
@@ -44,15 +48,15 @@ def settle_removal(
     return None
 
 
-def _assigned_again(
-    observation: ReplicaObservation, view: PartitionView, left: frozenset[str]
+def _reassignment(
+    observation: ReplicaObservation, view: PartitionView, removed: frozenset[str]
 ) -> ReplicaChange | None:
-    """Return the change that assigns ``left`` again, if the partition opens only with them."""
-    here = frozenset(
-        s for s in view.replicas | left if absence_reason(observation, view, s) is None
+    """Return the change that reassigns ``removed`` storages, if a session opens only with them."""
+    present = frozenset(
+        s for s in view.replicas | removed if absence_reason(observation, view, s) is None
     )
-    wanted = view.replicas | (here & left & view.session_replicas)
     last = view.session_replicas
-    if session_opens(here, view.replicas, last) or not session_opens(here, wanted, last):
+    wanted = view.replicas | (present & removed & last)
+    if session_opens(present, view.replicas, last) or not session_opens(present, wanted, last):
         return None
     return ReplicaChange(view.partition, view.replicas, wanted)

@@ -1,6 +1,7 @@
-"""The observed replicas, which of them are healthy, and which changes a quorum allows. Pure.
+"""Judge observed replicas: which are healthy, and which changes keep a quorum. Pure.
 
-An order decides one step from one `ReplicaObservation`; then the cluster is observed again.
+An order (`core.steps`) decides one step from one `ReplicaObservation`; after the step the cluster
+is observed again.
 
 A new store session needs two quorums (spec/behaviour.md section 6): a quorum of the assigned
 replicas, to open the session, and a quorum of the replicas that the partition's metadata names, to
@@ -16,12 +17,16 @@ from waltz.metadata.core.formats import PartitionMetadata
 from waltz.metadata.core.storage_maps import StorageMaps
 
 LAG_ALLOWED = 10_000
-"""How many transactions a replica may usually be behind and still count as up to date."""
+"""By default, a replica that lacks at most so many transactions counts as up to date."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """The report of a storage on one replica; None where it reports nothing."""
+    """The report of a storage on one replica; None where the storage does not know a value.
+
+    ``low_water_mark`` is the partition's mark when the replica's store session began,
+    ``local_low_water_mark`` the replica's own last id then: it is smaller if the replica lagged.
+    """
 
     partition: int
     session_id: int
@@ -34,7 +39,7 @@ class HeldPartition:
 
     @property
     def available(self) -> bool:
-        """Whether servers may both read and write it."""
+        """Whether servers may both read and write the replica."""
         return self.readable and self.writable
 
 
@@ -48,10 +53,10 @@ class StorageReplicas:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition: ``replicas`` are the storages that ZooKeeper assigns it to.
+    """One partition: ``replicas`` are the storages to which ZooKeeper assigns the partition.
 
-    ``server_problem`` is why its server does not serve it, None if it does; ``unreached`` are the
-    storages to which that server reports no connection.
+    ``server_problem`` is why no server serves the partition, None if one does; ``unreached`` are
+    the storages to which the partition's server reports no connection.
     """
 
     partition: int
@@ -62,31 +67,30 @@ class PartitionView:
 
     @property
     def session_replicas(self) -> frozenset[str]:
-        """The replicas of the last store session; a quorum of them has all committed ids."""
+        """The storages of the last session; any quorum of them has all committed transactions."""
         return frozenset(self.metadata.replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationScope:
-    """The scope of an order's observation: these partitions (None: all), and these storages.
+    """What an order needs to observe: ``partitions`` (None: all), and ``storages``.
 
-    Unless ``query_peers`` is false, the servers and all storages of these partitions are queried,
-    too.
+    With ``query_peers``, the servers and all storages of the partitions are queried, too.
     """
 
     partitions: tuple[int, ...] | None
     storages: frozenset[str] = frozenset()
     group: int | None = None
-    """All storages of this group are queried, too."""
+    """The storages of this group are queried, too; None: of no group."""
     query_peers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaObservation:
-    """The storage maps, the partitions of a scope, and what their storages report.
+    """The storage maps, the partitions of a scope, and the reports of its storages.
 
-    A replica that is no more than ``lag_allowed`` transactions behind counts as up to date,
-    because a server copies so few transactions in a moment.
+    A replica that lacks at most ``lag_allowed`` transactions counts as up to date, because a server
+    copies that few transactions quickly.
     """
 
     maps: StorageMaps
@@ -113,7 +117,7 @@ class ReplicaObservation:
         return f"Storage {storage} is not in the cluster. Storages there are: {known}."
 
     def held(self, storage: str, partition: int) -> HeldPartition | None:
-        """Return what ``storage`` reports of ``partition``, None if it reports nothing."""
+        """Return the replica of ``partition`` that ``storage`` reports, None if it reports none."""
         return self.storages.get(storage, _UNKNOWN).held.get(partition)
 
     def storage_problem(self, storage: str) -> str | None:
@@ -132,8 +136,9 @@ def quorum(count: int) -> int:
 def session_opens(reached: frozenset[str], assigned: frozenset[str], last: frozenset[str]) -> bool:
     """Return whether a store session opens when only the ``reached`` storages answer.
 
-    ``last`` are the replicas of the last session. Without a quorum of them, a committed transaction
-    could be missing from every replica that answers, and would be lost.
+    ``assigned`` are the storages that ZooKeeper assigns the partition to, ``last`` those of the
+    last session. Without a quorum of ``last``, a committed transaction could be missing from every
+    replica that answers, and would be lost.
     """
     knows_committed = not last or len(reached & assigned & last) >= quorum(len(last))
     return knows_committed and len(reached & assigned) >= quorum(len(assigned))
@@ -183,7 +188,7 @@ def unhealthy_reason(
 def first_unhealthy_reason(
     observation: ReplicaObservation, view: PartitionView, storages: Iterable[str]
 ) -> str | None:
-    """Return why the partition, or one of its replicas on ``storages``, is not healthy."""
+    """Return why the partition, or a replica on ``storages``, is unhealthy; None if none is."""
     if view.server_problem is not None:
         return view.server_problem
     problems = (unhealthy_reason(observation, view, storage) for storage in sorted(storages))
@@ -193,12 +198,12 @@ def first_unhealthy_reason(
 def change_obstacle(
     observation: ReplicaObservation, view: PartitionView, wanted: frozenset[str]
 ) -> str | None:
-    """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may.
+    """Return why a partition's replicas must not be changed to ``wanted`` now, None if they may be.
 
-    The change is safe if every replica that stays is healthy, and these replicas alone form both
-    quorums that the next session needs. A new replica does not count before servers have filled it:
-    otherwise one more failure would leave a partition without a quorum
-    (``tests/unit/admin/test_operations_plans.py`` follows every change through one failure).
+    The change is safe if every replica that stays is healthy, and the staying replicas alone form
+    both quorums that the next session needs. New replicas do not count before servers have filled
+    them: otherwise one more failure would leave the partition without a quorum
+    (``tests/unit/admin/test_operations_plans.py`` checks every change with one failure).
     """
     staying = view.replicas & wanted
     if problem := first_unhealthy_reason(observation, view, staying):
@@ -211,14 +216,17 @@ def change_obstacle(
 
 
 def quorum_shortage(view: PartitionView, wanted: frozenset[str]) -> str | None:
-    """Return why the change to ``wanted`` leaves no quorum even if all replicas are healthy."""
+    """Return why no quorum would stay after the change to ``wanted``, None if one would.
+
+    All replicas count as healthy here.
+    """
     staying = view.replicas & wanted
     if session_opens(staying, wanted, view.replicas):
         return None
     return (
         f"of the replicas of partition {view.partition} only {len(staying)} would stay "
-        f"({', '.join(sorted(staying)) or 'none'}): no quorum of the {len(view.replicas)} that "
-        f"it has and of the {len(wanted)} that it would have"
+        f"({', '.join(sorted(staying)) or 'none'}), which is no quorum of the "
+        f"{len(view.replicas)} replicas before the change and of the {len(wanted)} after it"
     )
 
 

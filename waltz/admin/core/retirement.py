@@ -1,9 +1,9 @@
 """Order: retire a group of storages, which has one replica of every partition. Pure.
 
-One compare-and-set removes the whole group from the assignment. It is made only while, for every
-partition, the remaining replicas are healthy and are a quorum of the old replicas and of the new
-ones; otherwise a session could miss committed transactions. The storages of the group drop their
-files only after every partition has recovered in a session without the group.
+One compare-and-set removes the whole group from the assignment. This is allowed only while the
+remaining replicas of every partition are healthy, and are a quorum both of the replicas before the
+change and of those after it. Otherwise a session could miss committed transactions. The storages of
+the group drop their replicas only after every partition has recovered in a session without them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from waltz.metadata.core.storage_maps import ReplicaChange
 
 @dataclass(frozen=True, slots=True)
 class Retirement(Order):
-    """The storages of ``group`` hold no replicas."""
+    """Remove all replicas from the storages of ``group``."""
 
     group: int
     delete_files: bool = False
 
     @property
     def scope(self) -> ObservationScope:
-        """All partitions, because a group has a replica of every partition."""
+        """The scope: all partitions, because a group has a replica of every partition."""
         return ObservationScope(None, group=self.group)
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step. The state may be one that an interrupted attempt left behind."""
+        """Return the next step; an interrupted attempt may have left any state."""
         return _next_step(observation, self)
 
 

@@ -13,9 +13,9 @@ from waltz.metadata.core.storage_maps import StorageMaps
 
 @dataclass(frozen=True, slots=True)
 class ServerSample:
-    """The report of a server: its partitions with their high-water marks (None while opening).
+    """The report of one server; ``problem`` is why the server reported nothing.
 
-    ``problem`` is why it reported nothing.
+    ``marks`` has the high-water mark of each of its partitions, None while the partition opens.
     """
 
     marks: Mapping[int, int | None] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class ServerSample:
 
 @dataclass(frozen=True, slots=True)
 class StorageSample:
-    """The replicas that a storage reported; ``problem`` is why it reported nothing."""
+    """The replicas that one storage reported; ``problem`` is why the storage reported nothing."""
 
     held: Mapping[int, HeldPartition] = field(default_factory=dict)
     problem: str | None = None
@@ -32,7 +32,7 @@ class StorageSample:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The state of a cluster at ``at`` (seconds of any clock)."""
+    """The state of a cluster; ``at`` is when it was sampled, in seconds of a monotonic clock."""
 
     at: float
     num_partitions: int
@@ -43,7 +43,7 @@ class Sample:
     storages: Mapping[str, StorageSample]
 
     def owner(self, partition: int) -> tuple[int | None, int | None]:
-        """Return the server that ZooKeeper gives ``partition``, and its generation."""
+        """Return the server that ZooKeeper assigns ``partition`` to, and the generation."""
         for server, owned in self.view.assignment.servers.items():
             for each in owned:
                 if each.partition == partition:
@@ -51,14 +51,14 @@ class Sample:
         return None, None
 
     def mark(self, partition: int) -> int | None:
-        """Return the high-water mark that the partition's server reported, if it did."""
+        """Return the high-water mark that the partition's server reported, None if it did not."""
         server, _ = self.owner(partition)
         if server is None or server not in self.servers:
             return None
         return self.servers[server].marks.get(partition)
 
     def session(self, partition: int) -> int | None:
-        """Return the store session, None if none ever began."""
+        """Return the partition's store session id, None if the partition was never opened."""
         metadata = self.metadata.get(partition)
         return None if metadata is None else metadata.session_id
 
@@ -68,7 +68,7 @@ class Sample:
         return metadata is not None and metadata.takes_part(storage)
 
     def lag(self, partition: int, storage: str) -> int | None:
-        """Return how many committed transactions the replica on ``storage`` lacks."""
+        """Return how many committed transactions ``storage`` lacks, None if that is not known."""
         held = self.storages.get(storage, StorageSample()).held.get(partition)
         mark = self.mark(partition)
         if held is None or held.max_transaction_id is None or mark is None:
@@ -87,6 +87,6 @@ def rate(before: Sample | None, now: Sample, partition: int) -> float | None:
 
 
 def sessions_since(first: Sample, now: Sample, partition: int) -> int:
-    """Return how many store sessions have begun since ``first``: each is a recovery."""
+    """Return how many store sessions have begun since ``first``; each began with a recovery."""
     before, after = first.session(partition), now.session(partition)
     return 0 if after is None else after - (-1 if before is None else before)

@@ -2,7 +2,7 @@
 
 An `Order` names a goal. Its plan maps an observation to the next step, or to `Wait`, `Done` or
 `Refuse`. A step is idempotent and may be interrupted at any instruction: the next observation shows
-what it did. Users read the text of a step on the terminal and in the events of Kubernetes.
+what the step did. The text of a step is shown on the terminal and in events of Kubernetes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SwitchKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateReplicas:
-    """Create replicas of ``partitions`` at ``storage``, which adopts files that it has of them."""
+    """Create replicas of ``partitions`` at ``storage``, which reuses their files on its disk."""
 
     storage: str
     partitions: tuple[int, ...]
@@ -62,7 +62,7 @@ class SwitchOn:
 
 @dataclass(frozen=True, slots=True)
 class SetSwitch:
-    """Set one of the two switches of ``partitions``; a storage of Waltz 0.13.2 cannot do it."""
+    """Set one of the two switches of ``partitions``; Waltz 0.13.2 can only set both together."""
 
     storage: str
     partitions: tuple[int, ...]
@@ -77,10 +77,11 @@ class SetSwitch:
 
 @dataclass(frozen=True, slots=True)
 class CopyReplica:
-    """Copy ``partition`` from ``source`` to ``destination``, where it is switched off.
+    """Copy ``partition`` from ``source`` to ``destination``, where it must be switched off.
 
-    ``overwrite`` first cuts the destination to its low-water mark. Only a replica that no vote
-    counts may be overwritten: anything above the mark that it acknowledged would be lost.
+    With ``overwrite``, the destination is first cut to its low-water mark. Only a replica that no
+    vote on the committed transactions counts may be overwritten: transactions that the replica has
+    acknowledged above the mark are lost.
     """
 
     source: str
@@ -94,7 +95,7 @@ class CopyReplica:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAssignment:
-    """Change in ZooKeeper, by one compare-and-set, which storages hold these partitions."""
+    """Change the assignment of partitions to storages in ZooKeeper, by one compare-and-set."""
 
     changes: tuple[ReplicaChange, ...]
 
@@ -107,10 +108,10 @@ class ChangeAssignment:
 
 @dataclass(frozen=True, slots=True)
 class DropReplicas:
-    """Drop the replicas of ``partitions`` at ``storage``, with or without their files.
+    """Drop the replicas of ``partitions`` at ``storage``, and their files if ``delete_files``.
 
-    ``final``: the order is complete after this step, because no observation shows its effect. A
-    storage whose control entry of a partition is damaged does not list that partition.
+    With ``final``, the order is complete after this step, because no observation would show the
+    effect: a storage does not list a partition whose control entry is damaged.
     """
 
     storage: str
@@ -148,7 +149,7 @@ class UnregisterStorage:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No step is allowed before the condition in ``reason`` has changed."""
+    """The plan has no step until the condition in ``reason`` has changed."""
 
     reason: str
 
@@ -183,15 +184,15 @@ class Order(ABC):
     @property
     @abstractmethod
     def scope(self) -> ObservationScope:
-        """The scope that must be observed for the plan."""
+        """The scope: what must be observed for the plan."""
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why the order must not begin, None if it may. Checked once, at the beginning."""
+        """Return why the order must not begin, None if it may; called once, before any step."""
         return None
 
     @abstractmethod
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
 
 
 def listed(partitions: Iterable[int]) -> str:

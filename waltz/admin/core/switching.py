@@ -21,9 +21,10 @@ from waltz.admin.core.steps import (
 
 @dataclass(frozen=True, slots=True)
 class Switching(Order):
-    """Set the switches of ``partitions`` at ``storage``; None leaves a switch unchanged.
+    """Set the read and write switches of ``partitions`` at ``storage``; None: leave unchanged.
 
-    ``together`` sets both switches by one request, which is all that storages of Waltz 0.13.2 have.
+    With ``together``, one request sets both switches. Storages of Waltz 0.13.2 support only this
+    request.
     """
 
     storage: str
@@ -34,7 +35,7 @@ class Switching(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The storage."""
+        """The scope: the storage."""
         return ObservationScope((), frozenset({self.storage}))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
@@ -42,7 +43,7 @@ class Switching(Order):
         return observation.unknown_storage(self.storage)
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         if problem := observation.storage_problem(self.storage):
             return Wait(f"storage {self.storage} does not answer: {problem}")
         held = observation.storages[self.storage].held
@@ -53,22 +54,22 @@ class Switching(Order):
             )
         replicas = [held[partition] for partition in self.partitions]
         if self.together:
-            return self._both(replicas)
+            return self._set_both(replicas)
         return (
-            self._one(replicas, SwitchKind.READ, self.read)
-            or self._one(replicas, SwitchKind.WRITE, self.write)
+            self._set_one(replicas, SwitchKind.READ, self.read)
+            or self._set_one(replicas, SwitchKind.WRITE, self.write)
             or Done()
         )
 
-    def _both(self, replicas: list[HeldPartition]) -> Next:
-        assert self.read is self.write, "one request sets both switches alike"
+    def _set_both(self, replicas: list[HeldPartition]) -> Next:
+        assert self.read is self.write, "one request sets both switches to the same value"
         on = bool(self.read)
         wrong = tuple(r.partition for r in replicas if (r.readable, r.writable) != (on, on))
         if not wrong:
             return Done()
         return SwitchOn(self.storage, wrong) if on else SwitchOff(self.storage, wrong)
 
-    def _one(
+    def _set_one(
         self, replicas: list[HeldPartition], kind: SwitchKind, wanted: bool | None
     ) -> SetSwitch | None:
         if wanted is None:

@@ -1,7 +1,7 @@
-"""Order: give a storage exactly the partitions that ZooKeeper assigns to it. Pure.
+"""Order: make a storage hold exactly the partitions that ZooKeeper assigns to it. Pure.
 
-A storage whose disk was replaced needs this. The files of partitions that it drops stay on its
-disk, because the assignment in ZooKeeper may be wrong.
+A storage whose disk was replaced needs this order. A storage that drops a partition keeps the
+files, because the assignment in ZooKeeper may be wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Synchronization(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The storage."""
+        """The scope: the storage."""
         return ObservationScope((), frozenset({self.storage}))
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
@@ -28,14 +28,14 @@ class Synchronization(Order):
         return observation.unknown_storage(self.storage)
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         return next_sync_step(observation, self.storage) or Done()
 
 
 def next_sync_step(
     observation: ReplicaObservation, storage: str
 ) -> CreateReplicas | DropReplicas | Wait | None:
-    """Return the next step until ``storage`` holds its assigned partitions; None when it does."""
+    """Return the next step, None once ``storage`` holds exactly its assigned partitions."""
     if problem := observation.storage_problem(storage):
         return Wait(f"storage {storage} does not answer: {problem}")
     assigned = observation.assigned(storage)

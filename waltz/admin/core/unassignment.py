@@ -1,9 +1,9 @@
 """Order: remove the replicas of some partitions from a storage. Pure.
 
-The assignment in ZooKeeper changes first, while the remaining replicas are healthy and a quorum, as
-when a group is retired. When sessions without the storage have recovered, the storage drops its
-replicas. If only the storage changes (`AssignmentSide.STORAGE`), the assignment stays and its
-quorum with it: a quorum of healthy replicas must then be on other storages.
+The assignment in ZooKeeper changes first, and only while the remaining replicas are healthy and a
+quorum. After every partition has recovered in a session without the storage, the storage drops its
+replicas. If only the storage changes (`AssignmentSide.STORAGE`), servers still count its replicas
+in quorums. So the other storages must hold a quorum of healthy replicas.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ Views = tuple[PartitionView, ...]
 
 @dataclass(frozen=True, slots=True)
 class Unassignment(Order):
-    """Remove ``partitions`` from ``storage``. ``only`` restricts the change to one side; None:
-    both.
+    """Remove the replicas of ``partitions`` from ``storage``, on the side ``only`` (None: both).
 
     ``force`` ignores the state of the other replicas: transactions may be lost.
     """
@@ -53,14 +52,17 @@ class Unassignment(Order):
 
     @property
     def scope(self) -> ObservationScope:
-        """The partitions, their replicas, and the storage."""
+        """The scope: the partitions, the storage and, without ``force``, the other replicas."""
         storages = frozenset({self.storage})
         if self.force and self.only is AssignmentSide.ZOOKEEPER:
             storages = frozenset()
         return ObservationScope(self.partitions, storages, query_peers=not self.force)
 
     def refusal(self, observation: ReplicaObservation) -> str | None:
-        """Return why ZooKeeper's maps do not allow it: the group must keep a full copy."""
+        """Return why the storage maps forbid the order, None if they allow it.
+
+        The storage's group must keep a replica of every partition.
+        """
         if self.only is AssignmentSide.STORAGE:
             return None
         try:
@@ -70,7 +72,7 @@ class Unassignment(Order):
         return None
 
     def next_step(self, observation: ReplicaObservation) -> Next:
-        """Return the next step, also from any state that an interrupted attempt left."""
+        """Return the next step; an interrupted attempt may have left any state."""
         if missing := sorted(set(self.partitions) - observation.partitions.keys()):
             return Refuse(f"partition {missing[0]} does not exist")
         views = tuple(observation.partitions[partition] for partition in self.partitions)
@@ -80,7 +82,7 @@ class Unassignment(Order):
         if change is not None or self.only is AssignmentSide.ZOOKEEPER:
             return change or Done()
         if self.force:
-            return self._sessions_without_it(views) or self._forced_drop()
+            return self._wait_for_session_without(views) or self._forced_drop()
         waiting = settle_removal(observation, views, frozenset({self.storage}))
         return waiting or self._drop(observation, views)
 
@@ -99,18 +101,19 @@ class Unassignment(Order):
         changes = (ReplicaChange(v.partition, v.replicas, v.replicas - leaving) for v in affected)
         return ChangeAssignment(tuple(changes)) if affected else None
 
-    def _sessions_without_it(self, views: Views) -> Wait | None:
+    def _wait_for_session_without(self, views: Views) -> Wait | None:
         users = [view.partition for view in views if self.storage in view.session_replicas]
         if not users:
             return None
         return Wait(
-            f"{listed(users)}: no session without storage {self.storage} has begun; ZooKeeper no "
-            "longer assigns them to it, but it still holds them. When servers are running: waltz "
-            "storage sync"
+            f"{listed(users)}: no session without storage {self.storage} has begun, so the storage "
+            "keeps replicas that ZooKeeper no longer assigns to it. When servers are running, drop "
+            "these replicas with: waltz storage sync"
         )
 
     def _forced_drop(self) -> DropReplicas:
-        # A partition whose control entry is damaged is not listed, so no observation shows it.
+        # A storage does not list a partition whose control entry is damaged, so no observation
+        # would show that the drop is done.
         return DropReplicas(self.storage, self.partitions, self.delete_files, final=True)
 
     def _drop(self, observation: ReplicaObservation, views: Views) -> Next:
@@ -128,17 +131,18 @@ class Unassignment(Order):
 def _drop_obstacle(
     observation: ReplicaObservation, view: PartitionView, storage: str
 ) -> Refuse | Wait | None:
-    """Return why ``storage`` must keep a replica that still counts in quorums, None if it may drop.
+    """Return why ``storage`` must keep its replica of a partition, None if it may drop the replica.
 
-    If it were dropped while no healthy quorum is elsewhere, committed transactions would be lost.
+    A replica that counts in quorums may be dropped only while the other storages have a healthy
+    quorum. Otherwise committed transactions would be lost.
     """
     if storage not in view.replicas | view.session_replicas:
         return None
     others = view.replicas - {storage}
     if not session_opens(others, view.replicas, view.session_replicas):
         return Refuse(
-            f"without what storage {storage} holds of partition {view.partition} no quorum of its "
-            f"{len(view.replicas | view.session_replicas)} replicas would be left"
+            f"without the replica on storage {storage}, partition {view.partition} would have no "
+            f"quorum of its {len(view.replicas | view.session_replicas)} replicas"
         )
     healthy = frozenset(
         other for other in others if unhealthy_reason(observation, view, other) is None

@@ -1,8 +1,8 @@
 """Verify a cluster: check its state against rules that must hold. Pure.
 
-The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), with its
-defect corrected: the quorum check counts the replicas of the partition, not all storages. A check
-whose facts are unknown fails.
+The seven checks per partition are those of Waltz 0.13.2 (spec/behaviour.md section 16), except that
+the quorum check counts the replicas of the partition, where that version counts all storages. A
+check fails if a process that it depends on did not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class Check(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What one server reported; ``problem`` is why it reported nothing."""
+    """The report of one server; ``problem`` is why the server reported nothing.
+
+    ``storages`` has whether the server can reach each storage, ``health`` whether it could open
+    each partition.
+    """
 
     partitions: frozenset[int] = frozenset()
     storages: Mapping[str, bool] = field(default_factory=dict)
@@ -43,9 +47,10 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """The partitions that one storage holds, each with whether it is available.
+    """The report of one storage; ``problem`` is why the storage reported nothing.
 
-    ``sessions`` are their store sessions; ``problem`` is why the storage reported nothing.
+    ``partitions`` has whether each partition that the storage holds is switched on, ``sessions``
+    the id of its store session.
     """
 
     partitions: Mapping[int, bool] = field(default_factory=dict)
@@ -66,7 +71,7 @@ class ClusterFacts:
     storages: Mapping[str, StorageReport]
 
     def owners(self, partition: int) -> list[int]:
-        """Return the servers that the assignment gives ``partition`` to."""
+        """Return the servers that ZooKeeper assigns ``partition`` to; a correct state has one."""
         return [
             server
             for server, owned in self.assignment.servers.items()
@@ -93,7 +98,8 @@ def verify(facts: ClusterFacts, partition: int | None = None) -> list[Finding]:
     ]
 
 
-# Each rule yields the problems of a partition; the first one is reported.
+# Each rule yields the problems of one partition, which the texts call "it" because the user sees
+# them in the row of that partition. Only the first problem is reported.
 
 
 def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
@@ -109,20 +115,20 @@ def _one_server(facts: ClusterFacts, partition: int) -> Iterator[str]:
 
 
 def _server_agrees(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    yield from _no_answers(facts, partition)
+    yield from _owner_problems(facts, partition)
     owners = facts.owners(partition)
     for server in owners:
-        if partition not in _answers(facts, server).partitions:
+        if partition not in _server_report(facts, server).partitions:
             yield f"it is assigned to server {server}, which does not have it"
-    for server, answers in facts.servers.items():
-        if server not in owners and partition in answers.partitions:
+    for server, report in facts.servers.items():
+        if server not in owners and partition in report.partitions:
             yield f"server {server} has it without an assignment"
 
 
 def _storages_reached(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    yield from _no_answers(facts, partition)
+    yield from _owner_problems(facts, partition)
     for server in facts.owners(partition):
-        reached = _answers(facts, server).storages
+        reached = _server_report(facts, server).storages
         for storage in facts.replicas.storages_of(partition):
             if not reached.get(storage, False):
                 yield f"server {server} does not reach storage {storage}"
@@ -133,13 +139,13 @@ def _storages_agree(facts: ClusterFacts, partition: int) -> Iterator[str]:
     if not listed:
         yield "it is assigned to no storage"
     for storage in listed:
-        answers = facts.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
-        if answers.problem is not None:
-            yield answers.problem
-        elif partition not in answers.partitions:
+        report = facts.storages.get(storage, StorageReport(problem=f"{storage} is unknown"))
+        if report.problem is not None:
+            yield report.problem
+        elif partition not in report.partitions:
             yield f"it is assigned to storage {storage}, which does not hold it"
-    for storage, answers in facts.storages.items():
-        if storage not in listed and partition in answers.partitions:
+    for storage, report in facts.storages.items():
+        if storage not in listed and partition in report.partitions:
             yield f"storage {storage} holds it without an assignment"
 
 
@@ -181,14 +187,14 @@ def _replicas_recovered(facts: ClusterFacts, partition: int) -> Iterator[str]:
 def _other_session(
     facts: ClusterFacts, partition: int, storage: str, session_id: int
 ) -> str | None:
-    """Return how the storage itself contradicts that its replica is in the session, if so.
+    """Return that ``storage`` reports another session than ``session_id``, None if it does not.
 
-    The server notices this only at its next write to the replica.
+    The server notices such a difference only at its next write to the replica.
     """
-    answers = facts.storages.get(storage, StorageReport())
-    if partition not in answers.partitions:
+    report = facts.storages.get(storage, StorageReport())
+    if partition not in report.partitions:
         return None  # Other checks report a storage without an answer.
-    own = answers.sessions.get(partition)
+    own = report.sessions.get(partition)
     if own == session_id:
         return None
     session = "no session" if own is None or own < 0 else f"session {own}"
@@ -196,19 +202,19 @@ def _other_session(
 
 
 def _server_healthy(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    yield from _no_answers(facts, partition)
+    yield from _owner_problems(facts, partition)
     for server in facts.owners(partition):
-        if not _answers(facts, server).health.get(partition, False):
+        if not _server_report(facts, server).health.get(partition, False):
             yield f"server {server} could not open a store session"
 
 
-def _no_answers(facts: ClusterFacts, partition: int) -> Iterator[str]:
-    """Yield why servers to which the partition is assigned do not answer, if so."""
+def _owner_problems(facts: ClusterFacts, partition: int) -> Iterator[str]:
+    """Yield that no server is assigned, or why an assigned server does not answer."""
     owners = facts.owners(partition)
     if not owners:
         yield "it is assigned to no server"
     for server in owners:
-        if (problem := _answers(facts, server).problem) is not None:
+        if (problem := _server_report(facts, server).problem) is not None:
             yield problem
 
 
@@ -223,5 +229,5 @@ _RULES: Mapping[Check, Callable[[ClusterFacts, int], Iterator[str]]] = {
 }
 
 
-def _answers(facts: ClusterFacts, server: int) -> ServerReport:
+def _server_report(facts: ClusterFacts, server: int) -> ServerReport:
     return facts.servers.get(server, ServerReport(problem=f"server {server} is not running"))
