@@ -32,8 +32,7 @@ from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
-from waltz.net import TlsConfig
-from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+from waltz.net import Dialer
 from waltz.protocol.records import NO_TRANSACTION
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
@@ -54,18 +53,17 @@ class Appender:
         self,
         client_id: int,
         directory: Directory,
-        tls: TlsConfig,
+        dialer: Dialer,
         request_client: RequestClient,
         *,
         max_in_flight: int,
         long_wait_seconds: float,
-        spec: ProtocolSpec = CLIENT_SERVER,
     ) -> None:
         self._client_id = client_id
         self._request_client = request_client
         self._max_in_flight = max_in_flight
         self._long_wait_seconds = long_wait_seconds
-        self._links = Links(directory, tls, self, spec)
+        self._links = Links(directory, dialer, self)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _Partition] = {}
         # One lock for each, so that a partition without a server does not delay the others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from typing_extensions import override
 
@@ -30,6 +30,7 @@ from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ClusterParams
 from waltz.metadata.membership import ClientMembership
 from waltz.metadata.store import StoreError
+from waltz.net import TCP, Dialer, Network
 from waltz.protocol import CLIENT_SERVER, ProtocolSpec
 from waltz.protocol.records import NO_TRANSACTION
 
@@ -46,20 +47,20 @@ class Client(LogClient[DataT]):
         *,
         owns_store: bool,
         spec: ProtocolSpec = CLIENT_SERVER,
+        network: Network = TCP,
     ) -> None:
         self._cluster = cluster
         self._owns_store = owns_store
-        self._spec = spec
+        self._dialer = Dialer(options.tls, spec, network)
         self._directory = Directory()
-        self._request_client = RequestClient(client_id, self._directory, options.tls, spec)
+        self._request_client = RequestClient(client_id, self._directory, self._dialer)
         self._appender = Appender(
             client_id,
             self._directory,
-            options.tls,
+            self._dialer,
             self._request_client,
             max_in_flight=options.max_in_flight,
             long_wait_seconds=options.long_wait_seconds,
-            spec=spec,
         )
         super().__init__(
             options,
@@ -84,11 +85,13 @@ class Client(LogClient[DataT]):
         *,
         owns_store: bool = False,
         spec: ProtocolSpec = CLIENT_SERVER,
-    ) -> Client:
+        network: Network = TCP,
+    ) -> Self:
         """Open a client of a cluster whose metadata store is already open.
 
         ``spec`` has the protocol versions that the client offers to servers; tests offer fewer to
-        act as an older client. Raises ClusterNotFound, ClusterUnreachable.
+        act as an older client. ``network`` opens its connections. Raises ClusterNotFound,
+        ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -101,7 +104,15 @@ class Client(LogClient[DataT]):
                 f"ZooKeeper did not answer within {options.connect_timeout:g} s: "
                 "check that a majority of its servers is running"
             ) from None
-        return cls(cluster, params, client_id, options, owns_store=owns_store, spec=spec)
+        return cls(
+            cluster,
+            params,
+            client_id,
+            options,
+            owns_store=owns_store,
+            spec=spec,
+            network=network,
+        )
 
     @property
     @override
@@ -153,8 +164,7 @@ class Client(LogClient[DataT]):
     ) -> LogStream[Any]:
         sources = StreamSources(
             directory=self._directory,
-            tls=self._options.tls,
-            spec=self._spec,
+            dialer=self._dialer,
             request_client=self._request_client,
             new_client_id=self._new_client_id,
             deserialize=self._deserialize,

@@ -12,14 +12,12 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.net import (
     Backoff,
     ConnectionLost,
+    Dialer,
     DialFailed,
     FrameConnection,
     FrameHandler,
     ReconnectingLink,
-    TlsConfig,
-    dial,
 )
-from waltz.protocol import ProtocolSpec
 from waltz.protocol.client_server import Message
 
 _BACKOFF = Backoff(0.1, 3.0)
@@ -49,15 +47,13 @@ class ServerLink(FrameHandler):
         self,
         endpoint: Endpoint,
         owner: ServerLinkOwner,
-        tls: TlsConfig,
-        spec: ProtocolSpec,
+        dialer: Dialer,
         seqs: Iterator[int],
     ) -> None:
         self.endpoint = endpoint
         self.seq = -1
         self._owner = owner
-        self._tls = tls
-        self._spec = spec
+        self._dialer = dialer
         self._seqs = seqs
         # Every restart of a server loses connections, so the loss of a working one is no warning.
         # Appends and feeds report its consequences.
@@ -101,7 +97,7 @@ class ServerLink(FrameHandler):
     async def open(self) -> FrameConnection:
         """See LinkHandler."""
         self.seq = next(self._seqs)
-        connection = await dial(*self.endpoint, self._spec, self, self._tls)
+        connection = await self._dialer.dial(self.endpoint, self)
         try:
             await connection.handshake()
         except ConnectionLost as error:

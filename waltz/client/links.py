@@ -13,8 +13,7 @@ from typing import Protocol
 from waltz.client.core.directory import Directory
 from waltz.client.link import ServerLink
 from waltz.metadata.core.membership_steps import Endpoint
-from waltz.net import TlsConfig
-from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+from waltz.net import Dialer
 
 
 class LinkUser(Protocol):
@@ -33,17 +32,10 @@ class LinkUser(Protocol):
 class Links:
     """The connections of one client id."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        tls: TlsConfig,
-        user: LinkUser,
-        spec: ProtocolSpec = CLIENT_SERVER,
-    ) -> None:
+    def __init__(self, directory: Directory, dialer: Dialer, user: LinkUser) -> None:
         self._directory = directory
-        self._tls = tls
+        self._dialer = dialer
         self._user = user
-        self._spec = spec
         self._seqs = count()
         self._links: dict[Endpoint, ServerLink] = {}
         self._placed: dict[int, tuple[ServerLink, int]] = {}
@@ -111,7 +103,7 @@ class Links:
             return
         link = self._links.get(route.endpoint)
         if link is None:
-            link = ServerLink(route.endpoint, self, self._tls, self._spec, self._seqs)
+            link = ServerLink(route.endpoint, self, self._dialer, self._seqs)
             self._links[route.endpoint] = link
         if old == (link, route.generation):
             return

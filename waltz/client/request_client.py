@@ -34,8 +34,7 @@ from waltz.client.core.requests import (
 from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.ticker import Ticker
-from waltz.net import TlsConfig
-from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+from waltz.net import Dialer
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
@@ -45,15 +44,9 @@ OnAnswer = Callable[[Answer | None], None]
 class RequestClient:
     """The open read requests of one client, by partition."""
 
-    def __init__(
-        self,
-        client_id: int,
-        directory: Directory,
-        tls: TlsConfig,
-        spec: ProtocolSpec = CLIENT_SERVER,
-    ) -> None:
+    def __init__(self, client_id: int, directory: Directory, dialer: Dialer) -> None:
         self._client_id = client_id
-        self._links = Links(directory, tls, self, spec)
+        self._links = Links(directory, dialer, self)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, PartitionRequests] = {}
         self._link_of: dict[int, ServerLink] = {}

@@ -28,8 +28,8 @@ from waltz.client.link import ServerLink
 from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
-from waltz.net import TlsConfig
-from waltz.protocol import ProtocolSpec, ReqId
+from waltz.net import Dialer
+from waltz.protocol import ReqId
 
 BATCH = 1000
 """The most transactions of one batch."""
@@ -43,8 +43,7 @@ class StreamSources:
     """The parts of a client that its streams use."""
 
     directory: Directory
-    tls: TlsConfig
-    spec: ProtocolSpec
+    dialer: Dialer
     request_client: RequestClient
     new_client_id: Callable[[], Awaitable[int]]
     deserialize: Callable[[bytes], Any]
@@ -177,7 +176,7 @@ class ServerStream(LogStream[DataT_co]):
         if self._closed:
             raise ClientClosed
         sources = self._sources
-        self._links = Links(sources.directory, sources.tls, self, sources.spec)
+        self._links = Links(sources.directory, sources.dialer, self)
         for partition, mark in self._after.items():
             if mark < self._until.get(partition, mark + 1):
                 self._feeds[partition] = PartitionFeed(RequestIds(client_id, partition), mark)

@@ -6,7 +6,7 @@ it over a real ZooKeeper; tests have an implementation in memory. Touches nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -208,6 +208,10 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """End the session, which deletes its ephemeral nodes. May be called repeatedly."""
+
+
+OpenStore = Callable[[str, int], Awaitable[MetadataStore]]
+"""Opens a session with the store at an address; the number is its timeout in milliseconds."""
 
 
 async def create_ancestors(store: MetadataStore, path: str) -> None:

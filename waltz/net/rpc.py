@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler
-from waltz.net.dialer import DialFailed, dial
+from waltz.net.dialer import DialFailed
+from waltz.net.network import TCP, Network
 from waltz.net.tls import TlsConfig
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.protocol import admin as admin_messages
@@ -76,17 +77,22 @@ class RpcConnection(FrameHandler):
         cluster: tuple[uuid.UUID, int],
         on_lost: Callable[[str], None] | None = None,
         spec: ProtocolSpec = STORAGE,
+        network: Network = TCP,
     ) -> RpcConnection:
         """Open a connection to a storage port; see `_open`. ``spec`` has the offered versions."""
         port = replace(_STORAGE_PORT, spec=spec)
-        return await cls._open(cls(port, on_lost), address, tls, cluster)
+        return await cls._open(cls(port, on_lost), address, tls, cluster, network)
 
     @classmethod
     async def open_admin(
-        cls, address: tuple[str, int], tls: TlsConfig, cluster: tuple[uuid.UUID, int]
+        cls,
+        address: tuple[str, int],
+        tls: TlsConfig,
+        cluster: tuple[uuid.UUID, int],
+        network: Network = TCP,
     ) -> RpcConnection:
         """Open a connection to an admin port; see `_open`."""
-        return await cls._open(cls(_ADMIN_PORT), address, tls, cluster)
+        return await cls._open(cls(_ADMIN_PORT), address, tls, cluster, network)
 
     @staticmethod
     async def _open(
@@ -94,12 +100,13 @@ class RpcConnection(FrameHandler):
         address: tuple[str, int],
         tls: TlsConfig,
         cluster: tuple[uuid.UUID, int],
+        network: Network,
     ) -> RpcConnection:
         """Dial, shake hands, and send the cluster's key and number of partitions.
 
         Raises DialFailed, or RemoteFailure if the node belongs to another cluster and refuses.
         """
-        rpc._connection = await dial(*address, rpc._port.spec, rpc, tls)
+        rpc._connection = await network.dial(*address, rpc._port.spec, rpc, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await rpc._connection.handshake()

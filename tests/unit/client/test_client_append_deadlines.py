@@ -25,8 +25,8 @@ from waltz.client.core.append_values import Append
 from waltz.client.core.directory import Directory
 from waltz.client.link import ServerLink
 from waltz.client.request_client import RequestClient
-from waltz.net import PLAINTEXT
-from waltz.protocol import checksum, client_server
+from waltz.net import PLAINTEXT, Dialer
+from waltz.protocol import CLIENT_SERVER, checksum, client_server
 from waltz.protocol.frames import HEAD_BYTES
 
 VERSION = 5
@@ -84,9 +84,8 @@ class Marks:
 
 async def mounted() -> Wire:
     marks = cast(RequestClient, Marks())
-    appender = Appender(
-        1, Directory(), PLAINTEXT, marks, max_in_flight=100, long_wait_seconds=1000.0
-    )
+    dialer = Dialer(PLAINTEXT, CLIENT_SERVER)
+    appender = Appender(1, Directory(), dialer, marks, max_in_flight=100, long_wait_seconds=1000.0)
     wire = Wire(appender)
     await appender.mount(0, -1)
     appender.attached(0, cast(ServerLink, wire), 1)

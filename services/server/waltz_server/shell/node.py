@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
+from waltz.metadata.core.policy import Shuffle
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.membership import ServerMembership
-from waltz.net import FrameConnection, Listener
+from waltz.metadata.store import MetadataStore, OpenStore
+from waltz.net import TCP, FrameConnection, Network
 from waltz.protocol import CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz_server.core.partition import Partition
 from waltz_server.core.peer import Peer
@@ -36,6 +39,21 @@ OnHosted = Callable[[HostedPartition], None]
 OnGone = Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ServerEnvironment:
+    """The outside world of a server; the defaults are those of a process.
+
+    ``shuffle`` is the randomness of the assignment of partitions to servers.
+    """
+
+    network: Network = TCP
+    open_store: OpenStore = KazooStore.connect
+    shuffle: Shuffle = random.shuffle
+
+
+PROCESS = ServerEnvironment()
+
+
 class ServerNode:
     """One running server. `start`, then `stop`; it also implements the connections' `Host`.
 
@@ -48,12 +66,14 @@ class ServerNode:
         config: ServerConfig,
         clients: ProtocolSpec = CLIENT_SERVER,
         storages: ProtocolSpec = STORAGE,
+        environment: ServerEnvironment = PROCESS,
     ) -> None:
         self.config = config
+        self._environment = environment
         self._storages = storages
         self.num_partitions = 0
         self.cluster_name = ""
-        self._store: KazooStore | None = None
+        self._store: MetadataStore | None = None
         self._cluster: Cluster | None = None
         self._links: StorageLinks | None = None
         self._membership: ServerMembership | None = None
@@ -69,7 +89,9 @@ class ServerNode:
         self._on_gone: OnGone = lambda partition: None
         self._data = DataCache(int(config.data_cache_bytes * (1 - _RECENT_SHARE)))
         self._settings = config.partition
-        self.listener = Listener(clients, lambda: ClientConnection(self), config.tls)
+        self.listener = environment.network.listener(
+            clients, lambda: ClientConnection(self), config.tls
+        )
 
     @property
     def server_id(self) -> int:
@@ -83,7 +105,7 @@ class ServerNode:
         return config.advertised_host, config.advertised_port or self.listener.port
 
     @property
-    def store(self) -> KazooStore:
+    def store(self) -> MetadataStore:
         """The metadata store; only after `start`."""
         assert self._store is not None
         return self._store
@@ -94,7 +116,9 @@ class ServerNode:
         Raises ListenFailed, NoCluster, and the errors of reading the metadata.
         """
         config = self.config
-        self._store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
+        self._store = await self._environment.open_store(
+            config.zookeeper, config.session_timeout_ms
+        )
         self._cluster = cluster = Cluster(self._store, config.cluster_root)
         params, store_params = await cluster.params(), await cluster.store_params()
         self.cluster_name = params.name
@@ -106,11 +130,13 @@ class ServerNode:
             recent_bytes=int(config.data_cache_bytes * _RECENT_SHARE) // shares,
         )
         identity = ExpectedCluster(store_params.key, store_params.num_partitions)
-        self._links = StorageLinks(config.tls, identity, self._storages)
+        self._links = StorageLinks(config.tls, identity, self._storages, self._environment.network)
         self._assignments = (await cluster.replica_assignments()).value
         self.listener.start(config.bind_host, config.port)
         self._following = asyncio.create_task(self._follow_assignments())
-        self._membership = ServerMembership(cluster, self.endpoint, self._own)
+        self._membership = ServerMembership(
+            cluster, self.endpoint, self._own, shuffle=self._environment.shuffle
+        )
         await self._membership.join()
 
     async def stop(self) -> None:

@@ -11,13 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from waltz.net import (
+    TCP,
     Backoff,
     ConnectionLost,
+    Dialer,
     DialFailed,
+    Network,
     ReconnectingLink,
     RemoteFailure,
     RpcConnection,
@@ -56,17 +60,30 @@ class ExpectedCluster:
     num_partitions: int
 
 
+async def open_storage(
+    storage: str,
+    dialer: Dialer,
+    identity: ExpectedCluster,
+    on_lost: Callable[[str], None] | None = None,
+) -> RpcConnection:
+    """Open a connection to ``storage``; raises DialFailed, RemoteFailure."""
+    host, _, port = storage.rpartition(":")
+    cluster = (identity.key, identity.num_partitions)
+    address = (host, int(port))
+    return await RpcConnection.open_storage(
+        address, dialer.tls, cluster, on_lost, dialer.spec, dialer.network
+    )
+
+
 class StorageLink:
     """The link to one storage, and the partitions that use it."""
 
-    def __init__(
-        self, storage: str, tls: TlsConfig, identity: ExpectedCluster, spec: ProtocolSpec
-    ) -> None:
+    def __init__(self, storage: str, dialer: Dialer, identity: ExpectedCluster) -> None:
         self.storage = storage
-        self.users: set[StorageUser] = set()
-        self._tls = tls
+        self.users: dict[StorageUser, None] = {}
+        """A set in the order of `StorageLinks.connect`, so that a run can be repeated."""
+        self._dialer = dialer
         self._identity = identity
-        self._spec = spec
         self._loop = asyncio.get_running_loop()
         self._sizes = RecordSizes()
         self._asked: dict[int, float] = {}
@@ -114,11 +131,7 @@ class StorageLink:
 
     async def open(self) -> RpcConnection:
         """See LinkHandler."""
-        host, _, port = self.storage.rpartition(":")
-        cluster = (self._identity.key, self._identity.num_partitions)
-        return await RpcConnection.open_storage(
-            (host, int(port)), self._tls, cluster, self._link.lost, self._spec
-        )
+        return await open_storage(self.storage, self._dialer, self._identity, self._link.lost)
 
     def up(self) -> None:
         """See LinkHandler."""
@@ -149,11 +162,14 @@ class StorageLinks:
     """All links of a server. ``spec`` has the protocol versions that it offers to storages."""
 
     def __init__(
-        self, tls: TlsConfig, identity: ExpectedCluster, spec: ProtocolSpec = STORAGE
+        self,
+        tls: TlsConfig,
+        identity: ExpectedCluster,
+        spec: ProtocolSpec = STORAGE,
+        network: Network = TCP,
     ) -> None:
-        self._tls = tls
+        self._dialer = Dialer(tls, spec, network)
         self._identity = identity
-        self._spec = spec
         self._links: dict[str, StorageLink] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -161,16 +177,17 @@ class StorageLinks:
         """Keep links to exactly ``storages`` for ``user``, and return them."""
         for name, link in list(self._links.items()):
             if user in link.users and name not in storages:
-                link.users.discard(user)
+                del link.users[user]
                 if not link.users:
                     self._drop(name)
-        for name in storages:
+        # Sorted: the order of a set of strings differs from process to process.
+        for name in sorted(storages):
             link_or_none = self._links.get(name)
             if link_or_none is None:
-                link_or_none = StorageLink(name, self._tls, self._identity, self._spec)
+                link_or_none = StorageLink(name, self._dialer, self._identity)
                 self._links[name] = link_or_none
             if user not in link_or_none.users:
-                link_or_none.users.add(user)
+                link_or_none.users[user] = None
                 if link_or_none.connected:
                     user.storage_up(name)
         return {name: self._links[name] for name in storages}
@@ -188,12 +205,8 @@ class StorageLinks:
         )
 
     async def _reachable(self, storage: str) -> bool:
-        host, _, port = storage.rpartition(":")
-        identity = (self._identity.key, self._identity.num_partitions)
         try:
-            rpc = await RpcConnection.open_storage(
-                (host, int(port)), self._tls, identity, spec=self._spec
-            )
+            rpc = await open_storage(storage, self._dialer, self._identity)
         except (DialFailed, RemoteFailure):
             return False
         rpc.close()

@@ -7,7 +7,6 @@ does not read the answers.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -120,9 +119,13 @@ class ServerConnection(FrameHandler):
     """A connection on the storage port."""
 
     def __init__(
-        self, cluster: ClusterIdentity, submit: Callable[[Sequence[Arrival]], None]
+        self,
+        cluster: ClusterIdentity,
+        submit: Callable[[Sequence[Arrival]], None],
+        clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
+        self._clock = clock
         self._intake: _Intake[Arrival] = _Intake(submit)
 
     def ready(self, connection: FrameConnection) -> None:
@@ -133,7 +136,7 @@ class ServerConnection(FrameHandler):
         """Pass the requests of one chunk to the engine, together."""
         version = _ready(self._intake.connection).version
         arrivals: list[tuple[int, Arrival]] = []
-        now = time.monotonic()
+        now = self._clock()
         for body in bodies:
             request = storage.decode(body, version)
             if isinstance(request, storage.OpenRequest):

@@ -11,16 +11,21 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from waltz.metadata.cluster import Cluster as ClusterMetadata
 from waltz.metadata.kazoo_store import KazooStore
-from waltz.net import Listener
+from waltz.metadata.store import OpenStore
+from waltz.net import TCP, ListeningPort, Network
 from waltz.protocol import ADMIN, STORAGE, ProtocolSpec
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import ProcessMetrics
+from waltz_storage.core.disk import Disk
+from waltz_storage.core.engine.engine import Arrival, Engine
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -37,6 +42,69 @@ EXIT_DISK_FAILED = 70
 """The exit status after a disk failure: the process ends at once, without further writes."""
 
 
+def _disk_space(directory: Path) -> tuple[int, int]:
+    usage = shutil.disk_usage(directory)
+    return usage.free, usage.total
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class EngineRunner(Protocol):
+    """Runs an engine: `start`, `submit`, `stop`."""
+
+    engine: Engine
+
+    @property
+    def flushes(self) -> int:
+        """How many flushes appends have taken so far."""
+
+    def start(self) -> None:
+        """Begin to run."""
+
+    def submit(self, arrivals: Sequence[Arrival]) -> None:
+        """Queue arrivals; those of one call are in the same step."""
+
+    def stop(self) -> None:
+        """Do all submitted jobs and close the directory cleanly. Blocks."""
+
+
+NewEngine = Callable[
+    [StorageDirectory, Mailbox, Callable[[BaseException], None], Callable[[], float]], EngineRunner
+]
+"""Makes the runner of an engine; the arguments are those of `EngineThread`."""
+
+
+def _die(error: BaseException) -> None:
+    """End the process: the content of the disk is unknown until recovery has opened the files."""
+    log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_DISK_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEnvironment:
+    """The outside world of a storage; the defaults are those of a process.
+
+    ``fail`` must end the node at once. ``disk_space`` returns the free and the total bytes of the
+    disk of a directory. ``allocate_bytes`` is the step in which segment files grow.
+    """
+
+    network: Network = TCP
+    open_store: OpenStore = KazooStore.connect
+    open_disk: Callable[[Path], Disk] = PosixDisk
+    disk_space: Callable[[Path], tuple[int, int]] = _disk_space
+    new_engine: NewEngine = EngineThread
+    fail: Callable[[BaseException], None] = _die
+    clock: Callable[[], float] = time.monotonic
+    now_ms: Callable[[], int] = _now_ms
+    allocate_bytes: int = 2 << 20
+
+
+PROCESS = StorageEnvironment()
+
+
 class StorageNode:
     """One running storage node. `start`, then `stop`.
 
@@ -49,45 +117,43 @@ class StorageNode:
         config: StorageConfig,
         servers: ProtocolSpec = STORAGE,
         administrators: ProtocolSpec = ADMIN,
+        environment: StorageEnvironment = PROCESS,
     ) -> None:
         self.config = config
+        self._environment = environment
         self._servers = servers
         self._administrators = administrators
-        self.listener: Listener | None = None
-        self.admin_listener: Listener | None = None
+        self.listener: ListeningPort | None = None
+        self.admin_listener: ListeningPort | None = None
         self._directory: StorageDirectory | None = None
-        self._engine: EngineThread | None = None
+        self._engine: EngineRunner | None = None
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
         """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
-        config = self.config
-        options = LogOptions(
-            now_ms=lambda: int(time.time() * 1000),
-            segment_threshold=config.segment_threshold,
-            open_segments=config.open_segments,
-        )
-        directory = await asyncio.to_thread(_open, config, cluster, options)
+        config, environment = self.config, self._environment
+        clock, network = environment.clock, environment.network
+        directory = await asyncio.to_thread(_open, config, cluster, environment)
         self._directory = directory
         for refused in directory.refused.values():
             log.error("%s", refused)
         mailbox = Mailbox(asyncio.get_running_loop().call_soon_threadsafe)
-        engine = self._engine = EngineThread(directory, mailbox, _die, time.monotonic)
+        engine = self._engine = environment.new_engine(directory, mailbox, environment.fail, clock)
         sources = StorageSources(
             directory,
             queued=engine.engine.queued,
             flushes=lambda: engine.flushes,
-            disk_free=lambda: shutil.disk_usage(config.directory).free,
-            disk_size=lambda: shutil.disk_usage(config.directory).total,
+            disk_free=lambda: environment.disk_space(config.directory)[0],
+            disk_size=lambda: environment.disk_space(config.directory)[1],
             certificate_days_left=config.tls.certificate_days_left,
         )
-        metrics = self._metrics = storage_metrics(sources, time.monotonic)
+        metrics = self._metrics = storage_metrics(sources, clock)
         handler = AdminHandler(directory, engine.submit, mailbox.post)
         engine.start()
-        self.listener = Listener(
-            self._servers, lambda: ServerConnection(cluster, engine.submit), config.tls
+        self.listener = network.listener(
+            self._servers, lambda: ServerConnection(cluster, engine.submit, clock), config.tls
         )
-        self.admin_listener = Listener(
+        self.admin_listener = network.listener(
             self._administrators,
             lambda: AdminConnection(cluster, handler, lambda: json.dumps(metrics.json.bean_form())),
             config.tls,
@@ -125,9 +191,11 @@ class StorageNode:
             await asyncio.to_thread(self._engine.stop)
 
 
-async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
+async def learn_cluster(
+    config: StorageConfig, environment: StorageEnvironment = PROCESS
+) -> ClusterIdentity:
     """Read the cluster's identity from ZooKeeper; raises the errors of `ClusterMetadata`."""
-    store = await KazooStore.connect(config.zookeeper, config.session_timeout_ms)
+    store = await environment.open_store(config.zookeeper, config.session_timeout_ms)
     try:
         params = await ClusterMetadata(store, config.cluster_root).store_params()
     finally:
@@ -135,24 +203,27 @@ async def learn_cluster(config: StorageConfig) -> ClusterIdentity:
     return ClusterIdentity(params.key, params.num_partitions)
 
 
-def _open(config: StorageConfig, cluster: ClusterIdentity, options: LogOptions) -> StorageDirectory:
-    disk = PosixDisk(config.directory)
-    meta = None if config.meta_directory is None else _meta_disk(config.meta_directory, config)
+def _open(
+    config: StorageConfig, cluster: ClusterIdentity, environment: StorageEnvironment
+) -> StorageDirectory:
+    options = LogOptions(
+        now_ms=environment.now_ms,
+        segment_threshold=config.segment_threshold,
+        open_segments=config.open_segments,
+        allocate_bytes=environment.allocate_bytes,
+    )
+    open_disk = environment.open_disk
+    disk, meta = open_disk(config.directory), None
+    if config.meta_directory is not None:
+        meta = _meta_disk(config.meta_directory, config, open_disk)
     return StorageDirectory(disk, cluster.key, cluster.num_partitions, options, meta)
 
 
-def _meta_disk(path: Path, config: StorageConfig) -> PosixDisk:
-    disk = PosixDisk(path)
+def _meta_disk(path: Path, config: StorageConfig, open_disk: Callable[[Path], Disk]) -> Disk:
+    disk = open_disk(path)
     if path.samefile(config.directory):
         raise DirectoryRefused(
             f"storage.metaDirectory is storage.directory ({path}): set it to another directory, or "
             "remove the setting to keep everything in one"
         )
     return disk
-
-
-def _die(error: BaseException) -> None:
-    """End the process: the content of the disk is unknown until recovery has opened the files."""
-    log.critical("storage failed: %s; ending the process at once", error, exc_info=error)
-    logging.shutdown()
-    os._exit(EXIT_DISK_FAILED)
