@@ -1,14 +1,15 @@
-"""The metadata that a cluster shares in ZooKeeper, and the only access to them.
+"""The metadata of a cluster in ZooKeeper. All access to these znodes goes through this package.
 
-`core` needs no ZooKeeper: the znodes' formats and paths, the rules for changing them, the
-assignment policy, and the steps of a server's or client's membership. The modules here touch
-ZooKeeper, and the event loop:
+`core` is pure: the paths and formats of the znodes, the rules for changing them, the policy that
+assigns partitions to servers, and the steps by which servers and clients follow the assignment. The
+modules beside `core` touch ZooKeeper and the event loop:
 
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
-* `retry`: operations that got no answer, and compare-and-set that survives a lost answer
-* `cluster`: typed access to one cluster's znodes; `admin_lock`: the lock of its storage maps
+* `retry`: repeats operations without an answer; a compare-and-set whose answer was lost
+* `cluster`: typed access to the znodes of one cluster
+* `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
 * `lifecycle`: creation and deletion of a cluster
-* `membership`: which server owns which partitions
+* `membership`: takes part in the assignment of partitions to servers, or follows it
 """
 
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned

@@ -1,9 +1,10 @@
 """The admin lock: one process at a time changes the storage maps. Touches ZooKeeper.
 
-The lock prevents changes from failing on each other's versions. It does not make them safe: a
-process may lose its session, and with it the lock, between reading and writing. The compare-and-set
-with the version that was read makes them safe
-(test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md section 3.
+With the lock, two changes at the same time do not make each other fail with a version conflict. The
+lock does not make changes safe: a process may lose its session, and with the session the lock,
+between reading and writing. What makes a change safe is its compare-and-set with the version that
+was read (test_change_under_a_lock_lost_with_the_session_conflicts). Source: spec/zookeeper.md
+section 3.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from waltz.metadata.store import MetadataStore, NodeExists, NodeMissing, StoreCl
 
 
 class AdminLock:
-    """A lock held inside ``async with``, as an ephemeral node at ``path``.
+    """A lock that is held inside ``async with``: an ephemeral node at ``path``.
 
-    Use one object per session: the node names its session only, so tasks that share a session
-    exclude each other by the object's own lock.
+    Use one object for each session. The node shows only which session holds the lock, so a second
+    lock, inside the object, excludes the tasks of one session from each other.
     """
 
     def __init__(self, store: MetadataStore, path: str) -> None:
@@ -30,7 +31,7 @@ class AdminLock:
         self._owner: int | None = None
 
     async def __aenter__(self) -> None:
-        """Wait for the lock, without a limit."""
+        """Wait for the lock, without a time limit."""
         await self._within_session.acquire()
         try:
             while not await until_answered(self._store, self._acquire_or_wait):
@@ -45,7 +46,7 @@ class AdminLock:
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Release the lock; the end of the session has released it already."""
+        """Release the lock. If the session has ended, its end has released the lock already."""
         try:
             with contextlib.suppress(NodeMissing, StoreClosed):
                 await until_answered(self._store, self._release)
@@ -53,15 +54,19 @@ class AdminLock:
             self._within_session.release()
 
     async def _acquire_or_wait(self) -> bool:
-        """Try once; if another process holds the lock, wait for a change and return False."""
+        """Try once to take the lock; return whether this session holds the lock now.
+
+        If another process holds the lock, wait until the node changes before returning.
+        """
         with contextlib.suppress(NodeExists):
             await self._store.create(self._path, None, ephemeral=True)
         freed = asyncio.Event()
         node = await self._store.get(self._path, freed.set)
         if node is None:
             return False
-        # Check the node's owner: the answer to the creation may have been lost
-        # (test_admin_lock_whose_creation_was_not_answered_is_held).
+        # Decide by the node's owner, not by the result of the creation: ZooKeeper may have created
+        # the node in an earlier try whose answer was lost. That try is repeated and ends with
+        # NodeExists (test_admin_lock_whose_creation_was_not_answered_is_held).
         if node.owner == self._store.health.session_id:
             self._owner = node.owner
             return True
@@ -70,7 +75,8 @@ class AdminLock:
 
     async def _release(self) -> None:
         node = await self._store.get(self._path)
-        # If the session has expired, another process may hold the lock by now
+        # If the session has expired, another process may hold the lock now. Deleting its node
+        # would release that process's lock
         # (test_admin_lock_lost_with_the_session_is_not_taken_from_its_next_holder).
         if node is not None and node.owner == self._owner:
             await self._store.delete(self._path)

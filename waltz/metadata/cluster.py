@@ -1,7 +1,7 @@
-"""Typed access to one cluster's znodes: read, compare-and-set, ids, changes of the storage maps.
+"""Typed access to the znodes of one cluster: reads, compare-and-set writes, ids, storage maps.
 
-Touches ZooKeeper. Every method retries until ZooKeeper answers; a caller that needs a limit uses
-asyncio.timeout. Source: spec/zookeeper.md sections 1 to 3 and 6.
+Touches ZooKeeper. Every method retries until ZooKeeper answers. A caller that needs a time limit
+uses asyncio.timeout. Source: spec/zookeeper.md sections 1 to 3 and 6.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _StorageMap = GroupDescriptor | ReplicaAssignments | ConnectionMetadata
 
 
 class NoCluster(Exception):
-    """The configured root has no cluster, or one whose creation did not finish."""
+    """The configured root has no cluster, or a cluster whose creation did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """The value of a znode, and the version to write it back with."""
+    """The value of a znode, and the version that the znode had when it was read."""
 
     value: T
     version: int
 
 
 class Cluster:
-    """The cluster at ``root``. Raises paths.BadRoot if that cannot be a znode path.
+    """The cluster at the znode ``root``. Raises paths.BadRoot if ``root`` is no valid path.
 
-    Every read raises NoCluster if the znode does not exist or is not set, and MalformedMetadata if
-    its data cannot be decoded. ``on_change`` is called as `MetadataStore` describes.
+    Every read raises NoCluster if the znode does not exist or has no data, and MalformedMetadata if
+    its data cannot be decoded. ``on_change`` is called once after a change (`MetadataStore`).
     """
 
     def __init__(self, store: MetadataStore, root: str) -> None:
@@ -64,7 +64,7 @@ class Cluster:
         self._admin_lock = AdminLock(store, self.paths.admin_lock)
 
     async def params(self) -> ClusterParams:
-        """Read the name and the number of partitions."""
+        """Read the name of the cluster and the number of partitions."""
         return (await self._read(self.paths.root, ClusterParams.decode)).value
 
     async def store_params(self) -> StoreParams:
@@ -76,7 +76,7 @@ class Cluster:
         return await self._read(self.paths.group, GroupDescriptor.decode)
 
     async def connections(self) -> Versioned[ConnectionMetadata]:
-        """Read the storages' admin ports."""
+        """Read the admin port of each storage."""
         return await self._read(self.paths.connection, ConnectionMetadata.decode)
 
     async def replica_assignments(
@@ -86,7 +86,10 @@ class Cluster:
         return await self._read(self.paths.assignment, ReplicaAssignments.decode, on_change)
 
     async def follow_replica_assignments(self) -> AsyncIterator[ReplicaAssignments]:
-        """Yield the present assignments, then those after each change; some may be skipped."""
+        """Yield the present assignments, and the new ones after a change.
+
+        If several changes follow quickly, only the last is yielded.
+        """
         changed = asyncio.Event()
         seen = -1
         while True:
@@ -98,7 +101,10 @@ class Cluster:
             await changed.wait()
 
     async def membership(self, on_change: OnChange | None = None) -> Membership:
-        """Read the membership as of one instant; ``on_change`` reports a change of any part."""
+        """Read the servers and the assignment of partitions, all from the same instant.
+
+        ``on_change`` is called when the assignment, or the list or the data of servers, changes.
+        """
 
         async def read() -> Membership:
             while True:
@@ -113,7 +119,7 @@ class Cluster:
         return await self._read(self.paths.server_descriptors, PartitionAssignment.decode)
 
     async def write_partition_assignment(self, new: PartitionAssignment, version: int) -> int:
-        """Replace the assignment read at ``version``; return the new version.
+        """Replace the assignment that was read at ``version``; return the new version.
 
         Raises VersionConflict.
         """
@@ -121,7 +127,7 @@ class Cluster:
         return await compare_and_set(self.store, path, new.encode(), version)
 
     async def partition_metadata(self, partition: int) -> Versioned[PartitionMetadata]:
-        """Read a partition's metadata; creates its znode at the first use."""
+        """Read a partition's metadata. Create the znode if it does not exist."""
         path = self.paths.partition(partition)
 
         async def read() -> Versioned[PartitionMetadata]:
@@ -142,27 +148,29 @@ class Cluster:
     async def write_partition_metadata(
         self, partition: int, new: PartitionMetadata, version: int
     ) -> int:
-        """Replace the metadata read at ``version``; return the new version.
+        """Replace the metadata that were read at ``version``; return the new version.
 
-        Only the server that owns the partition's generation may call this: no other process then
-        writes equal data, and `compare_and_set` recognises its own write. Raises VersionConflict.
+        Only the server that owns the partition in this generation may call this. Then no other
+        process writes equal data, so that `compare_and_set` recognises this server's own write.
+        Raises VersionConflict.
         """
         assert new.session_id > NO_SESSION, "metadata are written for a session"
-        # A later reader takes the largest session of a replica for one that has been begun.
+        # A larger id than the partition's has not begun. A later session would get the same id, and
+        # recovery could not tell the two apart.
         assert all(state.session_id <= new.session_id for state in new.replicas.values())
         path = self.paths.partition(partition)
         return await compare_and_set(self.store, path, new.encode(partition), version)
 
     async def next_client_id(self) -> int:
-        """Take a client id that no other client has or had. The first is 1."""
+        """Take a client id that no client has used before. The first id is 1."""
         return await self._next_id(self.paths.client_id)
 
     async def next_server_id(self) -> int:
-        """Take a server id that no other server has or had. The first is 1."""
+        """Take a server id that no server has used before. The first id is 1."""
         return await self._next_id(self.paths.server_id)
 
     async def storage_maps(self) -> StorageMaps:
-        """Read the three maps of storages; they may be from slightly different times."""
+        """Read the three maps of storages. Another process may change one between the reads."""
         groups, connections = await self.groups(), await self.connections()
         return StorageMaps(
             groups.value, connections.value, (await self.replica_assignments()).value
@@ -195,7 +203,7 @@ class Cluster:
         )
 
     async def change_replicas(self, changes: Iterable[ReplicaChange]) -> None:
-        """See storage_maps.change_replicas; one write for all of them. Raises ChangeRefused."""
+        """See storage_maps.change_replicas. One write makes all changes. Raises ChangeRefused."""
         wanted = tuple(changes)
         await self._change_maps(lambda maps, _: storage_maps.change_replicas(maps, wanted))
 
@@ -211,10 +219,11 @@ class Cluster:
     ) -> None:
         """Read, change and write the maps under the admin lock.
 
-        The maps are written one after the other, so a crash may leave a change half done. The
-        order makes every such state repairable by removing the storage: a new one is in a group
-        before it can have partitions, and one that is removed loses its partition list before it
-        leaves its group (test_remove_storage_node_added_in_part_removes_the_rest).
+        The maps are written one after the other, so a crash may leave a change half done. The order
+        of the writes allows to repair every such state by `remove_storage_node`: a storage that is
+        added enters its group before it gets its partition list, and a storage that is removed
+        loses its partition list before it leaves its group
+        (test_remove_storage_node_added_in_part_removes_the_rest).
         """
         num_partitions = (await self.params()).num_partitions
         async with self._admin_lock:
@@ -235,7 +244,7 @@ class Cluster:
                     await compare_and_set(self.store, path, after.encode(), version)
 
     async def _try_membership(self, on_change: OnChange | None) -> Membership | None:
-        """Read once; return None if a part changed during the reading."""
+        """Read the membership once; return None if a part of it changed during the reading."""
         parent = self.paths.server_descriptors
         assignment = await self._read_once(parent, PartitionAssignment.decode, on_change)
         children = await self.store.children(parent, on_change)
@@ -263,9 +272,9 @@ class Cluster:
                     continue
                 return last.value + 1
 
-        # After a lost answer the number in the node may be this process's or another's: take the
-        # next one. Ids may be skipped, and are never given twice
-        # (test_ids_are_unique_when_answers_are_lost).
+        # After a lost answer it is unknown which process wrote the number that the node has now.
+        # So `take` is repeated and takes the next number. An id may be skipped, but is never taken
+        # twice (test_ids_are_unique_when_answers_are_lost).
         return await until_answered(self.store, take)
 
     async def _read(

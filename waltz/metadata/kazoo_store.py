@@ -1,7 +1,7 @@
 """The compare-and-set store over ZooKeeper. Touches the network and kazoo's threads.
 
-kazoo runs on its own threads; this module passes its answers, watches and state changes to the
-event loop, which is never blocked. No other module uses kazoo.
+kazoo runs on its own threads. This module passes kazoo's answers, watch events and state changes to
+the event loop, and never blocks the event loop. No other module uses kazoo.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 2.0}
 
 
 class ConnectFailed(StoreError):
-    """ZooKeeper cannot be reached, or the address is malformed."""
+    """ZooKeeper cannot be reached, or its address is malformed."""
 
 
 class KazooStore:
-    """A session with ZooKeeper; implements `MetadataStore`. Created by `connect`."""
+    """A session with ZooKeeper, opened by `connect`. Implements `MetadataStore`."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class KazooStore:
         connect_timeout_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> KazooStore:
-        """Open a session.
+        """Open a session. Raises ConnectFailed if that takes longer than ``connect_timeout_s``.
 
-        An operation that has no answer after the session timeout raises OperationTimedOut. Raises
-        ConnectFailed if there is no session within ``connect_timeout_s``.
+        Every later operation that has no answer within the session timeout raises
+        OperationTimedOut.
         """
         try:
             client = KazooClient(
@@ -124,8 +124,8 @@ class KazooStore:
             except NodeMissing:
                 if watch is None:
                     return None
-                # A get of a missing node leaves no watch; a request for its existence does. The
-                # node may be created between the two: then read it.
+                # The get of a missing node leaves no watch in ZooKeeper, so watch the node by an
+                # exists request. If the node was created between the two requests, read it again.
                 if await self._call(path, partial(self._client.exists_async, path, watch)) is None:
                     return None
                 continue
@@ -173,7 +173,7 @@ class KazooStore:
             log.warning("ZooKeeper session: not closed in time, it will expire", exc_info=True)
 
     async def _call(self, path: str, begin: Callable[[], Any], version: int = ANY_VERSION) -> Any:
-        """Begin an operation of kazoo and wait for its answer."""
+        """Call ``begin``, which starts an operation of kazoo, and return the operation's result."""
         if self._closed():
             raise StoreClosed("the connection to ZooKeeper was closed")
         answer = self._loop.create_future()
@@ -213,7 +213,7 @@ class KazooStore:
         return None if on_change is None else _Watch(self._from_thread, on_change)
 
     def _from_thread(self, callback: Callable[..., object], *arguments: Any) -> None:
-        # Nothing waits for this on a loop that has been closed.
+        # kazoo may call after the loop has been closed. Nothing waits for the call then.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
@@ -237,7 +237,11 @@ class KazooStore:
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """A watch of kazoo. Equal ones are kept once per node, so equal callables are called once."""
+    """A callback for a watch of kazoo.
+
+    kazoo keeps equal callbacks of a node only once. This class makes two callbacks equal if they
+    have the same ``on_change``, so that ``on_change`` is called once.
+    """
 
     to_loop: Callable[..., None]
     on_change: OnChange

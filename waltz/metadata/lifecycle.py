@@ -1,7 +1,7 @@
-"""Creation and deletion of a cluster's znodes. Touches ZooKeeper.
+"""Create and delete the znodes of a cluster. Touches ZooKeeper.
 
-Nothing is repeated when ZooKeeper does not answer: the error reports that the cluster may be
-incomplete, and it can be deleted. Source: spec/zookeeper.md section 1.
+If ZooKeeper does not answer, the operation fails and is not retried. The cluster may then be
+incomplete; the user deletes it and creates it again. Source: spec/zookeeper.md section 1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from waltz.metadata.store import MetadataStore, NodeExists, StoreError, create_a
 
 
 class ClusterExists(Exception):
-    """The root exists already; nothing was changed."""
+    """A cluster cannot be created: its root exists already. Nothing was changed."""
 
 
 class NotThatCluster(Exception):
-    """The root is not that of the cluster to be deleted; nothing was changed."""
+    """A cluster cannot be deleted: another one, or none, is at the root. Nothing was changed."""
 
 
 async def create_cluster(
@@ -36,10 +36,10 @@ async def create_cluster(
     """Create every znode of a new cluster.
 
     ``key`` must be random: storages use it to refuse the servers of another cluster. ``storages``
-    are the first ones (see `storage_maps.assign_everything`).
+    are the storages that the cluster begins with (see `storage_maps.assign_everything`).
 
-    Raises ClusterExists if the root exists already, BadRoot if it cannot be a path, ValueError
-    without at least one partition.
+    Raises ClusterExists if the root exists already, BadRoot if the root is no valid path, or
+    ValueError if ``num_partitions`` is below 1.
     """
     if num_partitions < 1:
         raise ValueError(f"a cluster needs at least one partition, not {num_partitions}")
@@ -71,11 +71,11 @@ async def create_cluster(
 async def delete_cluster(
     store: MetadataStore, root: str, name: str, *, force: bool = False
 ) -> None:
-    """Delete the root and everything below it; the nodes above stay.
+    """Delete the root and everything below it. The nodes above the root stay.
 
-    ``name`` must be the cluster's, which prevents the deletion of another one at a mistyped root. A
-    root without data and children, as an interrupted creation leaves it, is deleted under any name.
-    With ``force`` the root is deleted whatever its data. Raises NotThatCluster.
+    ``name`` must be the name of the cluster, so that a mistyped root does not delete another
+    cluster. An interrupted creation leaves a root without data and children: it is deleted with any
+    name. With ``force``, the root is deleted whatever its data and name are. Raises NotThatCluster.
     """
     paths = Paths(root)
     node = await store.get(root)

@@ -1,15 +1,17 @@
-"""Membership in the cluster: a server joins and owns partitions, a client follows the endpoints.
+"""Join a cluster as a server and own partitions, or follow as a client which server owns which.
 
-Touches ZooKeeper, and a task on the event loop. `core.membership_steps` decides each step.
+Touches ZooKeeper, and runs a task on the event loop. `core.membership_steps` decides each step.
 
-A lost connection to ZooKeeper changes nothing by itself: the server keeps its partitions, because
-its node exists until its session expires (test_suspended_server_keeps_its_partitions). After the
-expiry the server creates a new node with the same server id, and owns the partitions that the next
-assignment gives it (test_server_whose_session_expires_rejoins_with_the_same_id). If it still writes
-for a partition that another server owns by then, storages refuse the request by its session id.
+After a lost connection to ZooKeeper, a server keeps its partitions, because its znode exists until
+its ZooKeeper session expires (test_suspended_server_keeps_its_partitions). After the expiry, the
+server creates a new znode with the same server id, and owns the partitions that the next assignment
+gives it (test_server_whose_session_expires_rejoins_with_the_same_id). Meanwhile another server may
+own a partition for which this server still sends requests: storages refuse these requests, because
+the id of their store session is too small.
 
-Source: spec/zookeeper.md section 4, without the endless loops of 0.13.2: a policy error is logged
-once and the next change awaited, and after a conflict the membership is read again.
+Source: spec/zookeeper.md section 4, without the endless loops of 0.13.2. Here a policy error is
+logged once, and the server waits for the next change. After a write conflict, the server reads the
+membership again.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ log = logging.getLogger(__name__)
 _LEAVE_TIMEOUT_S = 5.0
 
 OnPartitions = Callable[[Mapping[int, int]], None]
-"""Called with the partitions that the server now owns, each with its generation."""
+"""Called with the partitions that the server owns now: a map from partition to generation."""
 
 OnEndpoints = Callable[[Mapping[Endpoint, tuple[OwnedPartition, ...]]], None]
-"""Called with every server's endpoint and the partitions it owns, each with its generation."""
+"""Called with the endpoints of all servers, and the partitions that each server owns."""
 
 
 class _MembershipWatch:
-    """Reads the membership whenever it may have changed, and calls ``act`` with it."""
+    """Reads the membership whenever it may have changed, and passes it to ``act``."""
 
     def __init__(self, cluster: Cluster, act: Callable[[Membership], Awaitable[None]]) -> None:
         self._cluster = cluster
@@ -85,7 +87,8 @@ class _MembershipWatch:
                 try:
                     await self._act(await self._cluster.membership(self._changed.set))
                 except VersionConflict:
-                    # The node changed after the reading, so the watch of that reading has fired.
+                    # Another server wrote the znode after this reading. So `_changed` is set, or
+                    # will be, and the loop reads again.
                     log.debug("assignment: another server wrote it first; reading it again")
                 except (PolicyError, MalformedMetadata) as problem:
                     log.error("assignment: %s; waiting for a change of the membership", problem)
@@ -103,7 +106,8 @@ class ServerMembership:
     """The membership of this process's server.
 
     ``on_partitions`` is called on the event loop with all partitions that the server owns, whenever
-    they may have changed. ``shuffle`` is the source of the policy's randomness.
+    they may have changed. ``preferred`` are the partitions that the server should own if possible.
+    ``shuffle`` is passed to `policy.assign`; tests replace the random one.
     """
 
     def __init__(
@@ -125,7 +129,7 @@ class ServerMembership:
 
     @property
     def server_id(self) -> int:
-        """The id taken by ``join``; 0 before."""
+        """The id that `join` took, 0 before `join`."""
         return self._descriptor.server_id
 
     async def join(self) -> int:
@@ -141,14 +145,14 @@ class ServerMembership:
         return server_id
 
     async def finished(self) -> None:
-        """Wait until the server has left; raise the failure that ended its membership, if any."""
+        """Wait until the server has left. If a failure ended its membership, raise the failure."""
         assert self._watch is not None
         await self._watch.finished()
 
     async def leave(self) -> None:
-        """Delete the server's node, so that others take over before the session expires.
+        """Delete the server's znode, so that other servers take its partitions immediately.
 
-        If ZooKeeper does not answer in time, the node exists until the session expires.
+        If ZooKeeper does not answer in time, the znode exists until the ZooKeeper session expires.
         """
         if self._watch is None:
             return
@@ -180,12 +184,12 @@ class ServerMembership:
             continue
 
     async def _try_prefer(self) -> bool:
-        """Try once; return False if the membership changed meanwhile."""
+        """Try `prefer` once; return False if the membership changed meanwhile."""
         store, paths = self._cluster.store, self._cluster.paths
         membership = await self._cluster.membership()
         own = membership.own_nodes(self.server_id, store.health.session_id)
         if not own:
-            # The node that is created next contains the preference.
+            # The server has no znode now. It creates one with the preference at its next step.
             return True
         try:
             if membership.servers()[self.server_id] != self._descriptor:
@@ -227,9 +231,9 @@ class ServerMembership:
 
 
 class ClientMembership:
-    """A client's view of the servers and the partitions that each one owns.
+    """Follows, for a client, the servers and the partitions that each server owns.
 
-    ``on_endpoints`` is called on the event loop whenever that may have changed, and with an empty
+    ``on_endpoints`` is called on the event loop whenever these may have changed, and with an empty
     map after the last server has left.
     """
 
@@ -240,17 +244,17 @@ class ClientMembership:
         self._watch: _MembershipWatch | None = None
 
     def start(self) -> None:
-        """Begin to follow the membership, in the background."""
+        """Begin to follow the servers, in a task on the event loop."""
         assert self._watch is None
         self._watch = _MembershipWatch(self._cluster, self._act)
 
     async def finished(self) -> None:
-        """Wait until it has stopped; raise the failure that ended it, if any."""
+        """Wait until `stop`. If a failure ended the task before, raise the failure."""
         assert self._watch is not None
         await self._watch.finished()
 
     async def stop(self) -> None:
-        """Stop following."""
+        """Stop following the servers."""
         if self._watch is not None:
             await self._watch.stop()
 

@@ -1,9 +1,10 @@
-"""Retries of operations that ZooKeeper did not answer. Touches ZooKeeper and the event loop.
+"""Retry operations that ZooKeeper did not answer. Touches ZooKeeper and the event loop.
 
 An answer may be lost after ZooKeeper has executed the operation. A read is simply repeated. A write
-must not be repeated: a second compare-and-set would fail with a version conflict, because the first
-one has changed the version, and the caller would take its own write for that of another process.
-`compare_and_set` therefore reads the node first (test_write_whose_answer_was_lost_succeeds).
+must not be repeated without a check: if ZooKeeper has executed the first compare-and-set, the
+second one fails with a version conflict, and the caller would believe that another process has
+written. After a lost answer, `compare_and_set` therefore first reads whether its write was executed
+(test_write_whose_answer_was_lost_succeeds).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def retry_delays() -> Iterator[float]:
 
 @contextlib.contextmanager
 def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
-    """Yield an event that is set whenever the store is connected again."""
+    """Yield an event that is set whenever the store's connection is open again."""
     reconnected = asyncio.Event()
 
     def on_connection(connection: SessionState) -> None:
@@ -56,7 +57,8 @@ def reconnections(store: MetadataStore) -> Iterator[asyncio.Event]:
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
     """Wait until ``event`` is set, or ``seconds`` have passed."""
-    # Not asyncio.wait_for: up to Python 3.11 it loses a cancellation that comes with the event.
+    # Not asyncio.wait_for: up to Python 3.11 it ignores a cancellation of this task that arrives at
+    # the same time as the event.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -65,8 +67,9 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat ``operation``, which must be idempotent, as long as it raises StoreUnavailable.
 
-    A retry begins when the store is connected again, or after a delay if the connection was not
-    lost. The number of retries is not limited; a caller that needs a limit uses asyncio.timeout.
+    A retry begins as soon as the store is connected again, and at the latest after a delay of
+    `retry_delays`. The number of retries is not limited. A caller that needs a time limit uses
+    asyncio.timeout.
     """
     with reconnections(store) as reconnected:
         for delay in retry_delays():
@@ -82,12 +85,13 @@ async def until_answered(store: MetadataStore, operation: Callable[[], Awaitable
 async def compare_and_set(store: MetadataStore, path: str, data: bytes, version: int) -> int:
     """Write ``data`` if the node is at ``version``, retrying as needed; return the new version.
 
-    After a lost answer, this counts the write as executed if the node is at ``version`` + 1 and
-    contains ``data``. Another process may have written the same data, so use it only for data that
-    means the same whichever process wrote it. A counter does not (`Cluster.next_server_id`): two
-    processes that write the same number would both use it. Raises VersionConflict, NodeMissing.
+    After a lost answer, this function counts the write as executed if the node is at ``version`` +
+    1 and contains ``data``. Another process may have written the same data at the same version. So
+    use this function only where it does not matter which process wrote. It must not increment a
+    counter (`Cluster.next_server_id`): two processes that write the same number would both use
+    that number. Raises VersionConflict, NodeMissing.
     """
-    # ANY_VERSION would overwrite the write of a process that owns the node by now.
+    # ANY_VERSION (-1) would overwrite what another process has written since the read.
     assert version >= 0, "a compare-and-set needs the version that was read"
     try:
         return await store.set(path, data, version)

@@ -1,7 +1,8 @@
 """The compare-and-set store of all shared metadata: interface, values, errors.
 
-An asyncio interface of ZooKeeper that contains nothing specific to Waltz. `kazoo_store` implements
-it over a real ZooKeeper; tests have an implementation in memory. Touches nothing itself.
+The interface has ZooKeeper's operations as coroutines, and nothing specific to Waltz. `kazoo_store`
+implements it with a real ZooKeeper; tests have an implementation in memory. This module itself
+touches nothing.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import Protocol
 from waltz.metadata.core.paths import ancestors
 
 OnChange = Callable[[], None]
-"""Called on the event loop, at most once per registration."""
+"""A callback for a changed node: called on the event loop, at most once per registration."""
 
 ANY_VERSION = -1
-"""As the version: set or delete the node regardless of its version."""
+"""Pass this as the version to set or delete a node whatever its version is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read.
+    """A node at the time of a read.
 
-    ``data`` is None if it was never set. ``version`` counts the writes of the data, ``cversion``
-    the changes of the list of children. ``owner`` is the session of an ephemeral node, None for a
-    persistent one.
+    ``data`` is None if no data were ever set. ``version`` counts the writes of the data.
+    ``cversion`` counts the changes of the list of children. ``owner`` is the id of the session that
+    created an ephemeral node, None for a persistent node.
     """
 
     data: bytes | None
@@ -37,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The names of a node's children, sorted, with the versions the node itself had then."""
+    """The names of a node's children, sorted, and the versions of the node at the same time."""
 
     names: tuple[str, ...]
     version: int
@@ -47,9 +48,9 @@ class Children:
 class SessionState(Enum):
     """The state of the session with the store.
 
-    SUSPENDED: there is no connection; the session, and with it every ephemeral node, may still
-    exist. LOST: the session has expired, its ephemeral nodes are deleted, and a new session with
-    another id is being opened. CLOSED is final.
+    SUSPENDED: there is no connection. The session and its ephemeral nodes may still exist. LOST:
+    the session has expired, its ephemeral nodes are deleted, and a new session with another id is
+    being opened. CLOSED: this process closed the store. No other state follows.
     """
 
     CONNECTED = "connected"
@@ -62,8 +63,8 @@ class SessionHealth:
     """The state of a store's session.
 
     ``unhealthy_since`` is the time on ``clock`` at which the state stopped being CONNECTED, None
-    while it is CONNECTED. ``session_id`` is None before the first session and after closing; while
-    the state is LOST it is that of the expired session.
+    while the state is CONNECTED. ``session_id`` is None before the first session and after closing.
+    While the state is LOST, ``session_id`` is the id of the expired session.
     """
 
     __slots__ = ("_callbacks", "_clock", "session_id", "state", "unhealthy_since")
@@ -76,7 +77,7 @@ class SessionHealth:
         self.unhealthy_since: float | None = clock()
 
     def on_change(self, callback: Callable[[SessionState], None]) -> Callable[[], None]:
-        """Call ``callback`` on the event loop at every change of state.
+        """Call ``callback`` with the new state, on the event loop, at every change of the state.
 
         Returns a function that removes the callback.
         """
@@ -84,7 +85,7 @@ class SessionHealth:
         return lambda: self._callbacks.remove(callback)
 
     def enter(self, state: SessionState, session_id: int | None) -> None:
-        """Record a change of state; only the store calls this."""
+        """Record a change of the state. Only the implementation of the store calls this."""
         self.state = state
         self.session_id = session_id
         if state is SessionState.CONNECTED:
@@ -124,8 +125,9 @@ class NodeNotEmpty(StoreError):
 
 
 class VersionConflict(StoreError):
-    """Another process wrote the node first. Nothing was written: read it again and repeat the
-    decision.
+    """Another process has written the node since it was read. This write was not executed.
+
+    The caller should read the node again, and decide again what to write.
     """
 
     def __init__(self, path: str, expected: int) -> None:
@@ -135,63 +137,65 @@ class VersionConflict(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer. **A write may or may not have been executed**: read again and compare.
+    """The store gave no answer. **A write may or may not have been executed.**
 
-    A later read in the same session shows the final outcome, because the operations of a session
-    are executed in order.
+    A later read in the same session shows whether a write was executed, because the store executes
+    the operations of a session in order.
     """
 
 
 class StoreConnectionLost(StoreUnavailable):
-    """The connection broke before the answer. A write may have been executed."""
+    """The connection was lost before the answer. A write may or may not have been executed."""
 
 
 class SessionExpired(StoreUnavailable):
-    """The session expired before the answer. A write may have been executed before that.
+    """The session expired before the answer. A write may or may not have been executed.
 
-    The ephemeral nodes of the session are deleted in either case.
+    The ephemeral nodes of the session are deleted, also a node that the write created.
     """
 
 
 class OperationTimedOut(StoreUnavailable):
-    """No answer within the time limit. A write may have been executed, or may yet be."""
+    """The time limit passed before the answer. A write may be executed even after this error."""
 
 
 class StoreClosed(StoreError):
-    """This process closed the store. No operation begun after that writes anything."""
+    """This process has closed the store. The operation was not executed."""
 
 
 class MetadataStore(Protocol):
     """One session's access to the store.
 
-    Every operation may raise StoreUnavailable or StoreClosed besides the errors it names. An
-    ``on_change`` is called once, as soon as the result may be outdated: the node changed, or the
-    connection broke, so that a change could be missed. Registering an equal callable again for the
-    same node before that does not add a call. Another reader may see the change before or after
-    this call.
+    Besides the errors that it names, every operation may raise StoreUnavailable or StoreClosed.
+
+    An operation with ``on_change`` calls ``on_change`` once, when its result may be out of date:
+    the node has changed, or the connection was lost, so that a change could be missed. If an equal
+    ``on_change`` is already registered for the node, it is still called only once. Another process
+    may read the changed node before ``on_change`` is called here.
     """
 
     @property
     def health(self) -> SessionHealth:
-        """The state of the session; always the same object."""
+        """The state of the session. The object is the same for the life of the store."""
 
     async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
-        """Return the node, or None if there is none; ``on_change`` works in both cases.
+        """Return the node, None if the node does not exist.
 
-        It reports changes of the data and of the node's existence, not of the children.
+        ``on_change`` reports that the node was created, written or deleted. It does not report
+        changes of the children.
         """
 
     async def children(self, path: str, on_change: OnChange | None = None) -> Children:
-        """Return the children; ``on_change`` reports changes of their list. Raises NodeMissing."""
+        """Return the children. ``on_change`` reports changes of their list. Raises NodeMissing."""
 
     async def create(
         self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
     ) -> str:
         """Create a node and return its path.
 
-        With ``sequence``, ten digits that only grow under the same parent are appended to the
-        path. An ephemeral node is deleted with the session. Raises NodeExists, NodeMissing (no
-        parent).
+        With ``sequence``, the store appends a number of ten digits to the path; the number grows
+        with each node that is created below the same parent. An ephemeral node is deleted when the
+        session ends. Raises NodeExists, or NodeMissing if the parent does not exist.
         """
 
     async def set(self, path: str, data: bytes, version: int) -> int:
@@ -207,7 +211,7 @@ class MetadataStore(Protocol):
         """
 
     async def close(self) -> None:
-        """End the session, which deletes its ephemeral nodes. May be called repeatedly."""
+        """End the session. Its ephemeral nodes are deleted. Further calls do nothing."""
 
 
 OpenStore = Callable[[str, int], Awaitable[MetadataStore]]

@@ -1,13 +1,14 @@
 """asyncio transport: connections of frames, listeners, dialing, TLS. Touches the network.
 
-* `connection`: `FrameConnection`, one end of a connection that speaks one of the protocols
+* `connection`: `FrameConnection`, one end of a connection of one of the three protocols
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
 * `network`: `Network`, through which a process opens and accepts connections: TCP by default
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
 * `core`: `Backoff`, the growing delays between attempts
-* `rpc`: requests and answers matched by sequence number, for the storage and admin ports
-* `tls`: TLS settings and the contexts made from them; `certificates`: the PEM files
+* `rpc`: sends requests to storage and admin ports, and matches the answers by sequence number
+* `tls`: TLS settings, and the SSL contexts made from the settings
+* `certificates`: reads and makes certificates in PEM files
 """
 
 from waltz.net.connection import ConnectionLost, FrameConnection, FrameHandler

@@ -1,4 +1,4 @@
-"""Certificates in PEM files: change detection, expiry, and a self-signed certificate.
+"""Detect changed certificate files, read when they expire, make a self-signed certificate.
 
 Touches the files, and the clock for the self-signed certificate.
 """
@@ -20,16 +20,18 @@ from cryptography.x509.oid import NameOID
 _SELF_SIGNED_DAYS = 3650
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Modification time, inode and size of some files: differs after any of them was replaced."""
+"""For each of some files its modification time, inode and size, or None if it is unreadable.
+
+Two stamps of the same files differ if a file was replaced between them."""
 
 
 def stamp_of(files: Sequence[Path]) -> Stamp:
-    """Return the present stamp of the files; the part of an unreadable file is None."""
+    """Return the present stamp of ``files``."""
     return tuple(_stat(file) for file in files)
 
 
 def expiry(certificate: Path) -> datetime.datetime:
-    """Return when the first certificate in a PEM file expires; raises OSError, ValueError."""
+    """Return when the first certificate in a PEM file expires. Raises OSError or ValueError."""
     return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
 
 

@@ -1,7 +1,7 @@
-"""One end of a connection that speaks one of the three protocols. Touches one socket.
+"""One end of a connection that uses one of the three protocols. Touches one socket.
 
-The unit of work is the received chunk: all its frames are parsed and passed on in one call, and
-everything that the handler sends during the call leaves in one write.
+For speed, a connection works on whole received chunks: all messages of a chunk are passed to the
+handler in one call, and all frames that the handler sends during this call leave in one write.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, Protoco
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 600.0
-"""A dialing side that is silent for this long sends a keep-alive (spec/wire.md section 3)."""
+"""The dialing side sends a keep-alive if it has written nothing for this time (spec/wire.md 3)."""
 
 HANDSHAKE_SECONDS = 10.0
 """A connection is closed if its peer sends no Hello within this time."""
@@ -29,15 +29,15 @@ _WRITE_LOW_WATER_BYTES = 1 << 18
 
 
 class ConnectionLost(ConnectionError):
-    """The connection ended; requests sent on it may or may not have been executed."""
+    """The connection ended. Its unanswered requests may or may not have been executed."""
 
 
 class FrameHandler(Protocol):
-    """The callbacks of a `FrameConnection`; every call comes from the event loop.
+    """The callbacks of a `FrameConnection`. The connection calls them on the event loop's thread.
 
-    The inherited `ready`, `congested` and `writable` do nothing. A dialing side that awaits
-    `FrameConnection.handshake` needs no `ready`. A handler that limits its requests in flight needs
-    neither `congested` nor `writable`.
+    A handler may inherit `ready`, `congested` and `writable`, which do nothing. It needs no `ready`
+    if it awaits `FrameConnection.handshake`, and neither `congested` nor `writable` if it limits
+    its requests in flight.
     """
 
     def ready(self, connection: FrameConnection) -> None:
@@ -45,25 +45,32 @@ class FrameHandler(Protocol):
         return
 
     def received(self, bodies: list[bytes]) -> None:
-        """Handle the message bodies of one chunk; MalformedMessage closes the connection."""
+        """Handle the message bodies of one chunk.
+
+        If this raises MalformedMessage, the connection is closed.
+        """
 
     def lost(self, reason: str) -> None:
-        """Stop using the connection: it is closed. Called once, even if the handshake failed."""
+        """Stop using the connection: it is closed. Called exactly once, also without `ready`."""
 
     def congested(self) -> None:
-        """Stop producing: the write buffer is above its high-water mark.
+        """Stop sending until `writable`: too many bytes wait to be written.
 
-        `FrameConnection.close` flushes and may therefore call this before it calls ``lost``.
+        `FrameConnection.close` writes the queued frames first. So it may call `congested` before it
+        calls `lost`.
         """
         return
 
     def writable(self) -> None:
-        """Resume producing: after `congested`, the write buffer is below its low-water mark."""
+        """Resume sending after `congested`: most of the waiting bytes have been written."""
         return
 
 
 class FrameConnection(asyncio.Protocol):
-    """Handshake, framing, keep-alive, and backpressure."""
+    """A connection, with its handshake, framing, keep-alives and backpressure.
+
+    ``on_end`` is called once when the connection ends, before `FrameHandler.lost`.
+    """
 
     def __init__(
         self,
@@ -90,8 +97,8 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._last_write = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        """The timer of the handshake; then, at the dialer, of the next keep-alive; after a close,
-        of the abort."""
+        """The timer of the present phase: during the handshake its timeout, after the handshake
+        the dialing side's next keep-alive, after `close` the abort."""
 
     @property
     def version(self) -> int:
@@ -109,9 +116,10 @@ class FrameConnection(asyncio.Protocol):
         await self._handshake
 
     def send(self, *frames: bytes) -> None:
-        """Queue whole frames, possibly in parts.
+        """Queue whole frames; each argument is a frame or the next part of one.
 
-        All frames that are queued in one turn of the event loop are sent by one write.
+        One write sends all frames that are queued during one turn of the event loop. After the
+        connection has ended, this does nothing.
         """
         if self.closed:
             return
@@ -120,7 +128,7 @@ class FrameConnection(asyncio.Protocol):
         self._outgoing += frames
 
     def close(self, reason: str = "closed") -> None:
-        """Send the queued frames, then close. ``lost`` is called immediately, with ``reason``.
+        """Send the queued frames, then close. `FrameHandler.lost` is called during this call.
 
         A peer that no longer reads cannot keep the socket open for longer than `LINGER_SECONDS`
         (test_closed_connection_is_aborted_after_the_linger_time).
@@ -140,12 +148,12 @@ class FrameConnection(asyncio.Protocol):
                 self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading; TCP then slows the peer down."""
+        """Stop reading from the peer; TCP then makes the peer stop sending."""
         self._paused_by_handler = True
         self._update_reading()
 
     def resume_reading(self) -> None:
-        """Continue reading, unless the connection is congested."""
+        """End `pause_reading`. A congested listener still does not read (`_update_reading`)."""
         self._paused_by_handler = False
         self._update_reading()
 
@@ -177,7 +185,7 @@ class FrameConnection(asyncio.Protocol):
                 self.abort(str(error))
 
     def eof_received(self) -> bool:
-        """Close when the peer does."""
+        """Close the connection, because the peer has closed its side."""
         if self._decoder.mid_frame:
             log.warning("%s connection of %s ended within a frame", self.spec.name, self.peer)
         return False
@@ -204,11 +212,13 @@ class FrameConnection(asyncio.Protocol):
             self.handler.writable()
 
     def _update_reading(self) -> None:
-        """Read the transport if the handler has not paused it and a listener is not congested.
+        """Start or stop reading from the transport.
 
-        A listener stops reading the requests of a peer that does not read its answers; otherwise
-        the answers would fill the memory (test_listener_stops_reading_from_a_congested_peer).
-        A dialer keeps reading: if both sides stopped, each could wait for the other forever.
+        The connection does not read while the handler has paused it, or while this side is a
+        listener and is congested. A peer that sends requests and does not read the answers would
+        otherwise fill the listener's memory (test_listener_stops_reading_from_a_congested_peer).
+        The dialing side reads even if it is congested: if both sides stopped, each could wait for
+        the other forever.
         """
         wanted = not self._paused_by_handler and (self._dialer or not self.congested)
         transport = self._transport

@@ -25,10 +25,10 @@ async def dial(
     tls: TlsConfig,
     timeout_seconds: float = 10.0,
 ) -> FrameConnection:
-    """Open a connection to ``host:port``.
+    """Open a connection to ``host:port``. Raises DialFailed.
 
-    The peer's Hello may not have arrived yet: `FrameConnection.handshake` waits for it. Raises
-    DialFailed.
+    When this returns, the peer's Hello may not have arrived yet. Await
+    `FrameConnection.handshake` before sending.
     """
     loop = asyncio.get_running_loop()
     context = tls.dialing_context()

@@ -1,7 +1,7 @@
-"""A connection that is opened again whenever it is lost. Touches the event loop only.
+"""Keep a connection open: open it again whenever it is lost. Touches the event loop only.
 
-The handler opens the connections: a client has a link to each server that it needs, a server has a
-link to each storage.
+A client has a link to each server that it needs, and a server has a link to each storage. The
+link's handler opens the connections.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
-    """The connection that a link opens; a link has one at a time."""
+    """A connection that a link holds open. A link has one connection at a time."""
 
     def close(self) -> None:
-        """Close; the loss may be reported to the link during the call."""
+        """Close the connection. It may call `ReconnectingLink.lost` before this returns."""
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Closable)
@@ -29,31 +29,31 @@ OpenedT = TypeVar("OpenedT", bound=Closable, covariant=True)
 
 
 class LinkHandler(Protocol[OpenedT]):
-    """The callbacks of a `ReconnectingLink`; every call comes from the event loop."""
+    """The callbacks of a `ReconnectingLink`. The link calls them on the event loop's thread."""
 
     async def open(self) -> OpenedT:
-        """Open a connection whose end is reported by `ReconnectingLink.lost`.
+        """Open a connection, which must call `ReconnectingLink.lost` when it ends.
 
-        Raises DialFailed or RemoteFailure, and leaves nothing open when it raises or is cancelled.
+        Raises DialFailed or RemoteFailure. If it raises or is cancelled, no connection stays open.
         """
 
     def up(self) -> None:
-        """Use the connection: it is open. `down` follows when it is lost."""
+        """Use `ReconnectingLink.connection`: it is open now."""
 
     def down(self) -> None:
-        """Stop using the connection: it is lost, and the link opens another one."""
+        """Stop using the connection: it is lost. The link will open another one."""
 
 
 class ReconnectingLink(Generic[ConnectionT]):
     """Opens a connection, waits until it is lost, and opens the next one after a backoff.
 
-    The backoff is reset only by a connection that worked (`mark_useful`). A peer that accepts
-    connections and drops them is therefore dialed less and less often:
-    ``test_storage_that_accepts_and_drops_is_dialed_with_growing_delays``.
+    Only `mark_useful` resets the backoff: an opened connection may still fail at once. A peer that
+    accepts connections and drops them is therefore dialed less and less often
+    (test_storage_that_accepts_and_drops_is_dialed_with_growing_delays).
 
-    ``name`` starts every log line; ``loss_level`` is the level of the line that reports the loss of
-    a connection that worked. A problem is logged as a warning once; its repetitions are logged at
-    the level debug.
+    ``name`` starts every log line. ``loss_level`` is the log level for the loss of a useful
+    connection. Other problems are logged as warnings. A problem with the same text as the one
+    before is logged at the level debug.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ReconnectingLink(Generic[ConnectionT]):
         loss_level: int = logging.WARNING,
     ) -> None:
         self.connection: ConnectionT | None = None
-        """The connection that is up."""
+        """The open connection, None while there is none."""
         self._name = name
         self._handler = handler
         self._backoff = backoff
@@ -76,11 +76,11 @@ class ReconnectingLink(Generic[ConnectionT]):
         self.task = self._loop.create_task(self._keep_connected())
 
     def mark_useful(self) -> None:
-        """Reset the backoff, because the present connection works."""
+        """Reset the backoff when the present connection ends, because it has worked."""
         self._useful = True
 
     def lost(self, reason: str) -> None:
-        """Report the end of the connection that `LinkHandler.open` opened or is opening."""
+        """Notify the link that the connection of the last `LinkHandler.open` has ended."""
         if not self._loss.done():
             self._loss.set_result(reason)
         if self.connection is not None:
@@ -88,7 +88,7 @@ class ReconnectingLink(Generic[ConnectionT]):
             self._handler.down()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close permanently without calling the handler; return the task, which then ends."""
+        """Close permanently, without a call of the handler. Await the returned task for the end."""
         connection, self.connection = self.connection, None
         self.task.cancel()
         if connection is not None:
@@ -116,12 +116,12 @@ class ReconnectingLink(Generic[ConnectionT]):
             failures += 1
 
     async def _connect_once(self) -> str:
-        """Open a connection and wait until it is lost; return why it is not open."""
+        """Open a connection and wait until it is lost. Return the reason of the failure or loss."""
         try:
             connection = await self._handler.open()
         except (DialFailed, RemoteFailure) as error:
             return str(error)
-        # The connection may have ended between its opening and this task's turn.
+        # The connection may have ended after it was opened and before this task continued.
         if not self._loss.done():
             log.info("%s: connected", self._name)
             self.connection = connection

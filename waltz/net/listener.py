@@ -1,7 +1,7 @@
-"""Accepts connections, and logs why a peer is refused. Touches the network.
+"""Accept connections, and log why a peer is refused. Touches the network.
 
-A TLS listener reads a peer's first byte before the TLS handshake, so that the log names a plaintext
-peer. A plaintext listener does not: the frame decoder recognises TLS.
+A TLS listener looks at a peer's first byte before the TLS handshake. If the peer uses plaintext,
+the log says so. A plaintext listener needs no such look: the frame decoder recognises TLS.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ _ACCEPT_PAUSE_SECONDS = 1.0
 
 
 class ListenFailed(OSError):
-    """The port cannot be bound; the text names the port, the reason and the remedy."""
+    """The listener cannot bind its port. The text names the port, the reason and the remedy."""
 
 
 class Listener:
-    """A listening socket of one protocol."""
+    """A listening socket of one protocol, and its connections.
+
+    ``new_handler`` makes a handler for each accepted connection.
+    """
 
     def __init__(
         self, spec: ProtocolSpec, new_handler: Callable[[], FrameHandler], tls: TlsConfig
@@ -38,14 +41,15 @@ class Listener:
         self.port = 0
         self._new_handler = new_handler
         self._tls = tls
-        # Unusable files must fail the start of the process, not its first connection.
+        # Load the TLS files now, so that unusable files stop the start of the process. Otherwise
+        # only the first connection would show the error.
         tls.listening_context()
         self._socket: socket.socket | None = None
         self._connections: set[FrameConnection] = set()
         self._entering: set[asyncio.Task[None]] = set()
 
     def start(self, host: str | None, port: int) -> None:
-        """Bind ``host`` (None: the wildcard address) and listen; port 0 chooses a free one.
+        """Bind ``host`` (None: all addresses) and listen. Port 0 makes the system choose a port.
 
         Raises ListenFailed.
         """
@@ -83,7 +87,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely there are no file handles left. The peer stays in the backlog.
+            # Most likely the process has no free file handle. The peer waits in the backlog.
             log.error(
                 "cannot accept %s connections: %s; retrying in %g s",
                 self.spec.name,
@@ -128,7 +132,7 @@ class Listener:
                 ssl_handshake_timeout=_TLS_HANDSHAKE_SECONDS if context else None,
             )
         except (OSError, ssl.SSLError) as error:
-            # The exception of asyncio has no text if the peer closed during the handshake.
+            # asyncio's exception has no text if the peer closed during the handshake.
             why = str(error) or "it ended the TLS handshake"
             log.warning("refused a %s connection of %s: %s", self.spec.name, peer, why)
             accepted.close()

@@ -1,6 +1,7 @@
-"""Requests and answers matched by sequence number: the dialing side of the storage and admin ports.
+"""Send requests to storage and admin ports, and match the answers by sequence number.
 
-The server's links to storages use callbacks, tools await `call`. Touches the network.
+Servers call `RpcConnection.send_request` with a callback; tools await `RpcConnection.call`. Touches
+the network.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _OPEN_SEQ = -1
 _HANDSHAKE_SECONDS = 10.0
 
 OnAnswer = Callable[[Any], None]
-"""Called once with the answer, or with a `ConnectionLost`."""
+"""Called once, with the answer or with a `ConnectionLost`."""
 
 
 class RemoteFailure(Exception):
-    """The storage node answered with a failure; the text is that of the answer."""
+    """The storage node answered with a failure. The text is from the answer."""
 
     def __init__(self, text: str | None) -> None:
         super().__init__(text or "no reason given")
@@ -59,7 +60,7 @@ _ADMIN_PORT = _Port(
 
 
 class RpcConnection(FrameHandler):
-    """One connection to a storage node. Requests may overlap."""
+    """One connection to a storage node. Several requests may wait for answers at the same time."""
 
     def __init__(self, port: _Port, on_lost: Callable[[str], None] | None = None) -> None:
         self._port = port
@@ -79,7 +80,11 @@ class RpcConnection(FrameHandler):
         spec: ProtocolSpec = STORAGE,
         network: Network = TCP,
     ) -> RpcConnection:
-        """Open a connection to a storage port; see `_open`. ``spec`` has the offered versions."""
+        """Open a connection to a storage port, offering the versions of ``spec``.
+
+        ``cluster`` is the cluster's key and number of partitions. Raises DialFailed, or
+        RemoteFailure if the node belongs to another cluster.
+        """
         port = replace(_STORAGE_PORT, spec=spec)
         return await cls._open(cls(port, on_lost), address, tls, cluster, network)
 
@@ -91,7 +96,11 @@ class RpcConnection(FrameHandler):
         cluster: tuple[uuid.UUID, int],
         network: Network = TCP,
     ) -> RpcConnection:
-        """Open a connection to an admin port; see `_open`."""
+        """Open a connection to an admin port.
+
+        ``cluster`` is the cluster's key and number of partitions. Raises DialFailed, or
+        RemoteFailure if the node belongs to another cluster.
+        """
         return await cls._open(cls(_ADMIN_PORT), address, tls, cluster, network)
 
     @staticmethod
@@ -102,17 +111,14 @@ class RpcConnection(FrameHandler):
         cluster: tuple[uuid.UUID, int],
         network: Network,
     ) -> RpcConnection:
-        """Dial, shake hands, and send the cluster's key and number of partitions.
-
-        Raises DialFailed, or RemoteFailure if the node belongs to another cluster and refuses.
-        """
+        """Connect, wait for the handshake, and send the cluster's key and number of partitions."""
         rpc._connection = await network.dial(*address, rpc._port.spec, rpc, tls)
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await rpc._connection.handshake()
                 opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                # The chunk with the Hello may also have ended the connection: `send_request` then
-                # fails at once, where a plain send would wait for an answer that cannot come
+                # The connection may have ended immediately after the peer's Hello. Then
+                # `send_request` fails at once. `_send` would wait for an answer that never comes
                 # (test_rpc_open_of_a_connection_lost_with_its_hello_fails_at_once).
                 rpc.send_request(rpc._port.open_request(*cluster), _resolver(opened))
                 answer = await opened
@@ -135,7 +141,7 @@ class RpcConnection(FrameHandler):
 
     @property
     def version(self) -> int:
-        """The agreed protocol version; only of an open connection."""
+        """The agreed protocol version. The connection must have been opened."""
         assert self._connection is not None
         return self._connection.version
 
@@ -146,17 +152,20 @@ class RpcConnection(FrameHandler):
         return seq
 
     def send_request(self, request: Any, on_answer: OnAnswer) -> None:
-        """Send ``request`` (with a number from `next_seq`); ``on_answer`` is called later, once."""
+        """Send ``request``, whose sequence number is from `next_seq`, and later call ``on_answer``.
+
+        ``on_answer`` is called exactly once, and never during this call.
+        """
         if self.closed:
             asyncio.get_running_loop().call_soon(on_answer, ConnectionLost("connection closed"))
             return
         self._send(request, on_answer)
 
     async def call(self, make: Callable[[int], Any]) -> Any:
-        """Send ``make(sequence number)`` and return the answer.
+        """Send the request that ``make`` returns for a sequence number, and return the answer.
 
-        Raises RemoteFailure; ConnectionLost, after which the request may or may not have been
-        executed; UnsupportedByPeer if the peer's version has no such request.
+        Raises RemoteFailure, UnsupportedByPeer if the peer's version lacks the request, or
+        ConnectionLost, after which the request may or may not have been executed.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send_request(make(self.next_seq()), _resolver(future))
@@ -166,17 +175,17 @@ class RpcConnection(FrameHandler):
         return answer
 
     def close(self) -> None:
-        """Close; pending requests end with ConnectionLost."""
+        """Send the queued requests and close. Pending requests end with ConnectionLost."""
         if self._connection is not None:
             self._connection.close()
 
     def abort(self, reason: str) -> None:
-        """Close without sending the queued frames; otherwise like `close`."""
+        """Close like `close`, but without sending the queued requests."""
         if self._connection is not None:
             self._connection.abort(reason)
 
     def received(self, bodies: list[bytes]) -> None:
-        """Call back with every answer. An answer to no pending request is ignored."""
+        """Pass each answer to its request's callback. An answer without a request is ignored."""
         assert self._connection is not None
         version = self._connection.version
         for body in bodies:
@@ -186,7 +195,7 @@ class RpcConnection(FrameHandler):
                 on_answer(answer)
 
     def lost(self, reason: str) -> None:
-        """End all pending requests."""
+        """End all pending requests with ConnectionLost."""
         self.closed = True
         error = ConnectionLost(reason)
         pending, self._pending = self._pending, {}
@@ -197,9 +206,10 @@ class RpcConnection(FrameHandler):
 
     def _send(self, request: Any, on_answer: OnAnswer) -> None:
         assert self._connection is not None
-        # Encoding comes first: a request that the peer's version lacks must not become pending.
+        # Encode before the request becomes pending: if the peer's version lacks the request,
+        # encoding raises, and a pending request would never be answered.
         parts = self._port.messages.encode_parts(request, self._connection.version)
-        # A second request of one number would receive the answer to the first.
+        # Of two requests with the same number, one would receive the answer to the other.
         assert request.seq_num not in self._pending, "sequence numbers of a connection are unique"
         self._pending[request.seq_num] = on_answer
         self._connection.send(*parts)

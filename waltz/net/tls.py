@@ -1,12 +1,12 @@
-"""TLS settings, and the contexts made from them. Touches PEM files.
+"""TLS settings, and the SSL contexts made from the settings. Touches PEM files.
 
 The rules are those of Waltz 0.13.2 (spec/wire.md section 1), except that a dialing side verifies
 the peer's name:
 
-* Without a certificate, the process makes a temporary self-signed one.
-* Without a CA, every peer is accepted.
-* With a CA, both sides require a certificate of that CA. A dialing side also requires that the
-  certificate contains the peer's name.
+* A listener without a certificate makes a self-signed certificate when the process starts.
+* A process without a CA accepts every peer.
+* A process with a CA requires from every peer a certificate of that CA. When it dials, it also
+  requires that the certificate contains the peer's name.
 
 A change of the files applies to the next handshake, so that certificates are renewed without a
 restart (test_new_authority_applies_to_new_connections_only). If the changed files cannot be used,
@@ -34,19 +34,19 @@ _OPENSSL_NAME_MISMATCHES = (62, 64)
 
 
 class TlsConfigError(ValueError):
-    """The TLS settings cannot be used; the text names the files and the reason."""
+    """The TLS settings cannot be used. The text names the files and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A context, and when this process's certificate expires (None: it has no certificate)."""
+    """An SSL context, and when its certificate expires (None: it has no certificate)."""
 
     context: ssl.SSLContext
     expires: datetime.datetime | None
 
 
 class _ReloadedContext:
-    """A context that is loaded from files, and loaded again when they change."""
+    """An SSL context that is loaded from files, and loaded again after the files have changed."""
 
     __slots__ = ("_loaded", "_stamp")
 
@@ -60,12 +60,16 @@ class _ReloadedContext:
         return _ReloadedContext, ()
 
     def current(self, files: tuple[Path, ...], load: Callable[[], _Loaded]) -> _Loaded:
-        """Return the context of the files; raises TlsConfigError if none was ever loaded."""
+        """Return the context of ``files``; call ``load`` if they have changed since the last call.
+
+        Raises TlsConfigError only if no earlier load has succeeded.
+        """
         stamp = stamp_of(files)
         if self._loaded is None:
             self._loaded, self._stamp = load(), stamp
         elif stamp != self._stamp:
-            # Set before loading, so that an unusable state of the files is tried and logged once.
+            # Store the stamp before loading: if the load fails, it is not repeated, and the error
+            # is not logged again, until the files change again.
             self._stamp = stamp
             try:
                 self._loaded = load()
@@ -78,12 +82,12 @@ class _ReloadedContext:
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """The TLS settings of a process. ``certificate`` and ``key`` are PEM files; set both or none.
+    """The TLS settings of a process.
 
-    ``ca`` is a PEM file of trusted certificates. If it is set, accepted and dialed peers are
-    verified. ``server_name`` is the name that a dialed peer's certificate must contain (None: the
-    dialed host). Set ``verify_server_name`` to false for peers of 0.13.2, whose certificates need
-    no name.
+    ``certificate`` and ``key`` are PEM files; set both or neither. ``ca`` is a PEM file of trusted
+    certificates. If ``ca`` is set, accepted and dialed peers are verified. ``server_name`` is the
+    name that a dialed peer's certificate must contain (None: the dialed host). Set
+    ``verify_server_name`` to false for peers of 0.13.2, whose certificates need no name.
     """
 
     enabled: bool = True
@@ -102,8 +106,8 @@ class TlsConfig:
     def listening_context(self) -> ssl.SSLContext | None:
         """Return the context for an accepted connection, None for plaintext.
 
-        Call it for each connection, so that changed files take effect. Raises TlsConfigError only
-        until the first call succeeds.
+        Call this for each new connection, so that changed files take effect. Raises TlsConfigError
+        only if no earlier call has succeeded.
         """
         if not self.enabled:
             return None
@@ -112,17 +116,17 @@ class TlsConfig:
     def dialing_context(self) -> ssl.SSLContext | None:
         """Return the context for dialing one peer, None for plaintext.
 
-        Call it for each connection, so that changed files take effect. Raises TlsConfigError only
-        until the first call succeeds.
+        Call this for each new connection, so that changed files take effect. Raises TlsConfigError
+        only if no earlier call has succeeded.
         """
         if not self.enabled:
             return None
         return self._dialing.current(self._files(), self._load_dialing).context
 
     def certificate_days_left(self) -> float | None:
-        """Return in how many days the certificate of listeners expires; None for plaintext.
+        """Return the days until the certificate of listeners expires, None for plaintext.
 
-        Raises TlsConfigError only until the first call succeeds.
+        Raises TlsConfigError only if no earlier load of the files has succeeded.
         """
         if not self.enabled:
             return None
@@ -130,7 +134,7 @@ class TlsConfig:
         return None if expires is None else round(_days_until(expires), 2)
 
     def explain(self, error: ssl.SSLError, host: str) -> str:
-        """Return why a handshake with ``host`` failed, and the remedy."""
+        """Return why a TLS handshake with ``host`` failed, and the remedy."""
         if not isinstance(error, ssl.SSLCertVerificationError):
             return error.reason or str(error)
         if error.verify_code in _OPENSSL_NAME_MISMATCHES:
@@ -173,7 +177,7 @@ class TlsConfig:
         return _Loaded(context, self._load(context))
 
     def _load(self, context: ssl.SSLContext) -> datetime.datetime | None:
-        """Load the files into ``context``; return when the certificate expires, if there is one."""
+        """Load the files into ``context``; return when the certificate expires (None: none set)."""
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if (self.certificate is None) != (self.key is None):
             raise TlsConfigError("TLS certificate and key go together: set both or neither")

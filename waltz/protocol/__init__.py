@@ -1,13 +1,17 @@
 """Frames and messages of the three protocols, as bytes and as values. Pure.
 
-* `records`: transaction records and batches of them; `stored`: their form on disk
+The protocols are those between client and server, between server and storage, and of the storage's
+admin port.
+
+* `records`: transaction records and batches of them; `stored`: the form of records on disk
 * `fields`: the data types inside a message
 * `frames`: framing, handshake, version negotiation
-* `client_server`, `storage`, `admin`: the messages and how they are encoded
-* `client_messages`: those of the client protocol as values; `client_numbers`: their type bytes
-  and versions
+* `layout`: tables of message fields, from which messages are encoded and decoded
+* `client_server`, `storage`, `admin`: the table of each protocol
+* `client_messages`: the messages between client and server, as values
+* `client_numbers`: type bytes of these messages, and the versions that introduce them
 * `batches`: the appends of a batch, and their outcomes
-* `layout`: how a table of fields becomes an encoder and a decoder
+* `failures`: the error answer of a storage node
 * `locks`: lock ids and their hashes
 
 Source of every rule: spec/wire.md sections 1 to 11.

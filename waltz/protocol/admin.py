@@ -1,6 +1,9 @@
 """Messages of the storage admin port (spec/wire.md sections 7 and 11). Pure.
 
-Every message begins with a sequence number. An answer has that of its request.
+Every message begins with a sequence number. An answer has the sequence number of its request.
+
+A partition has two *switches* on a storage node: one allows servers to read it, the other allows
+them to write it. A partition is *available* if both are on.
 """
 
 from __future__ import annotations
@@ -47,7 +50,10 @@ class AdminFailureResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdminOpenRequest:
-    """The first request on a connection; a node of another cluster refuses it. Number -1."""
+    """The first request on a connection. A node of another cluster refuses the request.
+
+    ``key`` is the key of the cluster. The sequence number is -1.
+    """
 
     seq_num: int
     key: uuid.UUID
@@ -56,7 +62,7 @@ class AdminOpenRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAvailableRequest:
-    """Switch reading and writing of these partitions on or off."""
+    """Turn both switches of these partitions on or off."""
 
     seq_num: int
     partitions: tuple[int, ...]
@@ -65,7 +71,10 @@ class PartitionAvailableRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignmentRequest:
-    """Create these partitions on the node, or drop them, with or without their files."""
+    """Assign these partitions to the node, or remove their assignment.
+
+    A removal deletes the partitions' files only if ``delete_files`` is set.
+    """
 
     seq_num: int
     partitions: tuple[int, ...]
@@ -75,7 +84,7 @@ class PartitionAssignmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordListRequest:
-    """Request up to ``max_records`` records from ``first_id`` on, regardless of the switches."""
+    """Request up to ``max_records`` records from ``first_id`` on. The switches have no effect."""
 
     seq_num: int
     partition: int
@@ -94,7 +103,7 @@ class RecordListResponse:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest:
-    """Request a partition's persisted session without raising the fence."""
+    """Request a partition's persisted session; unlike that of `storage`, it raises no fence."""
 
     seq_num: int
     partition: int
@@ -102,7 +111,7 @@ class LastSessionInfoRequest:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoResponse:
-    """The persisted session and its marks."""
+    """The persisted session, its low-water mark, and the replica's local low-water mark."""
 
     seq_num: int
     partition: int
@@ -128,21 +137,21 @@ class MetricsResponse:
 
 @dataclass(frozen=True, slots=True)
 class AssignedPartitionStatusRequest:
-    """Request the assigned partitions and whether they are available."""
+    """Request for each assigned partition whether it is available."""
 
     seq_num: int
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedPartitionStatusResponse:
-    """Assigned partition to whether it is available."""
+    """For each assigned partition: whether it is available."""
 
     seq_num: int
     available: MappingType[int, bool]
 
 
 class Switch(IntEnum):
-    """An operation of servers on a partition that can be switched off."""
+    """The two switches of a partition."""
 
     READ = 1
     WRITE = 2
@@ -150,7 +159,7 @@ class Switch(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSwitchRequest:
-    """Switch reading or writing of these partitions on or off."""
+    """Turn one switch of these partitions on or off."""
 
     seq_num: int
     partitions: tuple[int, ...]
@@ -167,9 +176,10 @@ class PartitionStatesRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One assigned partition; ``max_transaction_id`` is -1 if it is empty.
+    """The state of one assigned partition.
 
-    ``size_bytes`` counts its segments, including preallocated space.
+    ``max_transaction_id`` is -1 if the log is empty. ``size_bytes`` is the size of the partition's
+    segment files, including preallocated space.
     """
 
     partition: int
@@ -183,13 +193,13 @@ class PartitionState:
 
     @property
     def available(self) -> bool:
-        """Whether it can be read and written."""
+        """Whether servers can read and write the partition."""
         return self.readable and self.writable
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatesResponse:
-    """The states of all assigned partitions, by partition."""
+    """The states of all assigned partitions, in ascending order of their ids."""
 
     seq_num: int
     states: tuple[PartitionState, ...]
@@ -197,7 +207,7 @@ class PartitionStatesResponse:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumRequest:
-    """Request the checksum of the records from ``first_id`` to ``last_id``, to compare replicas."""
+    """Request one checksum of all records from ``first_id`` to ``last_id``, to compare replicas."""
 
     seq_num: int
     partition: int
@@ -207,7 +217,11 @@ class RangeChecksumRequest:
 
 @dataclass(frozen=True, slots=True)
 class RangeChecksumResponse:
-    """The CRC-32 of the records up to ``last_id``, which may be less than requested."""
+    """The CRC-32 of the records from ``first_id`` to ``last_id``, and their bytes on disk.
+
+    ``last_id`` may be smaller than the requested one: the log ended, or the answer reached the
+    limit of one request.
+    """
 
     seq_num: int
     partition: int
@@ -334,7 +348,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the frame in parts, to be sent one after the other; records are not copied."""
+    """Return the frame in parts, which the caller sends in order. Records are not copied."""
     return _TABLE.encode_parts(message, version)
 
 

@@ -20,7 +20,7 @@ _SMALLEST_APPEND_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class BatchedAppend:
-    """One append of a batch, as it is on the wire."""
+    """One append of a batch, with its locks as hashes."""
 
     write_locks: tuple[int, ...]
     read_locks: tuple[int, ...]
@@ -35,6 +35,7 @@ class OutcomeKind(IntEnum):
 
     COMMITTED = 0
     REFUSED = 1
+    """A lock refused the append."""
     ABSENT = 2
     """The append is not in the log and never will be."""
     UNKNOWN = 3
@@ -45,8 +46,8 @@ class OutcomeKind(IntEnum):
 class BatchedOutcome:
     """The outcome of one append.
 
-    ``transaction_id`` is its own id if it was committed, the id of the transaction that took the
-    lock if it was refused, otherwise -1.
+    ``transaction_id`` is the append's own id if it was committed, the id of the transaction that
+    took the lock if the append was refused, otherwise -1.
     """
 
     kind: OutcomeKind
@@ -54,7 +55,7 @@ class BatchedOutcome:
 
 
 class Appends:
-    """An int count, then that many `BatchedAppend`; reading checks their checksums."""
+    """An int count, then that many `BatchedAppend`. Reading checks the checksum of each."""
 
     def write(self, out: list[bytes], value: tuple[BatchedAppend, ...]) -> None:
         """Append count and items."""
@@ -67,7 +68,7 @@ class Appends:
             INT.write(out, append.checksum)
 
     def read(self, reader: Reader) -> tuple[BatchedAppend, ...]:
-        """Read count and items; raises MalformedMessage, also for an empty batch."""
+        """Read count and items; raises MalformedMessage, for example if the batch is empty."""
         count = reader.count(_SMALLEST_APPEND_BYTES)
         if not 0 < count <= MAX_BATCH_APPENDS:
             raise MalformedMessage(f"a batch of {count} appends")
@@ -102,7 +103,7 @@ class Outcomes:
 
 
 def check_locks(count: int) -> None:
-    """Raise MalformedMessage if one request has too many locks."""
+    """Raise MalformedMessage if ``count``, the locks of one request, is above the limit."""
     if count > MAX_LOCKS:
         raise MalformedMessage(f"{count} locks in one request: at most {MAX_LOCKS} can be taken")
 

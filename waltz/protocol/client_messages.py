@@ -1,8 +1,12 @@
 """The messages between client and server, as values (spec/wire.md sections 4 and 9). Pure.
 
 Every message begins with a `ReqId`. The `ReqId` of a request about one partition has the client's
-id, the partition's generation as the client knows it, the partition, and a sequence number. The
-table in `client_server` defines how each is encoded.
+id, the partition's generation that the client knows, the partition, and a sequence number. The
+table in `client_server` defines how each message is encoded.
+
+A log's *high-water mark* is its last committed transaction id. A *client high-water mark* is the
+last id that the client has processed. A *mount* makes a connection the one over which a client
+appends to a partition and receives its *feed*: the ids of the committed transactions, in order.
 """
 
 from __future__ import annotations
@@ -16,16 +20,22 @@ from waltz.protocol.records import RecordBatch, RecordHeader, ReqId
 
 
 class MountState(IntEnum):
-    """The answer to a mount: ready, not ready, or the client's mark is beyond the log's end."""
+    """The answer to a mount."""
 
     READY = 0
     NOT_READY = 1
+    """The server does not own the partition, or has not opened it; the client retries."""
     CLIENT_AHEAD = 2
+    """The client's mark is above the log's mark: the client has read another log."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """Start a feed after ``client_high_water_mark``; ``req_id`` becomes the feed session's id."""
+    """Mount a partition: start a feed after ``client_high_water_mark``.
+
+    All later messages of the feed repeat ``req_id``. ``seq_num`` numbers the client's connections
+    to this server: the server ignores requests on a connection older than the mounted one.
+    """
 
     req_id: ReqId
     client_high_water_mark: int
@@ -34,7 +44,7 @@ class MountRequest:
 
 @dataclass(frozen=True, slots=True)
 class MountResponse:
-    """Answer to a mount. READY follows after everything up to the log's mark was fed."""
+    """The answer to a mount. READY arrives after the feed has reached the log's mark."""
 
     req_id: ReqId
     state: MountState
@@ -42,7 +52,10 @@ class MountResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append ``data`` if no write or read lock was taken after ``client_high_water_mark``."""
+    """Append ``data``, unless a write or read lock was taken after ``client_high_water_mark``.
+
+    The transaction takes its write and append locks when it commits.
+    """
 
     req_id: ReqId
     client_high_water_mark: int
@@ -64,7 +77,7 @@ class FeedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedData:
-    """A committed transaction; ``req_id`` is that of its append."""
+    """A committed transaction. ``req_id`` is the id of the append that created it."""
 
     req_id: ReqId
     transaction_id: int
@@ -88,7 +101,7 @@ class TransactionDataRequest:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDataResponse:
-    """The data of one transaction, or the reason for its absence (``data`` is None)."""
+    """The data of one transaction. If ``data`` is None, ``error`` has the reason."""
 
     req_id: ReqId
     transaction_id: int
@@ -99,14 +112,14 @@ class TransactionDataResponse:
 
 @dataclass(frozen=True, slots=True)
 class FlushRequest:
-    """Request an answer when every earlier append is resolved."""
+    """Request an answer when every earlier append is resolved: committed, refused or failed."""
 
     req_id: ReqId
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResponse:
-    """All earlier appends are resolved; the log's mark is ``transaction_id``."""
+    """All earlier appends are resolved. The log's high-water mark is ``transaction_id``."""
 
     req_id: ReqId
     transaction_id: int
@@ -114,7 +127,10 @@ class FlushResponse:
 
 @dataclass(frozen=True, slots=True)
 class LockFailure:
-    """The append was refused; retry it after ``transaction_id`` has been applied."""
+    """The append was refused because of a lock.
+
+    The client may retry the append after it has applied ``transaction_id``, which took the lock.
+    """
 
     req_id: ReqId
     transaction_id: int
@@ -129,7 +145,10 @@ class HighWaterMarkRequest:
 
 @dataclass(frozen=True, slots=True)
 class HighWaterMarkResponse:
-    """The last committed id; -1 for an empty log, -2^63 while the partition opens."""
+    """The last committed id, -1 for an empty log, or -2^63.
+
+    -2^63 means that the partition has not opened, or that this server does not own it.
+    """
 
     req_id: ReqId
     transaction_id: int
@@ -137,14 +156,14 @@ class HighWaterMarkResponse:
 
 @dataclass(frozen=True, slots=True)
 class CheckStorageConnectivityRequest:
-    """Request that the server dials every storage node it uses."""
+    """Request that the server connects to every storage node that it uses."""
 
     req_id: ReqId
 
 
 @dataclass(frozen=True, slots=True)
 class CheckStorageConnectivityResponse:
-    """Storage ``host:port`` to whether it could be opened."""
+    """For the ``host:port`` of each storage node: whether the server could connect to it."""
 
     req_id: ReqId
     storages: MappingType[str, bool] = field(default_factory=dict)
@@ -159,7 +178,7 @@ class ServerPartitionsAssignmentRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerPartitionsAssignmentResponse:
-    """The partitions that the server has an object for."""
+    """The partitions that the server owns."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -167,7 +186,7 @@ class ServerPartitionsAssignmentResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPreferredPartitionRequest:
-    """Request that the server prefers these partitions."""
+    """Add these partitions to those that the assignment gives to this server if it can."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -183,7 +202,7 @@ class AddPreferredPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionRequest:
-    """Request that the server no longer prefers these partitions."""
+    """Remove these partitions from those that the server prefers."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -206,7 +225,7 @@ class ServerPartitionsHealthStatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerPartitionsHealthStatResponse:
-    """Partition to whether its last store session could be created."""
+    """For each partition of the server: whether it is healthy."""
 
     req_id: ReqId
     health: MappingType[int, bool] = field(default_factory=dict)
@@ -214,9 +233,10 @@ class ServerPartitionsHealthStatResponse:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """Request committed records from ``first_id`` on, within both bounds, but at least one.
+    """Request committed records from ``first_id`` on, at most ``max_records`` and ``max_bytes``.
 
-    With ``wait_ms`` above 0 the server waits up to that time for the first one.
+    The answer has the first record even if that alone is larger than ``max_bytes``. If ``first_id``
+    is not committed yet, the server waits up to ``wait_ms`` for it before it answers.
     """
 
     req_id: ReqId
@@ -228,7 +248,7 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsResponse:
-    """Consecutive records and the log's mark, or the reason for their absence (``error``)."""
+    """Consecutive records and the log's mark; if ``error`` is set, it has the reason for none."""
 
     req_id: ReqId
     error: str | None
@@ -247,7 +267,7 @@ class HeadersRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeadersResponse:
-    """Consecutive headers and the log's mark, or the reason for their absence (``error``)."""
+    """Consecutive headers and the log's mark; if ``error`` is set, it has the reason for none."""
 
     req_id: ReqId
     error: str | None
@@ -257,9 +277,10 @@ class HeadersResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendBatchRequest:
-    """Append these in order; number *i* has the sequence number of ``req_id`` plus *i*.
+    """Append several transactions in order.
 
-    Each is checked by its own locks, against those taken after ``client_high_water_mark``.
+    Append number *i*, counted from 0, has the sequence number of ``req_id`` plus *i*. An append is
+    refused if one of its own write or read locks was taken after ``client_high_water_mark``.
     """
 
     req_id: ReqId
@@ -269,7 +290,7 @@ class AppendBatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendBatchResponse:
-    """The outcome of each append of a batch, in its order."""
+    """The outcomes of all appends of a batch, in the order of the batch."""
 
     req_id: ReqId
     outcomes: tuple[BatchedOutcome, ...]

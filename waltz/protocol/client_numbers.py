@@ -1,7 +1,7 @@
-"""Type bytes and versions of the client protocol. Pure.
+"""Type bytes and versions of the protocol between client and server. Pure.
 
-The table in `client_server` uses them; so does code that encodes or decodes frequent messages
-without the table, or that checks the peer's version. Source: spec/wire.md sections 4 and 9.
+The table in `client_server` uses these numbers. Other code uses them to encode or decode frequent
+messages without the table, or to check the peer's version. Source: spec/wire.md sections 4 and 9.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ APPEND_LOCKS_SINCE = 2
 """The first version whose appends have append locks."""
 
 CLIENT_AHEAD_SINCE = 3
-"""The first version with the answer that the client's mark is beyond the log's end."""
+"""The first version that answers a mount by CLIENT_AHEAD."""
 
 RANGES_SINCE = 5
-"""The first version with ranges of records and of headers."""
+"""The first version that can read a range of records or of headers in one request."""
 
 APPEND_BATCH_SINCE = 5
 """The first version with batches of appends."""
 
 ALWAYS_ANSWERED_SINCE = 5
-"""The first version that also answers requests about a partition of another server."""
+"""The first version that answers high-water mark requests for a partition of another server."""

@@ -1,6 +1,6 @@
-"""Messages between client and server (spec/wire.md sections 4 and 9). Pure.
+"""Encode and decode messages between client and server (spec/wire.md sections 4 and 9). Pure.
 
-The table defines how each message of `client_messages` is encoded in each version.
+The table in this module defines how each message of `client_messages` is encoded in each version.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ __all__ = [
 
 
 class _MountStateAsBoolean:
-    """Versions 0 to 2: CLIENT_AHEAD cannot be encoded and becomes NOT_READY."""
+    """The mount state in versions 0 to 2, which lack CLIENT_AHEAD: it is sent as NOT_READY."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
         BOOLEAN.write(out, value is MountState.READY)
@@ -119,7 +119,7 @@ class _MountStateAsBoolean:
 
 
 class _MountStateAsInt:
-    """Version 3 and later."""
+    """The mount state in version 3 and later."""
 
     def write(self, out: list[bytes], value: MountState) -> None:
         INT.write(out, value)
@@ -133,7 +133,10 @@ class _MountStateAsInt:
 
 
 class _DataOrError:
-    """The tail of TransactionDataResponse: (data, checksum) on success, otherwise the error."""
+    """The last fields of TransactionDataResponse, as a tuple (data, checksum, error).
+
+    On the wire a boolean is followed by data and checksum if it is true, otherwise by the error.
+    """
 
     def write(self, out: list[bytes], value: tuple[bytes | None, int, str | None]) -> None:
         data, crc, error = value
@@ -152,7 +155,7 @@ class _DataOrError:
 
 @dataclass(frozen=True, slots=True)
 class _DataResponseOnWire:
-    """TransactionDataResponse in the form of the table: three fields in one."""
+    """A TransactionDataResponse whose last three fields are one, so that one codec writes them."""
 
     req_id: ReqId
     transaction_id: int
@@ -306,7 +309,10 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def decode(body: bytes, version: int) -> Message:
-    """Return the message in ``body``; raises MalformedMessage, also for a wrong data checksum."""
+    """Return the message in ``body``.
+
+    Raises MalformedMessage if the body is malformed, or an append's data do not match its checksum.
+    """
     message = _TABLE.decode(body, version)
     if isinstance(message, _DataResponseOnWire):
         return TransactionDataResponse(message.req_id, message.transaction_id, *message.content)
@@ -320,5 +326,5 @@ def decode(body: bytes, version: int) -> Message:
 
 
 def frame(body: bytes, version: int) -> bytes:
-    """Return the frame of an already encoded body."""
+    """Return the frame of a body that is already encoded."""
     return encode_frame(CLIENT_SERVER.magic, version, body)

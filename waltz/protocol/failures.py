@@ -19,17 +19,17 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True)
 class RpcFailure:
-    """An error of the storage node: a class name, a colon and a sentence."""
+    """An error of the storage node. ``message`` is a class name, a colon and a sentence."""
 
     message: str | None
     stack: tuple[StackFrame, ...] = ()
 
 
 class RpcFailureCodec:
-    """Message, then a count of stack frames."""
+    """The message, then an int count, then that many stack frames."""
 
     def write(self, out: list[bytes], value: RpcFailure) -> None:
-        """Append the failure."""
+        """Append the encoded failure to ``out``."""
         TEXT.write(out, value.message)
         INT.write(out, len(value.stack))
         for frame in value.stack:

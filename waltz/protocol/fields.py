@@ -1,7 +1,7 @@
 """The data types inside a message body (spec/wire.md section 2): one codec per type. Pure.
 
-A codec writes a value as a list of byte strings and reads one back from a `Reader`, which checks
-every length against the remaining bytes before it allocates or slices anything.
+A codec adds the bytes of a value to a list of byte strings, and reads a value from a `Reader`. The
+reader checks every length against the remaining bytes before it allocates memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MalformedMessage(ValueError):
 
 
 class Reader:
-    """A cursor over one message body."""
+    """A message body, and the position of the next byte to read."""
 
     __slots__ = ("body", "position")
 
@@ -40,7 +40,7 @@ class Reader:
         self.position = position
 
     def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Read one fixed-size group of numbers."""
+        """Read the numbers of ``layout``."""
         start = self.position
         if start + layout.size > len(self.body):
             raise MalformedMessage("message cut off")
@@ -56,7 +56,10 @@ class Reader:
         return self.body[start:end]
 
     def count(self, item_bytes: int) -> int:
-        """Read a count of items of at least ``item_bytes`` each that must fit the rest."""
+        """Read an int count of items that follow, each of at least ``item_bytes``.
+
+        Raises MalformedMessage if so many items cannot fit into the remaining bytes.
+        """
         n = int(self.fixed(_INT)[0])
         if n < 0 or n * item_bytes > len(self.body) - self.position:
             raise MalformedMessage(f"impossible count: {n}")
@@ -80,12 +83,12 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A fixed-size signed integer."""
+    """A signed integer of fixed size, big-endian."""
 
     layout: struct.Struct
 
     def write(self, out: list[bytes], value: int) -> None:
-        """Append big-endian bytes."""
+        """Append the integer."""
         out.append(self.layout.pack(value))
 
     def read(self, reader: Reader) -> int:
@@ -94,7 +97,7 @@ class Number:
 
 
 class Boolean:
-    """One byte: written as 1 or 0, true only when it equals 1."""
+    """One byte: 1 is true, every other value reads as false."""
 
     def write(self, out: list[bytes], value: bool) -> None:
         """Append one byte."""
@@ -106,7 +109,7 @@ class Boolean:
 
 
 class Bytes:
-    """An int length, then the bytes; null is length -1 and reads as None."""
+    """An int length, then the bytes. None has length -1 and no bytes."""
 
     def write(self, out: list[bytes], value: bytes | None) -> None:
         """Append length and content."""
@@ -116,7 +119,7 @@ class Bytes:
             out += (_INT.pack(len(value)), value)
 
     def read(self, reader: Reader) -> bytes | None:
-        """Read length and content; any negative length is null."""
+        """Read length and content; any negative length reads as None."""
         length = int(reader.fixed(_INT)[0])
         return None if length < 0 else reader.take(length)
 
@@ -135,7 +138,7 @@ class Text:
 
 
 class Ints:
-    """An int count, then the ints; null (-1) reads as an empty tuple."""
+    """An int count, then the ints. A negative count (null) reads as an empty tuple."""
 
     def write(self, out: list[bytes], value: tuple[int, ...]) -> None:
         """Append count and items."""
@@ -151,7 +154,7 @@ class Ints:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A count, then key and value pairs, in any order."""
+    """An int count, then pairs of key and value in any order, each of at least ``pair_bytes``."""
 
     key: Codec
     value: Codec
@@ -171,7 +174,7 @@ class Mapping:
 
 
 class Uuid:
-    """Two longs: most significant half first."""
+    """Two longs, the most significant half first."""
 
     def write(self, out: list[bytes], value: uuid.UUID) -> None:
         """Append 16 bytes."""
@@ -213,7 +216,7 @@ class Header:
 
 
 class Batch:
-    """An int count, then that many records, kept in wire form."""
+    """An int count, then that many records. They stay in wire form."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
         """Append count and records."""
@@ -231,27 +234,26 @@ class Batch:
 
 
 class UncheckedBatch(Batch):
-    """A `Batch` that extends to the end of the message and is not checked when it is read.
+    """A `Batch` that ends with the message. Reading does not check its records.
 
-    The receiver must check the records by `RecordBatch.mismatch` before it uses them; they may be
-    malformed.
+    The receiver must check the records by `RecordBatch.mismatch` before it uses them.
     """
 
     def read(self, reader: Reader) -> RecordBatch:
-        """Read the remaining bytes."""
+        """Read the count, then all remaining bytes as the records."""
         n = reader.count(WIRE_OVERHEAD_BYTES)
         return RecordBatch(n, reader.take(len(reader.body) - reader.position))
 
 
 class Stored:
-    """An int count, then that many records in their form on disk, to the end of the message."""
+    """An int count, then that many records in their form on disk. They end with the message."""
 
     def write(self, out: list[bytes], value: StoredBatch) -> None:
         """Append count and records."""
         out += (_INT.pack(value.count), bytes(value.raw))
 
     def read(self, reader: Reader) -> StoredBatch:
-        """Read the remaining bytes without a copy."""
+        """Read the count, then all remaining bytes as the records, without a copy."""
         n = reader.count(STORED_OVERHEAD_BYTES)
         start, reader.position = reader.position, len(reader.body)
         return StoredBatch(n, memoryview(reader.body)[start:])
@@ -274,26 +276,26 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A presence byte, then the value if it is present; an absent value reads as None."""
+    """A boolean, then the value if the boolean is true. None is written as false."""
 
     codec: Codec
 
     def write(self, out: list[bytes], value: Any) -> None:
-        """Append presence and value."""
+        """Append the boolean, and the value unless it is None."""
         BOOLEAN.write(out, value is not None)
         if value is not None:
             self.codec.write(out, value)
 
     def read(self, reader: Reader) -> Any:
-        """Read presence and value."""
+        """Read the boolean, and the value if the boolean is true."""
         return self.codec.read(reader) if BOOLEAN.read(reader) else None
 
 
 class SingleRecord:
-    """One record, as a batch of one."""
+    """One record without a count, as a batch of one."""
 
     def write(self, out: list[bytes], value: RecordBatch) -> None:
-        """Append the record without a count."""
+        """Append the record."""
         assert value.count == 1
         out.append(value.wire)
 

@@ -1,10 +1,10 @@
 """Framing, handshake and version negotiation: chunks of bytes in, message bodies out. Pure.
 
-Each side sends a Hello immediately. When it receives the peer's Hello, it switches to the largest
-version that both offer (spec/wire.md sections 2 and 3). So neither side waits for the other before
-it sends its Hello, and an old peer never receives a message that its versions lack
-(test_handshake_chooses_the_largest_common_version). `FrameDecoder` does both for one direction of a
-connection.
+Each side of a connection sends a Hello immediately, without waiting for the other side. A side that
+has received the Hello of its peer uses the largest version that both sides offer (spec/wire.md
+sections 2 and 3). So an old peer never receives a message that its versions lack
+(test_handshake_chooses_the_largest_common_version). `FrameDecoder` handles the receiving direction
+of a connection: handshake and frames.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ HELLO_MAGIC = ord("H")
 MAX_FRAME_BYTES = 256 << 20
 """A longer frame is refused before its body is read, so that it cannot exhaust the memory."""
 _UNCOPIED_BYTES = 4 << 10
+"""Byte strings of at least this length are sent separately; shorter ones are joined."""
 MAX_HELLO_BYTES = 64 << 10
-"""The limit for a Hello. It is small, because before its Hello the peer may be any process."""
+"""The limit for a Hello. It is small, because a peer may be any process until it sends a Hello."""
 
 
 class ProtocolViolation(Exception):
-    """The peer broke the framing; the connection must be closed. The text describes the bytes."""
+    """The peer's bytes do not obey the framing. The receiver must close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ProtocolSpec:
     listener_hello: str
 
     def limited_to(self, *versions: int) -> ProtocolSpec:
-        """Return the same protocol offering only ``versions``, as an older peer does."""
+        """Return the same protocol with only ``versions``: tests use it as an older peer."""
         return ProtocolSpec(self.name, self.magic, versions, self.dialer_hello, self.listener_hello)
 
     def hello(self, dialer: bool) -> bytes:
@@ -60,7 +61,10 @@ ADMIN = ProtocolSpec(
 
 
 def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
-    """Return one frame in as few byte strings as possible; long ones of ``body`` are not copied."""
+    """Return one frame as byte strings to send in order.
+
+    Short strings are joined, so that few remain. Long strings of ``body`` are not copied.
+    """
     parts: list[bytes] = []
     short = [_HEAD.pack(magic, version, sum(map(len, body)))]
     for part in body:
@@ -75,19 +79,19 @@ def frame_parts(magic: int, version: int, body: Sequence[bytes]) -> list[bytes]:
 
 
 def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
-    """Return one frame of the given parts; an empty body makes a keep-alive."""
+    """Return one frame whose body is the given parts; a frame without a body is a keep-alive."""
     return b"".join((_HEAD.pack(magic, version, sum(map(len, body))), *body))
 
 
 def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
-    """Return a Hello frame; it always has version 0 and no message type."""
+    """Return a Hello frame. Its own version is always 0, and its body has no message type."""
     parts = [struct.pack(f">i{len(versions)}h", len(versions), *versions)]
     TEXT.write(parts, text)
     return encode_frame(HELLO_MAGIC, 0, *parts)
 
 
 def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
-    """Return the versions that the peer offers, and its name; raises MalformedMessage."""
+    """Return the versions that the peer offers, and its text; raises MalformedMessage."""
     reader = Reader(body)
     n = reader.count(2)
     versions = struct.unpack(f">{n}h", reader.take(2 * n))
@@ -97,9 +101,9 @@ def decode_hello(body: bytes) -> tuple[tuple[int, ...], str | None]:
 
 
 class FrameDecoder:
-    """The receiving half of one connection: handshake first, then bodies at the agreed version.
+    """Decodes what one connection receives: first the handshake, then the bodies of frames.
 
-    Chunks may end anywhere. A long frame is collected without a copy for each chunk.
+    Chunks may end anywhere in a frame. The chunks of a long frame are joined only once.
     """
 
     def __init__(self, spec: ProtocolSpec, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -113,9 +117,9 @@ class FrameDecoder:
         self._needed = HEAD_BYTES
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Parse received bytes; return the bodies that they complete, without keep-alives.
+        """Parse received bytes, and return the message bodies that are now complete.
 
-        Raises ProtocolViolation; nothing may be fed afterwards.
+        Keep-alives are dropped. Raises ProtocolViolation; the decoder must not be used afterwards.
         """
         if self._chunks:
             self._chunks.append(chunk)
@@ -157,7 +161,7 @@ class FrameDecoder:
         return bool(self._chunks)
 
     def keep_alive(self) -> bytes:
-        """Return an empty frame with the present magic and version."""
+        """Return an empty frame with the magic and version that the connection uses now."""
         if self.version is None:
             return encode_frame(HELLO_MAGIC, 0)
         return encode_frame(self.spec.magic, self.version)

@@ -1,7 +1,8 @@
-"""Tables of message layouts, which become encoders and decoders. Pure.
+"""Encode and decode messages by tables of their layouts. Pure.
 
-The tables in `client_server`, `storage` and `admin` have the form of those in spec/wire.md section
-4: message, type byte, first version that has it, fields in order.
+`client_server`, `storage` and `admin` have one table each. Like the table of spec/wire.md section
+4, it has for each message its class, its type byte, its fields in order, and the first version that
+has the message.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ class UnsupportedByPeer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its attribute name, its codec, and the first version that has it in this form.
+    """One field of a message: attribute ``name``, encoded by ``codec`` from version ``since`` on.
 
-    Earlier versions have it in the form ``older``, if there is one. Otherwise they lack it:
-    encoding then requires that the attribute equals ``absent``, and decoding returns that value.
+    Versions before ``since`` encode the field by ``older``. If that is None, these versions lack
+    the field: encoding requires that the attribute equals ``absent``, and decoding sets it to
+    ``absent``.
     """
 
     name: str
@@ -33,13 +35,13 @@ class Field:
     absent: Any = None
 
     def codec_at(self, version: int) -> Codec | None:
-        """Return the codec that ``version`` uses, None if it lacks the field."""
+        """Return the codec that ``version`` uses, None if ``version`` lacks the field."""
         return self.codec if version >= self.since else self.older
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One message: its class, its type byte, its fields in order, the first version that has it."""
+    """One message: its class, its type byte, its fields in order, its first version."""
 
     message: type
     code: int
@@ -48,7 +50,7 @@ class Layout:
 
 
 class MessageTable:
-    """Encoder and decoder of one protocol's messages."""
+    """Encodes and decodes the messages of one protocol. ``prefix`` begins every message."""
 
     def __init__(
         self, spec: ProtocolSpec, prefix: tuple[Field, ...], layouts: Iterable[Layout]
@@ -66,7 +68,7 @@ class MessageTable:
         return b"".join(self.encode_parts(message, version))
 
     def encode_parts(self, message: Any, version: int) -> list[bytes]:
-        """Return the frame in parts, to be sent one after the other; long ones are not copied."""
+        """Return the frame in parts, which the caller sends in order. Long parts are not copied."""
         layout = self._by_class[type(message)]
         if layout.since > version:
             raise UnsupportedByPeer(

@@ -14,12 +14,12 @@ class Lock:
     id: int
 
     def hash(self) -> int:
-        """Return the signed 32-bit form: string hash of the name XOR the folded id."""
+        """Return the lock's form on the wire, a signed 32-bit integer."""
         return _signed(_string_hash(self.name) ^ _fold(self.id))
 
 
 def lock_hashes(locks: tuple[Lock, ...] | list[Lock]) -> tuple[int, ...]:
-    """Return the wire form of ``locks``."""
+    """Return the hash of each of ``locks``."""
     return tuple(lock.hash() for lock in locks)
 
 

@@ -1,8 +1,8 @@
 """Transaction records: their identity, their fields, and batches of them as bytes. Pure.
 
-Records travel between server and storage in a *batch*, in wire form, and are decoded only where
-their fields are used. Source: spec/wire.md section 2 (data types), spec/disk.md section 3.2 (the
-same fields on disk).
+A server and a storage exchange records in a *batch*, in wire form. They decode a record only where
+they use its fields. Source: spec/wire.md section 2 (data types), spec/disk.md section 3.2 (the same
+fields on disk).
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from dataclasses import dataclass
 from zlib import crc32
 
 NO_TRANSACTION = -1
-"""The mark of an empty log."""
+"""The high-water mark (last committed transaction id) of an empty log; ids begin at 0."""
 
 MAX_DATA_BYTES = 1 << 30
-"""The upper bound of a record's data; a length beyond it is damage."""
+"""The upper bound of a record's data. A larger length in a stored record is damage."""
 
 _REQ_ID = struct.Struct(">iiii")
 WIRE_HEAD = struct.Struct(">qiiiiii")
-"""Transaction id, the four fields of the request id, header, data length; data and checksum follow.
+"""The fields before a record's data: transaction id, request id (four ints), header, data length.
 """
 
 _CHECKSUM = struct.Struct(">i")
 _LENGTH = struct.Struct(">I")
 _LENGTH_OFFSET = 28
 _BETWEEN_DATA = struct.Struct(">Iq20xI")
+"""All bytes between the data of two records: the checksum, then the next record's head."""
 
 WIRE_OVERHEAD_BYTES = WIRE_HEAD.size + _CHECKSUM.size
 """Bytes that a record adds to its data on the wire."""
 
 
 class MalformedBatch(ValueError):
-    """The bytes are not the stated number of records."""
+    """The bytes do not contain the stated number of well-formed records."""
 
 
 def checksum(data: bytes) -> int:
@@ -43,13 +44,16 @@ def checksum(data: bytes) -> int:
 
 
 def wrapped(number: int) -> int:
-    """Return an unbounded count as the signed 32 bits of a sequence number."""
+    """Return ``number`` as a signed 32-bit sequence number: the smallest follows the largest."""
     return ((number + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 @dataclass(frozen=True, slots=True)
 class ReqId:
-    """The identity of a request: unique per append, and stored with its transaction."""
+    """The id of a request. The id of an append is unique, and is stored with its transaction.
+
+    ``generation`` is that of the partition: it grows when the partition moves to another server.
+    """
 
     client_id: int
     generation: int
@@ -62,13 +66,13 @@ class ReqId:
 
     @classmethod
     def decode(cls, raw: bytes, offset: int = 0) -> ReqId:
-        """Read 16 bytes at ``offset``."""
+        """Decode the 16 bytes of ``raw`` that begin at ``offset``."""
         return cls(*_REQ_ID.unpack_from(raw, offset))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordHeader:
-    """A transaction without its data."""
+    """A transaction without its data. ``header`` is an int of the application."""
 
     transaction_id: int
     req_id: ReqId
@@ -77,7 +81,7 @@ class RecordHeader:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A transaction: ``checksum`` is the CRC-32 of ``data`` as the client computed it."""
+    """A transaction. ``checksum`` is the CRC-32 of ``data`` that the client computed."""
 
     transaction_id: int
     req_id: ReqId
@@ -102,11 +106,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """``count`` consecutive records in wire form: the unit of work of the hot path.
+    """Consecutive records in wire form: the unit in which appends are written and replicated.
 
-    Invariant: ``wire`` has exactly ``count`` well-formed records, unless it was decoded as an
-    `UncheckedBatch`; `mismatch` checks that. The ids are those of the sender: the receiver must
-    check that they are consecutive.
+    Invariant: ``wire`` is exactly ``count`` well-formed records. A batch that
+    `fields.UncheckedBatch` decoded may break it until `mismatch` has checked the batch. The sender
+    set the transaction ids: the receiver must check that they are consecutive.
     """
 
     count: int
@@ -122,7 +126,7 @@ class RecordBatch:
     def parse(cls, raw: bytes, offset: int, count: int, end: int) -> tuple[RecordBatch, int]:
         """Read ``count`` records from ``raw[offset:end]``; return them and the position after them.
 
-        Raises MalformedBatch if a record is cut off or its length is negative.
+        Raises MalformedBatch if ``count`` or a length is negative, or a record is cut off.
         """
         if count < 0:
             raise MalformedBatch(f"negative number of records: {count}")
@@ -130,7 +134,8 @@ class RecordBatch:
         length_at = _LENGTH.unpack_from
         try:
             for _ in range(count):
-                # Unsigned, so that a negative length fails like a huge one.
+                # The length is read as unsigned: a negative length becomes a huge one, which ends
+                # beyond ``end`` and is refused.
                 position += WIRE_OVERHEAD_BYTES + length_at(raw, position + _LENGTH_OFFSET)[0]
         except struct.error:
             raise MalformedBatch("record cut off") from None
@@ -149,7 +154,7 @@ class RecordBatch:
             position = end + _CHECKSUM.size
 
     def parts(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield each record's id, its encoded request id, and its remaining bytes."""
+        """Yield for each record its id, its encoded request id, and the bytes after them."""
         wire, position = self.wire, 0
         for _ in range(self.count):
             (length,) = _LENGTH.unpack_from(wire, position + _LENGTH_OFFSET)
@@ -159,13 +164,15 @@ class RecordBatch:
             position = end
 
     def mismatch(self, first_id: int) -> int | None:
-        """Return the id of the first record that is misplaced or damaged, None if there is none.
+        """Return the id of the first wrong record, None if all are right.
 
-        The ids must be consecutive from ``first_id``, the data must match their checksums, and no
-        bytes may follow (test_stored_batch_with_a_changed_bit_fails_at_its_record).
+        The ids must be consecutive from ``first_id``, each record's data must match its checksum,
+        and no bytes may follow the last record
+        (test_stored_batch_with_a_changed_bit_fails_at_its_record).
         """
-        # One unpacking reads the checksum after a record's data and the next one's id and length.
-        # The padding before the first and after the last record makes it the same for all.
+        # For speed, one `_BETWEEN_DATA` reads the checksum of a record and the id and data length
+        # of the next record. The first record has no checksum before it, and the last has no head
+        # after it: zero bytes take their places.
         padded = b"".join((bytes(_CHECKSUM.size), self.wire, bytes(WIRE_HEAD.size)))
         unpack, expected = _BETWEEN_DATA.unpack_from, first_id
         _, transaction_id, length = unpack(padded)

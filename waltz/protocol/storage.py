@@ -1,8 +1,10 @@
 """Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
 Every message begins with the id of the store session, a sequence number, and the partition. An
-answer has the sequence number of its request. ``offline`` marks requests of an offline recovery
-(spec/behaviour.md section 11).
+answer has the sequence number of its request. A *store session* is a server's turn as the only
+writer of a partition; each has a larger id than the one before. A storage keeps a *fence*: the
+largest session id that it has seen. It refuses requests of a smaller session id. ``offline`` marks
+requests of an offline recovery (spec/behaviour.md section 11).
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""Placeholder: the connection replaces it by a sequence number when it sends the request."""
+"""A placeholder, which the connection replaces by the next sequence number when it sends."""
 
 BOUNDED_LISTS_SINCE = 1
-"""The first version with lists of records bounded in bytes."""
+"""The first version whose requests for records can limit the bytes of the answer."""
 
 COMMITTED_LISTS_SINCE = 1
-"""The first version with reads of committed records that never raise the fence."""
+"""The first version that reads committed records without raising the fence."""
 
 STORED_LISTS_SINCE = 2
-"""The first version with reads of records in their form on disk."""
+"""The first version that reads records in their form on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest(_Message):
-    """The first request on a connection; a node of another cluster refuses it. All ids are -1."""
+    """The first request on a connection. A node of another cluster refuses the request.
+
+    ``key`` is the key of the cluster. Session id, sequence number and partition are -1.
+    """
 
     key: uuid.UUID
     num_partitions: int
@@ -60,14 +65,18 @@ class OpenRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest(_Message):
-    """Request the persisted session; raises the fence to ``session_id``."""
+    """Raise the fence to ``session_id``, and request the session that the storage persisted."""
 
     offline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoResponse(_Message):
-    """The persisted session and its marks."""
+    """The persisted session, its low-water mark, and the replica's local low-water mark.
+
+    The low-water mark is the high-water mark at which the session began. The local low-water mark
+    is this replica's last id at that time; it is smaller if the replica lagged.
+    """
 
     last_session_id: int
     low_water_mark: int
@@ -84,7 +93,7 @@ class SetLowWaterMarkRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class TruncateRequest(_Message):
-    """Remove everything after ``transaction_id``; answered with the new max id."""
+    """Remove all records after ``transaction_id``. The answer has the last id that remains."""
 
     transaction_id: int
     offline: bool = False
@@ -119,7 +128,7 @@ class RecordHeaderRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordHeaderResponse(_Message):
-    """The header, None if there is no such transaction."""
+    """The header, None if the log does not have the transaction."""
 
     header: RecordHeader | None
 
@@ -133,7 +142,7 @@ class RecordRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class RecordResponse(_Message):
-    """The record as a batch of one, None if there is no such transaction."""
+    """The record as a batch of one, None if the log does not have the transaction."""
 
     record: RecordBatch | None
 
@@ -147,7 +156,7 @@ class MaxTransactionIdRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class MaxTransactionIdResponse(_Message):
-    """The last id in the log, -1 if it is empty."""
+    """The last id in the log, -1 if the log is empty."""
 
     transaction_id: int
 
@@ -184,7 +193,10 @@ class RecordListResponse(_Message):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRecordListRequest(_Message):
-    """Request records from ``first_id`` on, within both bounds, or one larger record."""
+    """Request records from ``first_id`` on, at most ``max_records`` and ``max_bytes``.
+
+    The answer has the first record even if that alone is larger than ``max_bytes``.
+    """
 
     first_id: int
     max_records: int
@@ -193,9 +205,10 @@ class BoundedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class CommittedRecordListRequest(_Message):
-    """Request committed records, up to ``last_id``, for readers other than servers.
+    """Request records up to ``last_id``, which the reader knows to be committed.
 
-    It never raises the fence. A storage refuses it unless its persisted session is ``session_id``.
+    Readers other than servers use this request: it never raises the fence. A storage refuses the
+    request if ``session_id`` is not the session that the storage persisted.
     """
 
     first_id: int
@@ -206,12 +219,15 @@ class CommittedRecordListRequest(_Message):
 
 @dataclass(frozen=True, slots=True)
 class StoredRecordListRequest(CommittedRecordListRequest):
-    """Request committed records in their form on disk; the reader verifies their checksums."""
+    """Request committed records in their form on disk. The reader verifies the checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecordListResponse(_Message):
-    """Consecutive unverified records of one segment; the list stops at the first absent id."""
+    """Consecutive records of one segment, which the storage has not verified.
+
+    The list stops at the first absent id.
+    """
 
     records: StoredBatch
 
@@ -301,7 +317,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_parts(message: Message, version: int) -> list[bytes]:
-    """Return the frame in parts, to be sent one after the other; records are not copied."""
+    """Return the frame in parts, which the caller sends in order. Records are not copied."""
     return _TABLE.encode_parts(message, version)
 
 

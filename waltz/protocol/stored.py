@@ -1,7 +1,7 @@
-"""Records in the form of segment files, for readers that check them themselves. Pure.
+"""Records in the form of segment files, for readers that check the records themselves. Pure.
 
-They have the same fields as on the wire, but the checksum of the data precedes the data, and a
-checksum of all other bytes ends the record. Source: spec/disk.md section 3.2.
+A record has the same fields as on the wire. On disk, the checksum of the data precedes the data,
+and a checksum of all other bytes ends the record. Source: spec/disk.md section 3.2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STORED_OVERHEAD_BYTES = STORED_HEAD_BYTES + 4
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """``raw`` should contain ``count`` consecutive records. They are not checked yet."""
+    """Records that are not checked yet: ``raw`` should contain ``count`` consecutive ones."""
 
     count: int
     raw: bytes | memoryview

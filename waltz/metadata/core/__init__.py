@@ -1,1 +1,1 @@
-"""The data of every znode as frozen values, and the rules for changing them. Pure."""
+"""Paths and data of the znodes, and the rules for changing the data. Pure."""

@@ -1,7 +1,7 @@
-"""The primitive fields of znode data: big-endian numbers, text, counts. Pure.
+"""Write and read the fields of znode data: big-endian numbers, text, counts. Pure.
 
-A count is checked against the remaining bytes before anything is allocated for it, so that damaged
-data cannot exhaust the memory. Source: spec/zookeeper.md section 2.
+The reader checks a count of entries against the remaining bytes before it allocates memory, so that
+damaged data cannot exhaust the memory. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UINT16: Final = struct.Struct(">H")
 class MalformedMetadata(ValueError):
     """The data of a znode does not have the expected format.
 
-    ``kind`` names the format, ``reason`` is the difference.
+    ``kind`` names the format. ``reason`` says what is wrong.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -29,17 +29,20 @@ class MalformedMetadata(ValueError):
 
 
 def int32(value: int) -> bytes:
-    """Return a signed 32-bit number."""
+    """Return ``value`` as a signed 32-bit number."""
     return _INT32.pack(value)
 
 
 def int64(value: int) -> bytes:
-    """Return a signed 64-bit number."""
+    """Return ``value`` as a signed 64-bit number."""
     return _INT64.pack(value)
 
 
 def text(value: str) -> bytes:
-    """Return a 16-bit byte length and the text. Raises MalformedText if it is too long."""
+    """Return ``value`` after its length, a 16-bit number of bytes.
+
+    Raises MalformedText if ``value`` is too long.
+    """
     encoded = encode_text(value)
     return _UINT16.pack(len(encoded)) + encoded
 
@@ -47,7 +50,7 @@ def text(value: str) -> bytes:
 class FieldReader:
     """Reads one field after the other from a znode's data.
 
-    Every method raises MalformedMetadata, which names the format, if the bytes do not match it.
+    ``kind`` names the format for errors. A method raises MalformedMetadata if the bytes are wrong.
     """
 
     __slots__ = ("_kind", "_position", "_raw")
@@ -58,7 +61,7 @@ class FieldReader:
         self._position = 0
 
     def fail(self, reason: str) -> MalformedMetadata:
-        """Return the error that the caller raises for ``reason``."""
+        """Return, for the caller to raise, the error that the data are wrong for ``reason``."""
         return MalformedMetadata(self._kind, reason)
 
     def version(self, expected: int) -> None:
@@ -94,7 +97,7 @@ class FieldReader:
         return count
 
     def finish(self) -> None:
-        """Check that every byte was read."""
+        """Check that no bytes remain."""
         left = len(self._raw) - self._position
         if left:
             raise self.fail(f"{left} bytes too many")

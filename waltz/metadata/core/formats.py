@@ -1,8 +1,8 @@
-"""The data of every znode as a frozen value, and its bytes. Pure.
+"""The data of every znode, as a frozen value and as bytes. Pure.
 
-Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. Maps keep the order
-of the bytes they were decoded from, so that decoding and encoding again changes nothing; treat them
-as read-only. Source: spec/zookeeper.md section 2.
+Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. The entries of a
+decoded map have the order of its bytes, so that encoding the map again gives the same bytes. Do not
+change a map. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 UNRESOLVED = -(2**63)
-"""Closing mark of a replica in a session that has not ended: its last transaction is unknown."""
+"""Closing mark of a replica whose store session has not ended: its last id is not known yet."""
 
 NO_SESSION = -1
-"""Session id of a partition, or of a replica, that has never had one."""
+"""Session id of a partition or a replica that has not had a store session yet."""
 
 _CLUSTER_MAGIC = bytes.fromhex("b4e87347")
 _VERSION_1 = b"\x01"
@@ -44,7 +44,7 @@ def decode_id(raw: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClusterParams:
-    """The name and the number of partitions of the cluster; neither ever changes."""
+    """The name of the cluster and its number of partitions. They never change."""
 
     name: str
     num_partitions: int
@@ -66,7 +66,7 @@ class ClusterParams:
 
 
 class OwnedPartition(NamedTuple):
-    """A partition of a server; ``generation`` grows by one with every change of its server."""
+    """A partition of a server. ``generation`` grows by 1 whenever the partition changes servers."""
 
     partition: int
     generation: int
@@ -76,8 +76,9 @@ class OwnedPartition(NamedTuple):
 class PartitionAssignment:
     """Which server owns which partitions.
 
-    ``cversion`` is the number of membership changes that this assignment accounts for. The lists
-    keep their stored order, which decides which partitions stay when servers join and leave.
+    ``servers`` maps a server id to the server's partitions, in stored order: when a server joins,
+    another one releases the last of its list. ``cversion`` counts changes of the list of servers:
+    it is the count of the list that this assignment was computed for.
     """
 
     cversion: int
@@ -140,7 +141,7 @@ class ServerDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """The cluster key, by which storages refuse foreign peers, and the partition count."""
+    """The cluster key, by which storages refuse other clusters, and the number of partitions."""
 
     key: uuid.UUID
     num_partitions: int
@@ -162,7 +163,7 @@ class StoreParams:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescriptor:
-    """Storage ``host:port`` to group id; each group holds one copy of every partition."""
+    """A map from storage (``host:port``) to group id. Each group has a copy of every partition."""
 
     groups: Mapping[str, int]
 
@@ -179,7 +180,7 @@ class GroupDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetadata:
-    """Storage ``host:port`` to the admin port on the same host."""
+    """A map from storage (``host:port``) to its admin port, which is on the same host."""
 
     admin_ports: Mapping[str, int]
 
@@ -196,7 +197,7 @@ class ConnectionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignments:
-    """Storage ``host:port`` to the partitions that it holds a replica of."""
+    """A map from storage (``host:port``) to the partitions of which the storage has a replica."""
 
     partitions: Mapping[str, tuple[int, ...]]
 
@@ -239,7 +240,7 @@ class PartitionMetadata:
         return self.replicas.get(storage) == ReplicaState(self.session_id, UNRESOLVED)
 
     def encode(self, partition: int) -> bytes:
-        """Return the data of the znode of ``partition``; every replica's entry has that id, too."""
+        """Return the data of the znode of ``partition``, whose id is in every replica's entry."""
         parts = [_VERSION_1, int32(self.generation), int64(self.session_id)]
         parts.append(int32(len(self.replicas)))
         for storage, state in self.replicas.items():
@@ -251,7 +252,7 @@ class PartitionMetadata:
     def decode(cls, raw: bytes, partition: int) -> PartitionMetadata:
         """Read the data of the znode of ``partition``.
 
-        Raises MalformedMetadata, also when an entry is of another partition.
+        Raises MalformedMetadata, for example if the entry of a replica has another partition.
         """
         fields = FieldReader("PartitionMetadata", raw)
         fields.version(1)

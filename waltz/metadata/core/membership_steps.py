@@ -1,9 +1,9 @@
-"""The next step of a server or a client, given the membership of the cluster. Pure.
+"""Decide the next step of a server or a client from the membership of the cluster. Pure.
 
-The shell reads a `Membership`, calls `next_for_server` or `next_for_client`, and performs the step;
-then it waits until the membership may have changed, and repeats this. The step depends only on the
-membership that was read, never on the event that caused the reading. Source: spec/zookeeper.md
-section 4.
+`metadata.membership` reads a `Membership`, calls `next_for_server` or `next_for_client`, performs
+the step, waits until the membership may have changed, and repeats these actions. The step depends
+only on the membership that was read, never on the event that caused the reading. Source:
+spec/zookeeper.md section 4.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
 
 Endpoint = tuple[str, int]
-"""A server's host and client-facing port."""
+"""A server's host, and its port for clients."""
 
 NOT_APPLIED = -1
-"""Placeholder for an assignment's version: no assignment has been applied."""
+"""Used instead of the version of an assignment if no assignment has been applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A server's znode: its name among the children, the session that owns it, its data."""
+    """A server's znode: the znode's name, the ZooKeeper session that owns it, and its data."""
 
     node_name: str
     owner: int | None
@@ -31,11 +31,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The servers and the assignment of partitions to them, read as of one instant.
+    """The servers and the assignment of partitions to them, all from the same instant.
 
-    ``version`` is the assignment's version. ``cversion`` counts the changes of the list of servers;
-    the assignment is up to date exactly if it contains the same number. ``members`` are sorted by
-    node name.
+    ``version`` is the version of the assignment's znode. ``cversion`` counts the changes of the
+    list of servers. An assignment contains the ``cversion`` of the list that it was computed for.
+    ``members`` are sorted by the names of their znodes.
     """
 
     assignment: PartitionAssignment
@@ -49,15 +49,15 @@ class Membership:
         return self.assignment.cversion == self.cversion
 
     def servers(self) -> dict[int, ServerDescriptor]:
-        """Return the servers by id. If a server has two nodes, the newer one is used."""
+        """Return the servers by id. If a server has two znodes, the newer one is used."""
         return {m.descriptor.server_id: m.descriptor for m in self.members}
 
     def preferences(self) -> dict[int, tuple[int, ...]]:
-        """Return each server's preferred partitions, as `policy.assign` takes them."""
+        """Return each server's preferred partitions, by the server's id."""
         return {server: d.preferred for server, d in self.servers().items()}
 
     def own_nodes(self, server_id: int, session_id: int | None) -> tuple[str, ...]:
-        """Return the names of the nodes that this session created for ``server_id``."""
+        """Return the names of the znodes of ``server_id`` that the session ``session_id`` owns."""
         return tuple(
             m.node_name
             for m in self.members
@@ -72,17 +72,20 @@ class AwaitChange:
 
 @dataclass(frozen=True, slots=True)
 class CreateNode:
-    """Create the server's node: it never existed, or was deleted with its session."""
+    """Create the server's znode, because the present session has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAssignment:
-    """Compute a new assignment from the membership and write it with the version read."""
+    """Compute a new assignment from the membership, and write it if the version is unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPartitions:
-    """Own these partitions, each at its generation, and no others; ``applied`` is the version."""
+    """Own exactly these partitions, a map from partition to its generation.
+
+    ``applied`` is the version of the assignment.
+    """
 
     partitions: Mapping[int, int]
     applied: int
@@ -90,7 +93,10 @@ class OwnPartitions:
 
 @dataclass(frozen=True, slots=True)
 class UseEndpoints:
-    """Use these endpoints for these partitions, and no others; ``applied`` is the version."""
+    """Use exactly these servers, each for its partitions.
+
+    ``applied`` is the version of the assignment.
+    """
 
     endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]
     applied: int
@@ -101,15 +107,17 @@ def next_for_server(
 ) -> AwaitChange | CreateNode | WriteAssignment | OwnPartitions:
     """Return the next step of a server.
 
-    ``applied`` is the version of its last `OwnPartitions`, NOT_APPLIED before the first.
+    ``session_id`` is the server's present ZooKeeper session. ``applied`` is the version of the last
+    `OwnPartitions` that the server performed, or NOT_APPLIED.
     """
-    # A node counts only if this session owns it. One that an earlier session left is deleted when
-    # that session expires: a server that relied on it would then disappear from the cluster
+    # A znode counts only if the present session owns it. A znode of an earlier session is deleted
+    # when that session expires. A server that relied on this znode would disappear from the cluster
     # (test_server_whose_node_belongs_to_an_earlier_session_creates_its_own).
     if not membership.own_nodes(server_id, session_id):
         return CreateNode()
-    # No server acts on an assignment that does not account for the present members. One server
-    # computes the next, so that few writes conflict; the compare-and-set makes conflicts harmless.
+    # No server acts on an assignment that was computed for another list of servers. Only the server
+    # with the smallest id computes the next one, so that few writes conflict. Conflicts are
+    # harmless, because the assignment is written by compare-and-set.
     if not membership.consistent:
         is_first = server_id == min(membership.servers())
         return WriteAssignment() if is_first else AwaitChange()
@@ -122,14 +130,14 @@ def next_for_server(
 def next_for_client(membership: Membership, applied: int) -> AwaitChange | UseEndpoints:
     """Return the next step of a client.
 
-    ``applied`` is the version of its last `UseEndpoints`, NOT_APPLIED before the first.
+    ``applied`` is the version of the last `UseEndpoints` that the client performed, or NOT_APPLIED.
     """
     servers, owned = membership.servers(), membership.assignment.servers
     if not servers:
         return AwaitChange() if applied == NOT_APPLIED else UseEndpoints({}, NOT_APPLIED)
-    # While the assignment does not account for the present members, or names a server that has no
-    # node, the client keeps its endpoints: most of them stay valid, and a server answers a mount of
-    # a partition that it does not own with NOT_READY.
+    # If the assignment was computed for another list of servers, or names a server without a znode,
+    # the client keeps its endpoints until the next change. Most of them stay valid. A wrong one
+    # does no harm: a server answers NOT_READY if a client mounts a partition that it does not own.
     if not membership.consistent or membership.version == applied:
         return AwaitChange()
     if not owned.keys() <= servers.keys():

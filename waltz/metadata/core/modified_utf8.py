@@ -1,7 +1,7 @@
 """Java's modified UTF-8, the encoding of text in znodes and in control files. Pure.
 
-Differs from UTF-8 in two ways: U+0000 is ``C0 80``, and a character outside the Basic Multilingual
-Plane is its two surrogates at three bytes each. Source: spec/zookeeper.md section 2.
+It differs from UTF-8 in two ways. U+0000 is encoded as ``C0 80``. A character above U+FFFF is
+encoded as its two UTF-16 surrogates, in three bytes each. Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 from sys import byteorder
 
 MAX_ENCODED_BYTES = 0xFFFF
-"""The length of a text is stored as an unsigned 16-bit number of bytes."""
+"""The longest encoded text: its length is stored as an unsigned 16-bit number of bytes."""
 
 
 class MalformedText(ValueError):
@@ -18,9 +18,9 @@ class MalformedText(ValueError):
 
 
 def encode_text(text: str) -> bytes:
-    """Return ``text`` as modified UTF-8, without a length.
+    """Return ``text`` as modified UTF-8, without its length.
 
-    Raises MalformedText if the result would not fit into a 16-bit length field.
+    Raises MalformedText if the result is longer than `MAX_ENCODED_BYTES`.
     """
     if text.isascii() and "\0" not in text:
         encoded = text.encode("ascii")
@@ -34,9 +34,9 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(raw: bytes) -> str:
-    """Return the text that ``raw`` holds; lone surrogates are kept as they are.
+    """Return the text of the modified UTF-8 in ``raw``. A surrogate without its pair is kept.
 
-    Raises MalformedText where a byte cannot start or continue a character.
+    Raises MalformedText if a byte cannot start or continue a character.
     """
     if raw.isascii():
         return raw.decode("ascii")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SERVER_PREFIX = "s_"
-"""The name of a server's ephemeral node, without its ten-digit sequence number."""
+"""The beginning of the name of a server's ephemeral node. A ten-digit sequence number follows."""
 
 
 class BadRoot(ValueError):
@@ -16,8 +16,8 @@ class BadRoot(ValueError):
 class Paths:
     """The znode paths below one ``cluster.root``.
 
-    Raises BadRoot unless ``root`` is absolute, below "/", without a trailing or double slash and
-    without blanks.
+    Raises BadRoot if ``root`` is not absolute, is "/", has a trailing or double slash or a blank,
+    or uses a name that ZooKeeper reserves.
     """
 
     root: str
@@ -35,21 +35,21 @@ class Paths:
             raise BadRoot(f"cluster root {self.root!r} uses a name that ZooKeeper reserves")
 
     def ancestors(self) -> tuple[str, ...]:
-        """Return the paths above the root, outermost first, without "/"."""
+        """Return the paths above the root, without "/", the shortest first."""
         return ancestors(self.root)
 
     @property
     def server_descriptors(self) -> str:
-        """Parent of the servers' nodes; its data is the partition assignment."""
+        """Parent of the servers' nodes. Its data are the partition assignment."""
         return f"{self.root}/serverDescriptors"
 
     @property
     def new_server_descriptor(self) -> str:
-        """Path to create a sequential node at; ZooKeeper appends the number."""
+        """Path at which a server creates its node. ZooKeeper appends a sequence number."""
         return self.server_descriptor(SERVER_PREFIX)
 
     def server_descriptor(self, name: str) -> str:
-        """Path of one server's node by the name in the parent's child list."""
+        """Path of the server's node called ``name`` in the list of children."""
         return f"{self.server_descriptors}/{name}"
 
     @property
@@ -59,17 +59,17 @@ class Paths:
 
     @property
     def client_id(self) -> str:
-        """The last client id taken."""
+        """The counter of client ids: the last id that a client took."""
         return f"{self.ids}/client"
 
     @property
     def server_id(self) -> str:
-        """The last server id taken."""
+        """The counter of server ids: the last id that a server took."""
         return f"{self.ids}/server"
 
     @property
     def store(self) -> str:
-        """The cluster key and number of partitions; parent of everything about storage."""
+        """The cluster key and the number of partitions. Parent of all znodes about storages."""
         return f"{self.root}/store"
 
     @property
@@ -98,11 +98,11 @@ class Paths:
 
     @property
     def admin_lock(self) -> str:
-        """Ephemeral node of the process that changes the storage maps."""
+        """Ephemeral node that the process creates which changes the storage maps."""
         return f"{self.store}/adminLock"
 
 
 def ancestors(path: str) -> tuple[str, ...]:
-    """Return the paths above ``path``, outermost first, without "/"."""
+    """Return the paths above ``path``, without "/", the shortest first."""
     names = path.split("/")[1:-1]
     return tuple("/" + "/".join(names[: depth + 1]) for depth in range(len(names)))

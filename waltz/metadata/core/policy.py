@@ -1,9 +1,10 @@
-"""The assignment of partitions to servers that join, leave or change their preferences. Pure.
+"""Assign partitions to servers after servers have joined, left or changed preferences. Pure.
 
-The caller provides the shuffling. The rule is that of Waltz 0.13.2 (spec/zookeeper.md section 5)
-with a corrected count of the surplus: in 0.13.2, a server whose preferences fill it exactly up to
-the minimum is counted as having one more, and partitions can remain without an owner. Here every
-partition has exactly one owner (test_every_partition_has_exactly_one_owner).
+The rule is that of Waltz 0.13.2 (spec/zookeeper.md section 5), with one correction. If the
+partitions do not divide evenly, some servers get one partition more than the others. 0.13.2 counts
+a server as one of these as soon as its preferred partitions reach the minimum, so that partitions
+can remain without an owner. Here every partition has exactly one owner
+(test_every_partition_has_exactly_one_owner).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment
 
 Shuffle = Callable[[list[OwnedPartition]], None]
-"""Reorders a list in place."""
+"""Reorders a list in place, usually at random."""
 
 
 class PolicyError(ValueError):
-    """No assignment can be computed from the znodes; repeating the computation does not help."""
+    """No assignment can be computed from the present znodes. A retry would fail in the same way."""
 
 
 def assign(
@@ -29,33 +30,36 @@ def assign(
 ) -> PartitionAssignment:
     """Return the assignment for ``members``, a map from server id to preferred partitions.
 
-    A partition that stays keeps its generation; one that moves, or is new, gets the next. Servers
-    and clients order the owners of a partition by generation, so one must never be given to two
-    servers (test_random_faults_never_give_one_generation_to_two_servers). No server has more
-    than its even share unless it prefers more. ``shuffle`` is applied to each server's list,
-    because later moves take partitions from the end.
+    A partition that stays keeps its generation. A partition that moves, or is new, gets the next
+    generation. Servers and clients order the owners of a partition by its generation, so two
+    servers must never get the same generation of a partition
+    (test_random_faults_never_give_one_generation_to_two_servers). No server has more than its even
+    share, unless it prefers more partitions.
+
+    A server that must release partitions later releases the last ones of its list. ``shuffle``
+    is applied to each list, so that these are not always the same partitions.
 
     Raises PolicyError if there are fewer partitions than before, or if ``old`` does not contain
     each of its partitions exactly once.
     """
     if not members:
         return PartitionAssignment(cversion, num_partitions, {})
-    dealing = _Dealing(_pool(old, num_partitions), num_partitions, len(members))
+    distribution = _Distribution(_pool(old, num_partitions), num_partitions, len(members))
     order = sorted(members)
-    hands: dict[int, list[OwnedPartition]] = {server: [] for server in order}
+    owned: dict[int, list[OwnedPartition]] = {server: [] for server in order}
     for server in order:
         kept = {partition for partition, _ in old.servers.get(server, ())}
-        dealing.take_preferred(hands[server], members[server], kept)
+        distribution.take_preferred(owned[server], members[server], kept)
     for server in order:
-        dealing.keep(hands[server], old.servers.get(server, ()))
+        distribution.keep(owned[server], old.servers.get(server, ()))
     for server in order:
-        dealing.fill(hands[server])
+        distribution.fill(owned[server])
     for server in order:
-        shuffle(hands[server])
-    assert not dealing.pool, "a partition without an owner loses its generation"
-    assert sum(map(len, hands.values())) == num_partitions, "a partition has two owners"
+        shuffle(owned[server])
+    assert not distribution.pool, "a partition without an owner loses its generation"
+    assert sum(map(len, owned.values())) == num_partitions, "a partition has two owners"
     return PartitionAssignment(
-        cversion, num_partitions, {server: tuple(hand) for server, hand in hands.items()}
+        cversion, num_partitions, {server: tuple(taken) for server, taken in owned.items()}
     )
 
 
@@ -84,48 +88,54 @@ def _pool(old: PartitionAssignment, num_partitions: int) -> dict[int, int]:
     return {p: pool.get(p, 0) for p in range(num_partitions)}
 
 
-class _Dealing:
-    """Deals the pool out, and counts the servers that may still get one over the minimum."""
+class _Distribution:
+    """Distributes the free partitions of ``pool``, a map from partition to its last generation.
+
+    Every server gets at least the minimum. ``_extra`` counts the servers that may still get one
+    partition more. ``taken`` is the list of the partitions that one server has got so far.
+    """
 
     def __init__(self, pool: dict[int, int], num_partitions: int, servers: int) -> None:
         self.pool = pool
         self._minimum, self._extra = divmod(num_partitions, servers)
 
     def take_preferred(
-        self, hand: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
+        self, taken: list[OwnedPartition], preferred: Iterable[int], kept: set[int]
     ) -> None:
-        """Give a server those of its preferred partitions that are still free, even beyond its
-        share.
+        """Give a server its preferred partitions that are still free, even beyond its share.
+
+        ``kept`` are the partitions that the server owned before.
         """
         for partition in preferred:
             if partition not in self.pool:
                 continue
-            self._give(hand, partition, moved=partition not in kept)
-            if len(hand) > self._minimum:
+            self._give(taken, partition, moved=partition not in kept)
+            if len(taken) > self._minimum:
                 self._extra -= 1
 
-    def keep(self, hand: list[OwnedPartition], owned: Iterable[OwnedPartition]) -> None:
-        """Let a server keep its partitions, up to its share."""
-        for partition, _ in owned:
+    def keep(self, taken: list[OwnedPartition], before: Iterable[OwnedPartition]) -> None:
+        """Let a server keep the partitions that it owned before, up to its share."""
+        for partition, _ in before:
             if partition in self.pool:
-                if not self._claim_place(hand):
+                if not self._claim_place(taken):
                     return
-                self._give(hand, partition, moved=False)
+                self._give(taken, partition, moved=False)
 
-    def fill(self, hand: list[OwnedPartition]) -> None:
-        """Fill a server up to its share with the lowest free partitions."""
+    def fill(self, taken: list[OwnedPartition]) -> None:
+        """Give a server the lowest free partitions, up to its share."""
         for partition in sorted(self.pool):
-            if not self._claim_place(hand):
+            if not self._claim_place(taken):
                 return
-            self._give(hand, partition, moved=True)
+            self._give(taken, partition, moved=True)
 
-    def _claim_place(self, hand: list[OwnedPartition]) -> bool:
-        if len(hand) < self._minimum:
+    def _claim_place(self, taken: list[OwnedPartition]) -> bool:
+        """Return whether a server that has ``taken`` may get one more; count it if so."""
+        if len(taken) < self._minimum:
             return True
-        if len(hand) == self._minimum and self._extra > 0:
+        if len(taken) == self._minimum and self._extra > 0:
             self._extra -= 1
             return True
         return False
 
-    def _give(self, hand: list[OwnedPartition], partition: int, *, moved: bool) -> None:
-        hand.append(OwnedPartition(partition, self.pool.pop(partition) + moved))
+    def _give(self, taken: list[OwnedPartition], partition: int, *, moved: bool) -> None:
+        taken.append(OwnedPartition(partition, self.pool.pop(partition) + moved))

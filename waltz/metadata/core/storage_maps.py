@@ -1,7 +1,8 @@
-"""Changes of the storage maps: the storages of the cluster, and the partitions of each. Pure.
+"""Changes of the storage maps: the storages of a cluster, and the partitions of each. Pure.
 
-Each operation takes the three maps and returns new ones, or raises ChangeRefused with a sentence
-for the user. `metadata.cluster` reads, locks and writes them. Source: spec/zookeeper.md section 3.
+Each operation takes the three maps and returns new maps, or raises ChangeRefused with a sentence
+for the user. `metadata.cluster` reads and writes the maps under a lock. Source: spec/zookeeper.md
+section 3.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ V = TypeVar("V")
 
 
 class ChangeRefused(ValueError):
-    """The change would break a rule; nothing was changed. The message names the rule."""
+    """The change would break a rule. Nothing was changed. The message names the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageMaps:
-    """The values of the three znodes about storages, each a map from ``host:port``."""
+    """The values of the three znodes about storages. The keys of each map are ``host:port``."""
 
     groups: GroupDescriptor
     connections: ConnectionMetadata
@@ -39,7 +40,10 @@ class StorageMaps:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """The storages that are to hold ``partition``, and those that the caller has seen hold it."""
+    """A change of the storages that hold ``partition``: from ``expected`` to ``wanted``.
+
+    The change is refused if the storages are not ``expected`` any more.
+    """
 
     partition: int
     expected: frozenset[str]
@@ -49,7 +53,8 @@ class ReplicaChange:
 def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: int) -> StorageMaps:
     """Add ``storage`` (``host:port``) to ``group``, with no partitions.
 
-    ChangeRefused if any of the maps contains it already, or if an address is malformed.
+    Raises ChangeRefused if one of the maps has the storage already, or if ``storage``, ``group`` or
+    ``admin_port`` is malformed.
     """
     _check_address(storage, admin_port)
     if group < 0:
@@ -69,7 +74,7 @@ def add_storage_node(maps: StorageMaps, storage: str, group: int, admin_port: in
 def remove_storage_node(maps: StorageMaps, storage: str) -> StorageMaps:
     """Remove ``storage`` from every map.
 
-    ChangeRefused if none contains it, or it still has partitions.
+    Raises ChangeRefused if no map has the storage, or if partitions are assigned to it.
     """
     groups, ports = maps.groups.groups, maps.connections.admin_ports
     partitions = maps.assignments.partitions
@@ -92,8 +97,8 @@ def assign_partitions(
 ) -> StorageMaps:
     """Give ``storage`` a replica of each of ``partitions``.
 
-    ChangeRefused if ``partitions`` is empty, a partition does not exist, the storage is unknown, or
-    already has one of them.
+    Raises ChangeRefused if ``partitions`` is empty, a partition does not exist, the storage is
+    unknown, or one of the partitions is already assigned to it.
     """
     wanted = _wanted(partitions)
     for partition in (wanted[0], wanted[-1]):
@@ -111,8 +116,9 @@ def assign_partitions(
 def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[int]) -> StorageMaps:
     """Remove the replicas of ``partitions`` from ``storage``.
 
-    ChangeRefused if ``partitions`` is empty, the storage is unknown or in no group, it does not
-    have one of them, or no other storage of its group has: the group must keep a full copy.
+    Raises ChangeRefused if ``partitions`` is empty, the storage is unknown or in no group, one of
+    the partitions is not assigned to it, or no other storage of its group has that partition: a
+    group must keep a replica of every partition.
     """
     wanted = _wanted(partitions)
     held = _held(maps, storage)
@@ -139,10 +145,10 @@ def unassign_partitions(maps: StorageMaps, storage: str, partitions: Iterable[in
 
 
 def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> StorageMaps:
-    """Give each partition of ``changes`` to exactly the wanted storages, in one change.
+    """Assign each partition of ``changes`` to exactly its wanted storages.
 
-    The caller makes sure that a quorum remains. ChangeRefused if a storage is unknown, a partition
-    would have no storage, or its replicas are no longer those that the caller has seen.
+    The caller must make sure that a quorum remains. Raises ChangeRefused if a storage is unknown, a
+    partition would have no storage, or a partition's storages are not the expected ones.
     """
     held = {storage: set(partitions) for storage, partitions in maps.assignments.partitions.items()}
     changed: set[str] = set()
@@ -168,7 +174,7 @@ def change_replicas(maps: StorageMaps, changes: Iterable[ReplicaChange]) -> Stor
 def auto_assign(maps: StorageMaps, group: int, num_partitions: int) -> StorageMaps:
     """Assign all partitions round-robin to the storages of ``group``.
 
-    ChangeRefused if the group has no storage, or one of its storages has partitions.
+    Raises ChangeRefused if the group has no storage, or one of its storages has partitions.
     """
     members = maps.group_members(group)
     if not members:

@@ -1,8 +1,9 @@
 """The growing delays between attempts at an operation that fails. Pure.
 
-Every retry in the repository that must not load a failing peer takes its delays from here. The
-caller counts the failures, waits, and decides when the count is reset: after a success, not after
-an attempt that merely began (a peer that accepts connections and drops them has not recovered).
+All code of this repository that retries an operation on a peer takes its delays from here, so that
+retries do not load a failing peer. The caller counts the failures, waits, and resets the count
+after a success. An opened connection is not a success yet: a peer that accepts connections and
+drops them has not recovered.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from itertools import count
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays that double from the first to the longest."""
+    """Delays that begin with ``first_seconds`` and double up to ``longest_seconds``."""
 
     first_seconds: float
     longest_seconds: float
 
     def delay(self, failures: int) -> float:
-        """Return the seconds to wait after an attempt that ``failures`` failures preceded."""
+        """Return the seconds to wait after a failed attempt.
+
+        ``failures`` counts the failures before this attempt: 0 gives the first delay.
+        """
         assert failures >= 0
-        # The exponent is bounded, because a float overflows after 1,024 failures.
+        # The exponent is bounded, because a float overflows at 2 ** 1024.
         return float(min(self.first_seconds * 2 ** min(failures, 30), self.longest_seconds))
 
     def delays(self, within_seconds: float = math.inf) -> Iterator[float]:
-        """Yield the delays one after another, as long as their sum is within the bound."""
+        """Yield the delays in order, and stop before their sum exceeds ``within_seconds``."""
         waited = 0.0
         for failures in count():
             delay = self.delay(failures)
