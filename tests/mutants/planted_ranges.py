@@ -36,8 +36,8 @@ RANGE_BUGS = (
     Planted(
         "a waiting read is lost when the partition moves",
         Package.SERVER,
-        "for read in (*asked, *self._waiting, *self._reading):\n",
-        "for read in (*asked, *self._reading):\n",
+        "for read in (*due, *self._waiting, *self._reading):\n",
+        "for read in (*due, *self._reading):\n",
         "The reader is not informed that it waits at the wrong server.",
     ),
     Planted(

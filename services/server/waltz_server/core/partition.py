@@ -1,8 +1,8 @@
 """One partition on its server: appends, locks, mounts, feeds and reads. Pure.
 
-Every input is a method call, of the partition or of its `store`. It adds effects to one `Ready`
-(see `effects`): frames for clients, requests to storages, operations on the metadata. The shell
-calls `take_ready` after each input.
+Every input is a call of a method of `Partition` or of its `store`. An input adds effects to one
+`Ready` (see `effects`): frames for clients, requests to storages, operations on the metadata. The
+shell calls `take_ready` after each input.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class PartitionSettings:
     realtime_threshold: int = 1000
     feed_cache_bytes: int = 4 << 20
     recent_bytes: int = 4 << 20
-    """Of the log's end, kept to answer reads of ranges."""
+    """How many bytes of the log's end are kept in memory, to answer reads of ranges."""
     replication: ReplicationLimits = field(default_factory=ReplicationLimits)
     retry: Backoff = field(default_factory=lambda: Backoff(0.1, 20.0))
 
 
 @dataclass(slots=True)
 class PartitionCounters:
-    """The counters of a partition, for metrics."""
+    """Numbers of appends accepted, committed, and rejected because of a lock, for metrics."""
 
     transactions: int = 0
     committed: int = 0
@@ -105,8 +105,8 @@ class Partition:
         self._mark: int | None = None
         self._confirmed = False
         """Whether a store session of this generation has opened: then the mark is the log's end
-        and appends of an earlier owner cannot be committed any more. Without it, mounts would be
-        answered with an old mark: see the planted bug "an unconfirmed mark answers mounts"."""
+        and appends of an earlier owner cannot be committed any more. If this were not checked,
+        mounts would get an old mark: see the planted bug "an unconfirmed mark answers mounts"."""
         replicas, headers = self.store.reads, FeedCache(settings.feed_cache_bytes)
         feeds = FeedSchedule(settings.realtime_threshold)
         recent = RecentRecords(settings.recent_bytes)
@@ -135,7 +135,7 @@ class Partition:
 
     @property
     def data_cache_misses(self) -> int:
-        """Number of reads that needed a replica."""
+        """Number of reads of single transactions that needed a read of a replica."""
         return self._data.data_cache_misses
 
     @property
@@ -172,7 +172,7 @@ class Partition:
         self.store.set_replicas(replicas)
 
     def close(self) -> None:
-        """Release the partition: feeds end, open appends stay unresolved."""
+        """Release the partition: end its feeds, and leave the open appends unresolved."""
         self.store.close()
         self._batches.close()
         self._data.close()
@@ -194,10 +194,10 @@ class Partition:
             self._release_barriers()
 
     def append(self, peer: Peer, appends: list[Append]) -> None:
-        """Accept the appends of one received chunk.
+        """Accept the single appends of one received chunk of bytes.
 
-        Those of another generation or of a connection that is not the client's newest are dropped:
-        the client looks for them in the log.
+        An append of another generation, or of a connection that is not its client's newest, is
+        dropped without an answer: the client then looks for it in the log.
         """
         generation = self.generation
         current = {c: self._clients.is_current(peer, c) for c in {a.client_id for a in appends}}
@@ -207,7 +207,7 @@ class Partition:
         self._submit()
 
     def append_batch(self, batch: AppendBatch) -> None:
-        """Accept a batch: its appends are decided at one instant and answered together."""
+        """Accept a batch: its appends are decided at the same instant and answered together."""
         req_id = batch.req_id
         if req_id.generation != self.generation or not self._clients.is_current(
             batch.peer, req_id.client_id
@@ -220,7 +220,7 @@ class Partition:
         self._submit()
 
     def feed(self, peer: Peer, request: cs.FeedRequest) -> None:
-        """Continue the client's feed from its mark."""
+        """Continue the client's feed after the mark in ``request``."""
         if not self._clients.is_current(peer, request.req_id.client_id):
             return
         mark, position = self._mark, request.client_high_water_mark
@@ -232,7 +232,7 @@ class Partition:
         self._feeding.open(Feed(peer, position, remaining, cs.FeedSuspended(request.req_id)))
 
     def flush(self, peer: Peer, request: cs.FlushRequest) -> None:
-        """Answer once every append received before this is resolved."""
+        """Answer once every append received before ``request`` is resolved."""
         if request.req_id.generation > self.generation:
             return
         self._queue.add_barrier(Barrier(peer, request))
@@ -251,7 +251,7 @@ class Partition:
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers as soon as there are any."""
         if request.req_id.generation > self.generation:
-            # As in `mount`: another server may have written to the log since.
+            # The client knows of a newer owner, as in `mount`, which may have extended the log.
             self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         else:
             self._ranges.read_range(peer, request)
@@ -262,7 +262,7 @@ class Partition:
         self._ranges.writable(peer)
 
     def lost(self, peer: Peer) -> None:
-        """Remove a client's connection, which is closed."""
+        """Remove all that belongs to a client's connection, which is closed."""
         self._clients.lost(peer)
         self._data.lost(peer)
         self._ranges.lost(peer)
@@ -307,8 +307,8 @@ class Partition:
 
     def _opened(self, mark: int) -> None:
         if mark != self._mark:
-            # Another server wrote, and its transactions took locks that this table has not seen.
-            # Granting by the old marks would commit appends that were decided on stale data: see
+            # Another server wrote, and its transactions took locks that the lock table has not
+            # seen. Grants by the table's old marks would commit appends decided on stale data: see
             # the planted bug "commits of another owner leave no mark in the lock table".
             self._queue.assume(mark)
         assert self._mark is None or mark >= self._mark, "a committed id is never given up"

@@ -1,14 +1,13 @@
-"""The reports of a store to its partition, and the list by which it passes them. Pure.
+"""The reports of a store to its partition, and the list that holds them. Pure.
 
-A report is not an effect: the shell never sees it. The store, its session and its reads add reports
-to the `StoreReports` that they are given at construction. The partition takes them in
-`Partition.take_ready`, when the input that caused them is complete, and acts on them in order.
+A report is not an effect: the shell never sees it. The store, its session and its reads get one
+`StoreReports` at construction and add reports to it. `Partition.take_ready` takes the reports when
+the input that caused them is complete, and acts on them in order.
 
-Reports are not callbacks, because acting on one enters the store again: `AppendsCommitted` frees
-locks, which grants waiting appends, which makes the session send another batch, drain or close. As
-a callback this would happen in the middle of the session's counting of acknowledgements. As values
-they wait until the session is in a consistent state. Reports that the store adds meanwhile are
-taken next.
+Reports are not callbacks, because acting on a report calls the store again: `AppendsCommitted`
+frees locks, this grants waiting appends, and these make the session send another batch, drain or
+close. A callback would do all this while the session still counts acknowledgements. A report waits
+until the session is in a consistent state. Reports that the store adds meanwhile are taken next.
 """
 
 from __future__ import annotations
@@ -45,14 +44,16 @@ class AppendsFailed:
 
 @dataclass(frozen=True, slots=True)
 class AppendsUnresolved:
-    """Another server has written since: only the log shows whether these appends are in it."""
+    """These appends were sent, and another server has written since: only the log shows if they
+    are committed.
+    """
 
     appends: list[Append]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadDone:
-    """A read of a replica is over: ``purpose`` got records, headers, or the reason why none."""
+    """A read of a replica is over; it has either records, or headers, or an error."""
 
     purpose: ReadPurpose
     records: RecordBatch | None = None
@@ -77,7 +78,7 @@ class StoreReports:
         self._reports.append(report)
 
     def take(self) -> list[StoreReport]:
-        """Take the reports added since the last call."""
+        """Remove and return the reports added since the last call."""
         reports = self._reports
         if reports:
             self._reports = []

@@ -49,7 +49,7 @@ def decode_append(body: bytes, version: int) -> tuple[int, Append]:
             check_locks(len(write) + len(read) + len(append))
         (length,) = _COUNT.unpack_from(body, at + 4)
     except struct.error:
-        raise MalformedMessage("message ends within an append") from None
+        raise MalformedMessage("append cut off") from None
     if length < 0 or at + _TAIL_OVERHEAD_BYTES + length != len(body):
         raise MalformedMessage(f"append with a data length of {length} does not fit its frame")
     if crc32(body[at + 8 : -4]) != int.from_bytes(body[-4:], "big"):
@@ -81,7 +81,7 @@ def decode_batch(body: bytes) -> tuple[ReqId, list[Append]]:
             appends.append(one)
             at = end
     except struct.error:
-        raise MalformedMessage("message ends within a batch") from None
+        raise MalformedMessage("batch cut off") from None
     check_locks(num_locks)
     if at != len(body):
         raise MalformedMessage(f"{len(body) - at} unexpected bytes after a batch")

@@ -1,7 +1,7 @@
-"""Recent transactions' data, bounded in bytes. Pure.
+"""Cache the data of recent transactions, bounded in bytes. Pure.
 
-An entry is the end of a record as it is sent: header, length, data and checksum. An append's bytes
-become an answer's bytes without being decoded.
+An entry is the record tail of a transaction (see `append`): header, data length, data and checksum.
+The bytes of an append go into answers without being decoded.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 
 _ENTRY_OVERHEAD_BYTES = 200
-"""Roughly what one entry costs in memory beside its data."""
+"""Roughly how much memory one entry needs besides its record tail."""
 
 
 class DataCache:
-    """Transactions of all partitions of a server; the one added first is dropped first.
+    """The record tails of all partitions of a server; the oldest entry is dropped first.
 
-    An entry above a quarter of the capacity is not kept.
+    An entry larger than a quarter of the capacity is not kept.
     """
 
     def __init__(self, capacity_bytes: int) -> None:
@@ -23,26 +23,26 @@ class DataCache:
         self._used = 0
         self._entries: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
-    def put(self, partition: int, transaction_id: int, data: bytes) -> None:
-        """Remember ``data`` of a committed transaction."""
-        size = len(data) + _ENTRY_OVERHEAD_BYTES
+    def put(self, partition: int, transaction_id: int, record_tail: bytes) -> None:
+        """Keep the record tail of a committed transaction."""
+        size = len(record_tail) + _ENTRY_OVERHEAD_BYTES
         if size > self._capacity // 4:
             return
         entries, key = self._entries, (partition, transaction_id)
         old = entries.pop(key, None)
         if old is not None:
             self._used -= len(old) + _ENTRY_OVERHEAD_BYTES
-        entries[key] = data
+        entries[key] = record_tail
         self._used += size
         while self._used > self._capacity:
             _, gone = entries.popitem(last=False)
             self._used -= len(gone) + _ENTRY_OVERHEAD_BYTES
 
     def get(self, partition: int, transaction_id: int) -> bytes | None:
-        """Return the cached data of a transaction, None if it is not cached."""
+        """Return the record tail of a transaction, None if the cache does not have it."""
         return self._entries.get((partition, transaction_id))
 
     @property
     def used_bytes(self) -> int:
-        """How much is kept now."""
+        """How many bytes the cache holds now."""
         return self._used

@@ -1,9 +1,9 @@
-"""Reads of single committed transactions for one partition's clients. Pure.
+"""Answer the requests of a partition's clients for the data of single transactions. Pure.
 
-When a transaction of a recent batch is read, all transactions of the batch are cached. Requests for
-one transaction share one read of a replica. Such a read includes a few transactions after the
-requested one, because most readers read forward. A failed read is not cached, so that a request
-that came too early can be repeated.
+When a client reads a transaction of a recent batch, all transactions of this batch are cached.
+Requests for the same transaction share one read of a replica. Such a read includes a few
+transactions after the requested one, because most clients read forward. A failure is not cached, so
+that a client can repeat a request that came too early.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _STORE_ERROR = "com.wepay.waltz.store.exception.StoreException"
 _REQUESTS_KEPT = 16
 """How many requests of one connection for one transaction are kept; the oldest is dropped.
 
-A client repeats its request while the partition has no open session: this bounds the memory."""
+A client repeats its request while the partition has no open session. Without this bound, the
+repeated requests would fill the memory."""
 
 _ANSWER_TAIL = struct.Struct(">q?")
 _HEADER_BYTES = 4
 
 
 class DataReads:
-    """The reads under way, and the requests that wait for them."""
+    """The reads of replicas under way, and the requests that wait for their results."""
 
     def __init__(
         self,
@@ -52,19 +53,22 @@ class DataReads:
         self._replicas = replicas
         self._ready = ready
         self._windows: dict[int, int] = {}
-        """Reads under way: first id to count."""
+        """For each read under way: its first transaction id, and its number of transactions."""
         self._waiting: dict[int, list[tuple[Peer, ReqId]]] = {}
         self._mean_bytes: float | None = None
         self.data_cache_misses = 0
 
     def committed(self, records: RecordBatch) -> None:
-        """Measure the size of records, which determines how many records one read includes."""
+        """Measure the size of committed records, which decides how many records a read includes."""
         self._learn_size(len(records.wire) // records.count)
 
     def read_data(
         self, peer: Peer, request: cs.TransactionDataRequest, high_water_mark: int | None
     ) -> None:
-        """Answer from memory immediately, or after a read of a replica."""
+        """Answer from memory immediately, or after a read of a replica.
+
+        ``high_water_mark`` is None before the first store session has opened.
+        """
         wanted = request.transaction_id
         if high_water_mark is None or not 0 <= wanted <= high_water_mark:
             error = f"{_NOT_FOUND}: partition={self._partition} transactionId={wanted}"
@@ -87,7 +91,10 @@ class DataReads:
             self._fetch(wanted, min(max(ahead, 1), _MAX_READ_AHEAD, high_water_mark - wanted + 1))
 
     def read_done(self, purpose: TransactionData, done: ReadDone) -> None:
-        """Answer the requests for these records; read the missing ones again."""
+        """Answer the requests for the records that were read.
+
+        If the read returned fewer records than it included, read each missing record separately.
+        """
         first_id = purpose.first_id
         count = self._windows.pop(first_id)
         if done.records is not None:
@@ -124,6 +131,7 @@ class DataReads:
                 self._ready.add(_failure(peer, req_id, wanted, "partition not ready"))
 
     def _from_recent(self, wanted: int) -> bytes | None:
+        """Cache the recent batch that contains ``wanted``; return the record tail of ``wanted``."""
         batch = self._recent.batch_with(wanted)
         found = None
         for transaction_id, _, tail in batch.parts() if batch is not None else ():

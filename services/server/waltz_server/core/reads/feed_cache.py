@@ -1,7 +1,8 @@
-"""Recent transactions of one partition as ready-made feed frames, bounded in bytes. Pure.
+"""Cache recent transactions of one partition as complete feed frames, bounded in bytes. Pure.
 
-A FeedData message is the same for every client and every protocol version but for the version
-field, so a committed batch is turned into frames once and then only sliced and joined.
+A frame is an encoded FeedData message: the request id, id and header of one transaction. The frame
+is the same for all clients, and protocol versions differ only in its version field. So a committed
+batch is encoded once; serving a feed only slices and joins frames.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ from waltz.protocol import RecordHeader
 from waltz.protocol.client_numbers import FEED_DATA_TYPE
 from waltz.protocol.frames import CLIENT_SERVER
 
-_BODY_BYTES = 1 + 16 + 8 + 4
+_BODY_BYTES = 1 + 16 + 8 + 4  # message type, request id, transaction id, header
 _CACHED_VERSION = 5
 _PREFIX = struct.pack(">bhib", CLIENT_SERVER.magic, _CACHED_VERSION, _BODY_BYTES, FEED_DATA_TYPE)
 _ID = struct.Struct(">q")
-FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1
+FRAME_BYTES = len(_PREFIX) + _BODY_BYTES - 1  # the prefix includes the message type
 _VERSION_OFFSET = 2
 _REQ_ID_BYTES = 16
 _ID_BYTES = 8
 HEADER_BYTES = 28
-"""Of a RecordHeader: the fields of a FeedData in another order."""
+"""Size of an encoded RecordHeader, which has the fields of FeedData in another order."""
 
 BLOCK_TRANSACTIONS = 64
 
 
 def feed_frames(first_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the frames of consecutive transactions: (request id, header) pairs, both encoded."""
+    """Return the frames of consecutive transactions; an entry is (request id, header), encoded."""
     pack = _ID.pack
     return b"".join(
         [
@@ -41,7 +42,7 @@ def feed_frames(first_id: int, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def frames_of_headers(headers: Sequence[RecordHeader]) -> bytes:
-    """Return the frames of consecutive record headers."""
+    """Return the frames of the transactions of consecutive record headers."""
     pairs = [(h.req_id.encode(), struct.pack(">i", h.header)) for h in headers]
     return feed_frames(headers[0].transaction_id, pairs) if headers else b""
 
@@ -56,7 +57,10 @@ def in_version(frames: bytes, version: int) -> bytes:
 
 
 def headers_of_frames(frames: bytes) -> bytes:
-    """Return cached frames as consecutive RecordHeaders: bytes are moved column by column."""
+    """Return ``frames`` converted to encoded RecordHeaders.
+
+    Each step moves one byte of every frame, which is faster than to convert frame by frame.
+    """
     headers = bytearray(len(frames) // FRAME_BYTES * HEADER_BYTES)
     req_id = len(_PREFIX)
     transaction_id = req_id + _REQ_ID_BYTES
@@ -78,10 +82,10 @@ class FeedCache:
         self._blocks: OrderedDict[int, bytearray] = OrderedDict()
 
     def put(self, first_id: int, frames: bytes) -> None:
-        """Remember frames of consecutive transactions.
+        """Keep the frames of consecutive transactions.
 
-        A block always holds a run that begins with its first id: frames that would leave a gap
-        in it are not kept.
+        A block has no gap: it holds transactions from the first id of the block on. Frames that
+        would leave a gap in their block are not kept.
         """
         position, end = 0, len(frames)
         while position < end:
@@ -99,7 +103,10 @@ class FeedCache:
             position += take
 
     def get(self, first_id: int, count: int) -> bytes:
-        """Return the frames of up to ``count`` transactions from ``first_id`` on, b"" on a miss."""
+        """Return the frames of at most ``count`` transactions from ``first_id`` on.
+
+        The frames end before the first transaction that is not cached.
+        """
         parts = []
         while count > 0:
             number, within = divmod(first_id, BLOCK_TRANSACTIONS)

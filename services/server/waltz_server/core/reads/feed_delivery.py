@@ -1,7 +1,7 @@
-"""Deliver the feeds of one partition from the cache; read missing headers into it. Pure.
+"""Deliver the feeds of one partition from the feed cache; read missing headers first. Pure.
 
-`FeedSchedule` says which feed is due. Headers that are not in the cache are read from a replica,
-one read at a time; feeds that need them wait without delaying the others.
+`FeedSchedule` decides which feed is due. Headers that the cache lacks are read from a replica, one
+read at a time. The feeds that need these headers wait and do not delay other feeds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from waltz_server.core.store_reports import ReadDone
 
 _RETRY_SECONDS = 1.0
 _HEADER_BLOCKS = 8
+"""One read of headers covers at most this many blocks of the cache."""
 
 
 class FeedDelivery:
@@ -46,19 +47,19 @@ class FeedDelivery:
         self._mark = -1
         self._fetching = False
         self._waiting: list[Feed] = []
-        """Feeds that wait for the read of headers in progress; their turn ends with it."""
+        """Feeds that wait for the read of headers in progress; their turn ends after that read."""
 
     def open(self, feed: Feed) -> None:
-        """Begin ``feed``, in place of the one that the connection had."""
+        """Begin ``feed``, which replaces the earlier feed of its connection."""
         self.feeds.open(feed, self._mark)
         self.serve()
 
     def opened(self, mark: int) -> None:
-        """Note that a store session has opened at ``mark``. `serve` must follow."""
+        """Note that a store session has opened at ``mark``. The caller then calls `serve`."""
         self._mark = mark
 
     def committed(self, mark: int, first_id: int, frames: bytes) -> None:
-        """Note that the log has grown to ``mark``, by ``frames``. `serve` must follow."""
+        """Note that the log has grown to ``mark``, by ``frames``. The caller then calls `serve`."""
         self._mark = mark
         self._cache.put(first_id, frames)
 
@@ -80,7 +81,10 @@ class FeedDelivery:
         self.serve()
 
     def serve(self, fresh: dict[int, bytes] | None = None) -> None:
-        """Serve the real-time feeds; ``fresh`` are frames by their first id."""
+        """Serve the real-time feeds.
+
+        ``fresh`` has the frames of the transactions just committed, by their first id.
+        """
         known = dict(fresh or {})
         for feed in self.feeds.real_time():
             while feed.remaining and self._serve(feed, known):
@@ -98,7 +102,8 @@ class FeedDelivery:
             self._ready.add(
                 WriteLog(
                     LogLevel.ERROR,
-                    f"partition {self._partition}: no headers for feeds: {done.error}; retrying",
+                    f"partition {self._partition}: cannot read headers for feeds: {done.error};"
+                    f" retrying in {_RETRY_SECONDS:g} s",
                 )
             )
             self._ready.add(StartTimer(_RETRY_SECONDS, RetryFeeds()))
@@ -116,7 +121,7 @@ class FeedDelivery:
         self.serve()
 
     def _serve(self, feed: Feed, known: dict[int, bytes], *, may_read: bool = True) -> bool:
-        """Serve a feed from the cache, or read missing headers; return whether it advanced."""
+        """Serve ``feed`` from the cache, or read missing headers; return whether it was served."""
         first_id = feed.position + 1
         if first_id > self._mark or feed.peer.congested:
             return False
@@ -133,7 +138,7 @@ class FeedDelivery:
         return True
 
     def _fetch(self, first_id: int) -> None:
-        """Read headers from the block of ``first_id`` on, unless a read is under way."""
+        """Read headers, beginning with the block of ``first_id``, unless a read is under way."""
         if self._fetching:
             return
         self._fetching = True

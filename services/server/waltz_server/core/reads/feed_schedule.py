@@ -1,9 +1,11 @@
-"""The open feeds of one partition, and which of them is due (spec/behaviour.md section 7). Pure.
+"""Keep the open feeds of one partition and decide which one is due. Pure.
 
-A real-time feed, which is close to the log's end, is served as soon as something is committed, the
-one furthest behind first. A catch-up feed, which is far behind, takes turns with the others of its
-kind, so that it never delays the real-time feeds. A feed whose client is congested is parked until
-the client has read enough.
+Source: spec/behaviour.md section 7.
+
+A real-time feed is close to the log's end. Real-time feeds are served at each commit, the feed with
+the lowest position first. A catch-up feed is far behind. Catch-up feeds take turns, so that they
+never delay the real-time feeds. A feed whose connection is congested is parked until the client has
+read enough.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ TURN_TRANSACTIONS = 512
 
 @dataclass(eq=False, slots=True)
 class Feed:
-    """One client's position: ``remaining`` transactions until its end message."""
+    """One client's feed, which has reached ``position``.
+
+    The feed ends after ``remaining`` more transactions. The message ``end`` tells the client so.
+    """
 
     peer: Peer
     position: int
@@ -39,10 +44,12 @@ class FeedSchedule:
         self._catch_up: deque[Feed] = deque()
         self._parked: set[Feed] = set()
         self.added = {"real-time": 0, "catchup": 0}
+        """How often a feed was queued as one of a kind, for metrics."""
         self.removed = {"real-time": 0, "catchup": 0}
+        """How often a real-time feed ended, and how often a catch-up feed had its turn."""
 
     def open(self, feed: Feed, high_water_mark: int) -> None:
-        """Begin ``feed``, in place of the one that the connection had."""
+        """Begin ``feed``, which replaces the earlier feed of its connection."""
         self.close(feed.peer)
         self._feeds[feed.peer] = feed
         self._enqueue(feed, high_water_mark)
@@ -61,11 +68,11 @@ class FeedSchedule:
         return self._feeds.get(feed.peer) is feed
 
     def real_time(self) -> list[Feed]:
-        """Return the real-time feeds, least position first."""
+        """Return the real-time feeds, the lowest position first."""
         return sorted(self._real_time, key=lambda feed: feed.position)
 
     def next_catch_up(self) -> Feed | None:
-        """Take the catch-up feed whose turn it is; give it back with `turned`."""
+        """Take the catch-up feed whose turn it is; the caller passes it to `turned` afterwards."""
         while self._catch_up:
             feed = self._catch_up.popleft()
             if not feed.peer.congested:
@@ -80,7 +87,7 @@ class FeedSchedule:
             self._enqueue(feed, high_water_mark)
 
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
-        """Queue the parked feed of a connection; returns whether the connection has a feed."""
+        """Queue the feed of a connection if it is parked; return False if there is no feed."""
         feed = self._feeds.get(peer)
         if feed is None:
             return False
@@ -100,7 +107,10 @@ class FeedSchedule:
         return list(self._feeds)
 
     def serve(self, feed: Feed, frames: bytes) -> bytes:
-        """Advance ``feed`` by ``frames``, at most by ``remaining``; return the frames to send."""
+        """Advance ``feed`` by the transactions of ``frames``; return the bytes to send.
+
+        A feed that has no remaining transactions ends: its end message follows the frames.
+        """
         wanted = min(len(frames) // FRAME_BYTES, feed.remaining)
         feed.position += wanted
         feed.remaining -= wanted

@@ -1,8 +1,8 @@
-"""Reads of ranges of the log, records or headers; a read may wait for the first one. Pure.
+"""Answer the clients' reads of ranges of the log: of records or of headers. Pure.
 
-An answer consists of batches from memory, or of one answer of a replica. A congested connection is
-sent nothing, and the number of reads in progress per connection is limited. See
-transcripts/clients/reading_ranges.txt.
+A read may wait until its first transaction is committed. An answer comes from memory, or from one
+read of a replica. The server sends nothing to a congested connection, and it limits the number of
+reads in progress for each connection. See transcripts/clients/reading_ranges.txt.
 """
 
 from __future__ import annotations
@@ -31,20 +31,23 @@ from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
 TICK_SECONDS = 0.05
-"""An empty answer may come about this much later than the wait that was requested."""
+"""The clock of waiting reads: a read waits for some whole number of ticks, so it may wait up to
+about two ticks longer than its client has requested."""
 READS_PER_CONNECTION = 4
+"""Most reads of replicas in progress for one connection."""
 REQUESTS_PER_CONNECTION = 1000
+"""Most unanswered requests of one connection."""
 
 NOT_HERE = "the partition is not on this server: send the request to its present server"
 NOT_OPEN = "the partition is not open yet: send the request again later"
 
-# type, request id, null as error, high-water mark, number of headers
+# message type, request id, length of the error text, high-water mark, number of headers
 _HEADERS_HEAD = struct.Struct(">b16siqi")
-_NULL = -1
+_NO_ERROR = -1
 
 
 class RangeReads:
-    """The requests of one partition's clients for ranges."""
+    """The unanswered requests of one partition's clients for ranges."""
 
     def __init__(
         self,
@@ -58,18 +61,20 @@ class RangeReads:
         self._replicas = replicas
         self._ready = ready
         self.answered_bytes = 0
-        """Length of all answers so far."""
+        """Total length of all answers so far."""
         self._mark: int | None = None
         self._confirmed = False
         """Whether the log certainly ends at the mark: no other server can have written since."""
         self._open: Counter[Peer] = Counter()
-        """Number of requests that have not been answered."""
+        """Number of unanswered requests of each connection."""
         self._due: dict[Peer, deque[RangeRead]] = {}
-        """Reads that can be answered, in order, as soon as the connection is not congested."""
+        """Reads of committed transactions, in order: each is served once its connection allows."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
         self._reading: set[RangeRead] = set()
+        """Reads for which a read of a replica is in progress."""
         self._ticking = False
+        """Whether the timer of a tick is running."""
 
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer ``request``, now or later."""
@@ -92,7 +97,7 @@ class RangeReads:
                 self._wait(read)
 
     def unconfirmed(self) -> None:
-        """Note that a new generation begins: until a session opens, the log may grow elsewhere."""
+        """Note that a new generation begins: until a session opens, others may extend the log."""
         self._confirmed = False
 
     def opened(self, mark: int) -> None:
@@ -109,7 +114,7 @@ class RangeReads:
             self._serve_arrived(mark)
 
     def read_done(self, read: RangeRead, done: ReadDone) -> None:
-        """Answer ``read`` with the result of a replica."""
+        """Answer ``read`` with the result of its read of a replica."""
         if read not in self._reading:
             return
         self._reading.discard(read)
@@ -135,10 +140,10 @@ class RangeReads:
         over = [read for read in self._waiting if read.ticks <= 0]
         self._waiting = [read for read in self._waiting if read.ticks > 0]
         for read in over:
-            self._nothing(read)
+            self._answer_empty(read)
         self.resume()
         if self._waiting:
-            self._tick()
+            self._start_tick()
 
     def resume(self) -> None:
         """Continue with the reads that are due, after earlier answers went to the sockets."""
@@ -156,26 +161,27 @@ class RangeReads:
         """Refuse all reads, because this server releases the partition."""
         for read in self._reading:
             read.peer.reads -= 1
-        asked = [read for queue in self._due.values() for read in queue]
+        due = [read for queue in self._due.values() for read in queue]
         self._mark = None
-        for read in (*asked, *self._waiting, *self._reading):
+        for read in (*due, *self._waiting, *self._reading):
             self._refuse(read, NOT_HERE)
         self._due.clear()
         self._waiting.clear()
         self._reading.clear()
 
     def _wait(self, read: RangeRead) -> None:
+        """Let ``read`` wait for its first transaction, or answer it if it must not wait."""
         request = read.request
         if isinstance(request, cs.RecordsRequest) and request.wait_ms > 0:
-            # One more than needed, because a part of the current tick is over.
+            # Round up, and add one tick because a part of the current tick may be over.
             read.ticks = int(request.wait_ms / 1000 / TICK_SECONDS) + 2
             self._waiting.append(read)
-            self._tick()
+            self._start_tick()
         else:
-            self._nothing(read)
+            self._answer_empty(read)
 
-    def _nothing(self, read: RangeRead) -> None:
-        """Answer with an empty range, if the log certainly ends at the mark."""
+    def _answer_empty(self, read: RangeRead) -> None:
+        """Answer with an empty range if the log certainly ends at the mark; else refuse."""
         if self._confirmed:
             self._answer(read)
         else:
@@ -192,25 +198,28 @@ class RangeReads:
             self._serve(peer)
 
     def _serve(self, peer: Peer) -> None:
-        """Answer the reads that are due on a connection, until it is congested."""
+        """Answer the due reads of a connection, until the connection is congested."""
         queue = self._due.get(peer)
         begun = self.answered_bytes
         while queue and not peer.congested:
             if self.answered_bytes - begun >= MAX_ANSWER_BYTES:
-                # Congestion is known only when this much has been handed to the socket.
+                # These answers may fill the socket. The shell finds that out only when it sends
+                # them, so the other reads wait for the next turn.
                 self._ready.add(ScheduleTurn())
                 return
             if not self._answer_from_memory(queue[0]):
                 if peer.reads >= READS_PER_CONNECTION:
-                    # They may be of other partitions, which report nothing here: try again later.
-                    self._tick()
+                    # These reads may be of other partitions, which do not report their end here:
+                    # try again after a tick.
+                    self._start_tick()
                     return
-                self._read(queue[0])
+                self._read_replica(queue[0])
             queue.popleft()
         if not queue:
             self._due.pop(peer, None)
 
     def _answer_from_memory(self, read: RangeRead) -> bool:
+        """Answer ``read`` from memory; return False if the memory lacks its first transaction."""
         request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
         if isinstance(request, cs.RecordsRequest):
@@ -225,7 +234,7 @@ class RangeReads:
             self._done(read, _headers_answer(request, read.peer.version, mark, headers))
         return bool(frames)
 
-    def _read(self, read: RangeRead) -> None:
+    def _read_replica(self, read: RangeRead) -> None:
         request, bounds, mark = read.request, read.bounds, self._mark
         assert mark is not None
         self._reading.add(read)
@@ -263,14 +272,15 @@ class RangeReads:
         self.answered_bytes += len(frames)
         self._ready.add(SendToClient(peer, frames))
 
-    def _tick(self) -> None:
+    def _start_tick(self) -> None:
+        """Start the timer of a tick, unless it runs."""
         if not self._ticking:
             self._ticking = True
             self._ready.add(StartTimer(TICK_SECONDS, RangeReadTick()))
 
 
 def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToClient:
-    """Return the answer to a request that cannot be served."""
+    """Return the answer to a request that cannot be served; ``mark`` is the high-water mark."""
     response: cs.RecordsResponse | cs.HeadersResponse
     if isinstance(request, cs.RecordsRequest):
         response = cs.RecordsResponse(request.req_id, error, mark, EMPTY_BATCH)
@@ -282,5 +292,5 @@ def refusal(peer: Peer, request: RangeRequest, error: str, mark: int) -> SendToC
 def _headers_answer(request: cs.HeadersRequest, version: int, mark: int, headers: bytes) -> bytes:
     count = len(headers) // HEADER_BYTES
     req_id = request.req_id.encode()
-    head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NULL, mark, count)
+    head = _HEADERS_HEAD.pack(HEADERS_RESPONSE_TYPE, req_id, _NO_ERROR, mark, count)
     return cs.frame(head + headers, version)

@@ -1,6 +1,7 @@
-"""The purposes of reads of replicas. A read has one, and its result contains it.
+"""The purposes for which the parts of a partition read from replicas. Values only.
 
-Values only.
+Each read has a purpose. The result of the read (`ReadDone`) contains the purpose, and so the
+partition knows which part wants the result.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ RangeRequest = cs.RecordsRequest | cs.HeadersRequest
 
 @dataclass(frozen=True, slots=True)
 class FeedHeaders:
-    """Headers that feeds lack. At most one such read is under way in a partition."""
+    """Headers that the feed cache lacks. At most one such read is under way in a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionData:
-    """Data of single transactions: the read begins with ``first_id``."""
+    """The data of single transactions. The read begins with ``first_id``."""
 
     first_id: int
 
 
 @dataclass(eq=False, slots=True)
 class RangeRead:
-    """One client's request for a range, which has not been answered."""
+    """One client's request for a range of the log, which has not been answered."""
 
     peer: Peer
     request: RangeRequest
     ticks: int = 0
-    """The number of ticks until its wait ends."""
+    """How many ticks (see `range_reads`) the request still waits for uncommitted transactions."""
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of its answer."""
+        """How much the answer to the request may hold."""
         request = self.request
         if isinstance(request, cs.HeadersRequest):
             return Bounds(_clamped(request.max_headers, MAX_ANSWER_HEADERS), MAX_ANSWER_BYTES)
@@ -55,5 +56,5 @@ ReadPurpose = FeedHeaders | TransactionData | RangeRead
 
 
 def _clamped(number: int, most: int) -> int:
-    """At least one record, because a reader must make progress whatever its bounds are."""
+    """Return ``number``, at most ``most`` and at least 1, so that every reader makes progress."""
     return max(1, min(number, most))

@@ -1,7 +1,7 @@
-"""The end of one partition's log as records in wire form, bounded in bytes. Pure.
+"""Keep the end of one partition's log in memory, as encoded records, bounded in bytes. Pure.
 
-It keeps the batches that were sent to the replicas: one batch answers every reader that follows the
-log, without work for a single record.
+`RecentRecords` keeps the committed batches in the encoding in which they were sent to the replicas.
+One batch answers every client that follows the log, without work for each record.
 """
 
 from __future__ import annotations
@@ -15,28 +15,33 @@ from waltz.protocol.records import EMPTY_BATCH, WIRE_OVERHEAD_BYTES
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = 28
+"""Position of the data length in an encoded record."""
 _COMPACT_AT = 1024
+"""When so many dropped entries have gathered in the lists, they are removed from the lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one answer may hold; a single record may exceed the bytes."""
+    """How many records and bytes one answer may hold."""
 
     max_records: int
     max_bytes: int
 
     def less(self, batch: RecordBatch) -> Bounds:
-        """Return the bounds that remain after ``batch``."""
+        """Return the bounds for the rest of an answer that already holds ``batch``."""
         return Bounds(self.max_records - batch.count, self.max_bytes - len(batch.wire))
 
     @property
     def used_up(self) -> bool:
-        """Whether nothing more fits."""
+        """Whether no further record fits."""
         return self.max_records <= 0 or self.max_bytes <= 0
 
 
 def within(batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool) -> RecordBatch:
-    """Return as many of ``batch``'s records behind the first ``skip`` as ``bounds`` allow."""
+    """Return the records of ``batch`` after the first ``skip``, as many as ``bounds`` allow.
+
+    With ``at_least_one``, the first of these records may be larger than the bound in bytes.
+    """
     if not skip and batch.count <= bounds.max_records and len(batch.wire) <= bounds.max_bytes:
         return batch
     wire, position, length_at = batch.wire, 0, _LENGTH.unpack_from
@@ -52,7 +57,7 @@ def within(batch: RecordBatch, skip: int, bounds: Bounds, *, at_least_one: bool)
 
 
 class RecentRecords:
-    """Batches without a gap; the oldest is dropped first."""
+    """Consecutive batches; the oldest batch is dropped first."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -60,13 +65,14 @@ class RecentRecords:
         self._first_ids: list[int] = []
         self._batches: list[RecordBatch] = []
         self._gone = 0
-        """Number of entries at the beginning of the lists that were dropped."""
+        """Number of dropped entries, which are at the beginning of both lists."""
         self._next_id: int | None = None
 
     def put(self, first_id: int, batch: RecordBatch) -> None:
-        """Keep a batch; if it does not follow the last one, all others are dropped.
+        """Keep ``batch``. If it does not follow the last batch, drop all other batches first.
 
-        Another server wrote the transactions in between: a range across the gap would lack them.
+        In that case another server wrote the transactions in between. An answer from both sides of
+        the gap would lack these transactions.
         """
         if first_id != self._next_id:
             self._first_ids, self._batches = [], []
@@ -84,14 +90,17 @@ class RecentRecords:
             self._gone = 0
 
     def batch_with(self, transaction_id: int) -> RecordBatch | None:
-        """Return the batch that a transaction is in, None if it is not kept."""
+        """Return the batch that contains a transaction, None if that batch is not kept."""
         at = bisect_right(self._first_ids, transaction_id, self._gone) - 1
         if at < self._gone or self._next_id is None or transaction_id >= self._next_id:
             return None
         return self._batches[at]
 
     def get(self, first_id: int, bounds: Bounds) -> RecordBatch | None:
-        """Return records from ``first_id`` on, at least one; None if that one is not kept."""
+        """Return one or more records from ``first_id`` on, None if ``first_id`` is not kept.
+
+        The first record may be larger than the bound in bytes.
+        """
         at = bisect_right(self._first_ids, first_id, self._gone) - 1
         if at < self._gone or self._next_id is None or first_id >= self._next_id:
             return None
