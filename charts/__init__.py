@@ -1,1 +1,1 @@
-"""What in the chart is made by programs: its README and its dashboard; ``made`` writes both."""
+"""Generate the chart's README and its dashboard; ``made`` writes both files."""

@@ -1,4 +1,4 @@
-"""Generate the dashboard in Grafana's JSON from the panels."""
+"""Generate the Grafana dashboard in JSON from `charts.panels`. Touches nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _choice(name: str, query: str) -> dict[str, Any]:
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": True,
-        # Matches series without these labels, too.
+        # The choice "All" also matches series that do not have this label.
         "allValue": ".*",
         "multi": True,
         "current": {"text": "All", "value": "$__all"},

@@ -1,6 +1,6 @@
 """Generate the chart's README and dashboard: ``python -m charts.made``. Writes in ``charts/waltz``.
 
-A test compares the files with the generated texts.
+A test compares the files in the repository with the generated texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CHART = Path(__file__).parent / "waltz"
 
 
 def files() -> dict[Path, str]:
-    """Return the generated texts by file."""
+    """Return the generated text of each file."""
     return {
         CHART / "README.md": readme.read(CHART),
         CHART / "files" / "dashboard.json": dashboard(),

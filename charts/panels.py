@@ -1,7 +1,7 @@
-"""The panels of the Grafana dashboard.
+"""Define the panels of the Grafana dashboard. Touches nothing.
 
 The user selects ``$namespace`` and ``$waltz_cluster`` at the top of the page. The chart's
-ServiceMonitor adds the label ``waltz_cluster``.
+ServiceMonitor adds the label ``waltz_cluster``, the name of the WaltzCluster, to all metrics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CLUSTER = 'namespace=~"$namespace", waltz_cluster=~"$waltz_cluster"'
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A query and its name; ``{{x}}`` in a name is the value of a label."""
+    """A query and its name in the legend; ``{{x}}`` in the name is the value of the label ``x``."""
 
     query: str
     name: str = ""
@@ -21,9 +21,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: lines over time or, if ``now``, one number with a colour.
+    """One panel: lines over time or, if ``now``, the current value as a number with a colour.
 
-    The number is red from ``alarm`` on or, if ``low_is_bad``, below it.
+    The number is red if it is at least ``alarm``; if ``low_is_bad``, it is red below ``alarm``.
+    ``about`` is a description for users of the panel.
     """
 
     title: str
@@ -148,7 +149,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                         f"sum(waltz_server_partition_queued_appends{{{_CLUSTER}}})", "not yet sent"
                     ),
                 ),
-                about="Grows without a quorum, or under more load than the disks can flush.",
+                about="Grows if a quorum is missing, or if the disks cannot flush the load.",
             ),
             Panel(
                 "Busiest partitions",
@@ -181,7 +182,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Reading",
         (
             Panel(
-                "Clients that follow the log",
+                "Feeds to clients",
                 tuple(
                     Line(
                         "sum(waltz_server_partition_feeds_added_total"
@@ -193,7 +194,8 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     for at in ("near", "far")
                 ),
                 width=12,
-                about="By partition: in the real-time feed (near), or in the catch-up feed (far).",
+                about="Clients that read a partition: at its end (near: the real-time feed), or "
+                "earlier records (far: the catch-up feed).",
             ),
             Panel(
                 "Cache misses",
@@ -242,7 +244,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Requests that wait",
+                "Queued requests of storages",
                 (
                     Line(
                         f"sum by (pod) (waltz_storage_partition_queued_requests{{{_CLUSTER}}})",
@@ -256,7 +258,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 unit="bytes",
             ),
             Panel(
-                "Recoveries and reads per second",
+                "Requests other than appends per second",
                 (Line(_rate("waltz_storage_partition_requests_total", "request"), "{{request}}"),),
                 unit="ops",
                 width=12,
@@ -273,7 +275,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel(
                 "Active operators",
-                (Line("sum(waltz_operator_leads) or vector(0)"),),
+                (Line("sum(waltz_operator_is_leader) or vector(0)"),),
                 width=4,
                 now=True,
                 alarm=1,

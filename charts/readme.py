@@ -1,4 +1,4 @@
-"""The chart's README, generated from values.yaml and its comments. Reads files."""
+"""Generate the chart's README from values.yaml and its comments. Reads files."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ helm install waltz charts/waltz --namespace waltz-system --create-namespace
 helm test waltz --namespace waltz-system
 ```
 
-**Upgrade** with `helm upgrade`; it upgrades the definitions, too. If they belong to a release of \
-another name or namespace, install the second release with `--set crds.install=false`, or with \
-`--take-ownership` if it takes the definitions over.
+**Upgrade** with `helm upgrade`, which upgrades the definitions, too. If the definitions belong to \
+a release of another name or namespace, install the new release with `--set crds.install=false`, \
+or with `--take-ownership` if the new release takes the definitions over.
 
 **Uninstall** keeps the definitions, all clusters and all volumes. Clusters keep running, but no \
 operator repairs them. To delete a cluster's volumes by `onDeletion`, delete its WaltzCluster \
@@ -45,7 +45,7 @@ do not install another one beside an operator of all namespaces.
 
 
 def read(chart: Path) -> str:
-    """Return the README of the chart in a folder."""
+    """Return the text of the README for the chart in the folder ``chart``."""
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
     text = _ABOUT.format(
         generated=_GENERATED,
@@ -56,7 +56,7 @@ def read(chart: Path) -> str:
 
 
 def _rows(values: str) -> Iterator[str]:
-    """Yield a row for every value with a comment; groups of values have none."""
+    """Yield a row for every value with a comment; a group of values has no comment."""
     lines = values.splitlines()
     root = yaml.compose(values)
     assert isinstance(root, yaml.MappingNode)
@@ -75,7 +75,7 @@ def _of_group(group: yaml.MappingNode, path: str, lines: list[str]) -> Iterator[
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """Return the comment right above a line."""
+    """Return the comment directly above a line."""
     found: list[str] = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1

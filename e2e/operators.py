@@ -37,7 +37,7 @@ class Operator:
 
     def is_leader(self, pod: str) -> bool:
         """Whether a pod's metrics say that it is the leader."""
-        return self.metrics(pod).get("waltz_operator_leads") == 1.0
+        return self.metrics(pod).get("waltz_operator_is_leader") == 1.0
 
     def has_leader(self) -> bool:
         """Whether the metrics of any pod say that it is the leader."""

@@ -72,7 +72,7 @@ INVALID: dict[str, tuple[Body, str]] = {
     "no section zookeeper": (cluster(zookeeper=None), "spec.zookeeper: Required value"),
     "two pools": (
         cluster(pools=["a", "b"]),
-        "pools must be an odd number: an even one survives no more failures than one pool less",
+        "the number of pools must be odd: for example, 4 pools survive no more failures than 3",
     ),
     "a pool twice": (
         cluster(pools=["a", "b", "a"]),
@@ -84,11 +84,11 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "neither kind of ZooKeeper": (
         cluster(zookeeper={}),
-        "zookeeper needs exactly one of managed and external",
+        "set exactly one of zookeeper.managed and zookeeper.external",
     ),
     "both kinds of ZooKeeper": (
         cluster(zookeeper=external("zk:2181", managed={})),
-        "zookeeper needs exactly one of managed and external",
+        "set exactly one of zookeeper.managed and zookeeper.external",
     ),
     "two members": (
         cluster(zookeeper={"managed": {"members": 2}}),
@@ -108,7 +108,7 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a heap as large as the container": (
         cluster(zookeeper={"managed": {"heap": "1Gi", "resources": limited("1Gi", "1Gi")}}),
-        "zookeeper.managed.heap takes all of resources.limits.memory: raise the limit, or lower",
+        "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or",
     ),
     "servers with one port twice": (
         cluster(servers={"port": 6100, "httpPort": 6100}),
@@ -116,11 +116,11 @@ INVALID: dict[str, tuple[Body, str]] = {
     ),
     "a privileged port": (
         cluster(servers={"httpPort": 80}),
-        "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
+        "a port is from 1024 to 65535: lower ports need rights that the pods do not have",
     ),
     "caches larger than the memory": (
         cluster(servers={"resources": limited("64Mi", "128Mi")}),
-        "servers.resources.limits.memory is less than the caches need: raise it, or lower",
+        "servers.resources.limits.memory is less than the caches need: raise the limit, or lower",
     ),
     "requests above limits": (
         cluster(servers={"resources": limited("2Gi", "1Gi")}),
@@ -158,10 +158,13 @@ INVALID: dict[str, tuple[Body, str]] = {
         sized("10 GB"),
         "an amount is a number and a unit, without a space, such as 500m or 2Gi",
     ),
-    "an empty volume": (sized("0"), "a volume needs a size, such as 10Gi"),
+    "an empty volume": (
+        sized("0"),
+        "the size of a volume must be greater than 0, such as 10Gi",
+    ),
     "a volume smaller than a segment": (
         sized("100Mi"),
-        "volumes.data.size is less than one segment of the log: raise it, or lower segmentBytes",
+        "volumes.data.size is less than one segment of the log: raise the size, or lower",
     ),
     "no storages": (
         pool(storages=0),
@@ -196,12 +199,12 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "the number of partitions": (
         cluster(),
         {"partitions": 2},
-        "partitions cannot change: the partition of a client's data depends on it. Create a new",
+        "partitions cannot change, because clients select a partition by the number of partitions",
     ),
     "a pool that leaves": (
         cluster(),
         {"pools": ["a", "b", "d"]},
-        "a pool cannot leave a cluster yet, because its copy would be lost: leave it in pools",
+        "a pool cannot be removed from a cluster yet, because its copy of the partitions would be",
     ),
     "the root": (
         cluster(),
@@ -221,7 +224,7 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "TLS": (
         cluster(),
         {"tls": {"mode": "None"}},
-        "tls.mode cannot change: processes of both modes could not connect to each other",
+        "tls.mode cannot change: processes with the old and the new mode could not connect to",
     ),
     "the key": (
         cluster(clusterKey="0" * 8 + "-0000-0000-0000-" + "0" * 12),
@@ -231,7 +234,7 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "a storage's port": (
         pool(),
         {"port": 7000},
-        "port cannot change: a storage's host:port is its identity: create a new StoragePool",
+        "port cannot change, because a storage's host:port is its identity: create a new",
     ),
     "the size of volumes": (
         pool(),
@@ -251,7 +254,7 @@ CHANGES: dict[str, tuple[Body, Body, str]] = {
     "fewer storages": (
         pool(storages=2),
         {"storages": 1},
-        "a pool cannot lose storages yet, because each holds replicas that have to be moved first",
+        "the number of storages cannot decrease yet, because the replicas of the removed storages",
     ),
 }
 

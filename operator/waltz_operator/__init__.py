@@ -1,8 +1,11 @@
-"""Run Waltz clusters on Kubernetes: compare the actual state with the desired one, take safe steps.
+"""Run Waltz clusters on Kubernetes: compare their actual with their desired state, perform steps.
 
-``core`` decides: ``resources`` (which users write), ``objects`` (which the operator creates in
-Kubernetes), ``desired``, ``observed``, ``planning``, ``steps`` and ``status``. ``shell`` acts:
-``observer`` reads the actual state, ``executor`` performs steps, ``reconciler`` connects them,
-``controller`` decides when, ``leader_election`` which of several operators is active. ``main`` is
-the process.
+``core`` decides what to do, and has no side effects. ``core.resources`` defines the resources that
+users write, ``core.objects`` the Kubernetes objects that the operator creates. ``core.planning``
+compares ``core.observed`` with ``core.desired`` and returns ``core.steps``. ``core.status`` derives
+the statuses.
+
+``shell`` acts. ``observer`` reads the actual state, ``executor`` performs steps. ``reconciler``
+calls both once for one cluster, and ``controller`` decides when. ``leader_election`` selects the
+one active operator. ``main`` runs the process.
 """

@@ -1,4 +1,4 @@
-"""``python -m waltz_operator`` is ``waltz-operator``."""
+"""Run the operator by ``python -m waltz_operator``, as the command ``waltz-operator`` does."""
 
 from waltz_operator.main import main
 

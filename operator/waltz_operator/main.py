@@ -1,7 +1,8 @@
 """Run the operator's process, ``waltz-operator``.
 
-It acquires the Lease, then reconciles clusters until it is stopped or loses the Lease. Settings
-come from environment variables, which the chart sets. Touches everything.
+The process acquires the Lease, then reconciles clusters until it is stopped or loses the Lease. Its
+settings come from environment variables, which the chart sets. Touches the environment, files and
+the network.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ _EXIT_LEASE_LOST = 1
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings. An empty ``watched_namespace`` means all namespaces.
+    """The operator's settings.
 
-    ``identity`` names this process in the Lease. The chart sets it to the name of the pod, so that
-    a restarted container leads again at once.
+    ``namespace`` is the namespace of the operator and of its Lease. The operator manages the
+    clusters of ``watched_namespace``, or of all namespaces if it is empty. ``identity`` names this
+    process in the Lease. The chart sets ``identity`` to the name of the pod, so that a restarted
+    container becomes the leader again at once.
     """
 
     namespace: str
@@ -124,21 +127,21 @@ async def _operate(settings: Settings, kube: ApiServer, folder: Path) -> None:
 async def _run_kopf(
     settings: Settings, controller: Controller, reconciler: Reconciler, stop: asyncio.Event
 ) -> None:
-    # ``standalone`` turns kopf's own leader election off: two operators of equal priority would
-    # both pause. The Lease has elected this one already.
+    # ``standalone`` turns kopf's own leader election off: with that election, two operators of
+    # equal priority both pause. The Lease has already elected this operator.
     await kopf.operator(
         registry=make_registry(controller, reconciler, settings.watched_namespace),
         standalone=True,
         clusterwide=not settings.watched_namespace,
         namespaces=[settings.watched_namespace] if settings.watched_namespace else [],
-        # Without an identity kopf reads the user's name, which a container's image does not have.
+        # Without an identity kopf looks up the user's name, but the user of a container has none.
         identity=settings.identity,  # type: ignore[arg-type]
         stop_flag=stop,
     )
 
 
 async def _exit_when_lease_is_lost(election: LeaderElection) -> None:
-    """End the process at once when the Lease is lost: another operator may take it any moment."""
+    """End the process at once when the Lease is lost: another operator may become active."""
     await election.renew_until_lost()
     logging.shutdown()
     os._exit(_EXIT_LEASE_LOST)

@@ -1,1 +1,1 @@
-"""Decide the next steps of a cluster: desired and observed state in, plan and status out. Pure."""
+"""Plan a cluster's next steps and derive its status from its desired and observed state. Pure."""

@@ -1,4 +1,4 @@
-"""The desired state of one cluster, and what follows from it alone. Pure."""
+"""The desired state of one cluster, and values that depend only on the desired state. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class DesiredCluster:
 
     @property
     def key(self) -> uuid.UUID:
-        """The key that processes and volumes check: those of another cluster are refused.
+        """The UUID by which processes and volumes of another cluster are recognised and refused.
 
-        It never changes. A new cluster uses its uid.
+        The key never changes. The key of a new cluster is the uid of its WaltzCluster.
         """
         return uuid.UUID(self.cluster.spec.cluster_key or self.cluster.metadata.uid)
 
@@ -67,7 +67,7 @@ class DesiredCluster:
 
     @property
     def missing_pools(self) -> tuple[str, ...]:
-        """The names in ``spec.pools`` of which no StoragePool exists."""
+        """The names in ``spec.pools`` for which no StoragePool exists."""
         existing = {pool.metadata.name for pool in self.pools}
         return tuple(name for name in self.cluster.spec.pools if name not in existing)
 
@@ -84,7 +84,7 @@ def addresses_of(pool: StoragePool) -> tuple[str, ...]:
 
 
 def ordinal_of(pool: StoragePool, storage: str) -> int | None:
-    """Return the ordinal of a storage in ``pool`` by its address, None if it is of another pool."""
+    """Return the ordinal of the storage at an address, None if it is not a storage of ``pool``."""
     prefix = f"{names.storage_set(pool.metadata.name)}-"
     number = storage.partition(".")[0].removeprefix(prefix)
     if not number.isdecimal() or address_of(pool, int(number)) != storage:

@@ -1,8 +1,8 @@
 """Names of a cluster's objects in Kubernetes, and the labels that select them. Pure.
 
 A storage's ``host:port`` is its identity and never changes. It consists of the pool's name, the
-namespace and the port. It ends in ``.svc`` instead of the Kubernetes cluster's domain, which may
-differ; every pod has that domain among its DNS search domains.
+ordinal of the pod, the namespace and the port. The host ends in ``.svc`` and omits the domain of
+the Kubernetes cluster: that domain may differ, and every pod has it in its DNS search list.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "waltz-operator"
 
 MANIFEST_ANNOTATION = "waltz.dev/manifest"
-"""On every object: the digest of its manifest."""
+"""The annotation of every object that holds the digest of its manifest."""
 
 RESYNC_ANNOTATION = "waltz.dev/resync"
-"""On a WaltzCluster: a new value causes a reconcile at once."""
+"""The annotation of a WaltzCluster whose change causes a reconcile at once."""
 
 FINALIZER = "waltz.dev/cluster"
-"""On a WaltzCluster and its pools: delays their deletion until the cleanup is complete."""
+"""The finalizer of a WaltzCluster and its pools: Kubernetes deletes them after the cleanup."""
 
 
 class Component(StrEnum):
@@ -40,7 +40,7 @@ ZOOKEEPER_ELECTION_PORT = 3888
 
 
 def labels(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels of an object, by which the operator lists it."""
+    """Return the labels of an object; the operator lists its objects by these labels."""
     result = {
         "app.kubernetes.io/name": "waltz",
         MANAGER_LABEL: MANAGER,
@@ -53,7 +53,7 @@ def labels(cluster: str, component: Component, pool: str | None = None) -> dict[
 
 
 def selector(cluster: str, component: Component, pool: str | None = None) -> dict[str, str]:
-    """Return the labels that select pods. Kubernetes does not allow to change them."""
+    """Return the labels that select pods. Kubernetes does not allow a changed selector."""
     result = {CLUSTER_LABEL: cluster, COMPONENT_LABEL: component.value}
     if pool is not None:
         result[POOL_LABEL] = pool
@@ -97,7 +97,7 @@ def tls_secret(cluster: str) -> str:
 
 
 def tls_name(cluster: str, namespace: str) -> str:
-    """Return the server name in the certificates of all processes; pods' addresses change."""
+    """Return the server name in the certificates of all processes; it replaces their addresses."""
     return f"{cluster}.{namespace}.waltz"
 
 

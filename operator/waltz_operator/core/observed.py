@@ -32,8 +32,9 @@ class Absent:
 class Incomplete:
     """The creation of a cluster was interrupted.
 
-    ``name`` and ``key`` are None if they were not written yet. ``used`` if there are znodes that a
-    creation does not make: then the cluster existed, and parts of it were lost.
+    ``name`` and ``key`` are None if they were not written yet. ``used`` is true if there is
+    metadata that a creation does not write: then the cluster was complete before, and parts of its
+    metadata were lost.
     """
 
     name: str | None
@@ -52,8 +53,8 @@ class Malformed:
 class Present:
     """A complete cluster. ``replicas`` covers all partitions and all registered storages.
 
-    ``servers`` are the addresses of the servers that have joined. ``foreign_znodes`` if there are
-    znodes below the root that do not belong to the cluster.
+    ``servers`` are the addresses of the servers that have joined. ``foreign_znodes`` is true if
+    there are znodes below the root that do not belong to the cluster.
     """
 
     name: str
@@ -74,8 +75,8 @@ class ObservedCluster:
     """Everything that a plan depends on, apart from the desired state.
 
     ``objects`` are all objects with the cluster's labels, and all objects whose names the cluster
-    needs. ``certificate_days`` is the remaining validity of the certificate
-    that the operator issued. ``deleting_seconds`` is the time since the WaltzCluster was deleted.
+    needs. ``certificate_days`` is the remaining validity in days of the certificate that the
+    operator issued. ``deleting_seconds`` is the time since the deletion was requested, else 0.
     """
 
     objects: Mapping[ObjectKey, LiveObject]
@@ -84,7 +85,7 @@ class ObservedCluster:
     deleting_seconds: float = 0.0
 
     def of_kind(self, kind: str, component: Component | None = None) -> Iterator[LiveObject]:
-        """Iterate over the objects of a kind, or over those of one component."""
+        """Iterate over the objects of a kind; with ``component``, only over that component's."""
         for key, live in sorted(self.objects.items(), key=lambda item: item[0]):
             labels = live["metadata"].get("labels") or {}
             if key.kind == kind and component in (None, labels.get(COMPONENT_LABEL)):

@@ -1,8 +1,9 @@
 """Derive the statuses of a cluster and its pools from the observed state and the plan. Pure.
 
 *Ready* is true while every partition has a quorum and a server, and the current generation of the
-spec is reconciled; a paused cluster's new generation is not. *Healthy* is true while nothing is
-missing. *Reconciled* is false while the plan has steps or problems.
+spec is reconciled. The operator does not reconcile a new generation of a paused cluster. *Healthy*
+is true while the cluster is Ready and the plan has no waits. *Reconciled* is false while the plan
+has steps or problems.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def cluster_status(
 ) -> ClusterStatus:
     """Return the status of a WaltzCluster whose plan is ``decided`` at the time ``now``."""
     old, generation = desired.cluster.status, desired.cluster.metadata.generation
-    # A plan without steps shows that the observed state is that of this generation.
+    # A plan without steps shows that the operator has nothing to change for this generation.
     idle = not decided.steps and not desired.cluster.spec.paused
     reconciled = generation if idle else old.observed_generation
     present = observed.metadata if isinstance(observed.metadata, Present) else None
@@ -85,8 +86,8 @@ def has_quorum(present: Present, view: PartitionView) -> bool:
     """Whether a partition has a server and a quorum of healthy replicas in its session."""
     if view.server_problem is not None or not view.replicas:
         return False
-    well = [s for s in view.replicas if unhealthy_reason(present.replicas, view, s) is None]
-    return len(well) >= quorum(len(view.replicas))
+    healthy = [s for s in view.replicas if unhealthy_reason(present.replicas, view, s) is None]
+    return len(healthy) >= quorum(len(view.replicas))
 
 
 def _count_quorums(present: Present | None) -> int:
@@ -113,7 +114,7 @@ def _reason(desired: DesiredCluster, decided: ClusterPlan, *, ready: bool, servi
 
 
 def _message(decided: ClusterPlan, observed: ObservedCluster) -> str:
-    """Return the most important reasons: problems that need a person, else the waits."""
+    """Return the most important reasons: the problems, else the waits, else the first step."""
     reasons = decided.problems or decided.waits
     if reasons:
         parts = [*reasons[:_MAX_REASONS], *_pod_failures(observed)]
@@ -153,8 +154,8 @@ def _condition(
     status = "True" if holds else "False"
     before = next((each for each in old if each.type == kind), None)
     since = before.last_transition_time if before and before.status == status else now
-    # A message says what keeps a condition from being true, so a true one has none. Healthy keeps
-    # it: while nothing is missing, the message is the step that is being performed.
+    # The message says why a condition is false, so a true condition has no message. Only Healthy
+    # keeps it: while nothing is missing, the message is the step that is being performed.
     return Condition(
         type=kind,
         status=status,

@@ -36,7 +36,10 @@ class ClaimPool:
 
 @dataclass(frozen=True, slots=True)
 class ReleasePool:
-    """Remove a pool's label and finalizer: another cluster may claim it, or it may be deleted."""
+    """Remove a pool's label and finalizer, so that another cluster can claim the pool.
+
+    If the pool was deleted, Kubernetes deletes it now.
+    """
 
     pool: str
 
@@ -46,7 +49,7 @@ class ReleasePool:
 
 @dataclass(frozen=True, slots=True)
 class AddFinalizer:
-    """Add the finalizer to the WaltzCluster, so that it is not deleted before its objects."""
+    """Add the finalizer to the WaltzCluster, so that Kubernetes keeps it until the cleanup ends."""
 
     def __str__(self) -> str:
         return "finalizer added"
@@ -54,7 +57,7 @@ class AddFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Remove the WaltzCluster's finalizer, so that Kubernetes deletes it."""
+    """Remove the WaltzCluster's finalizer, so that Kubernetes deletes the WaltzCluster."""
 
     def __str__(self) -> str:
         return "cleanup complete, finalizer removed"
@@ -62,7 +65,7 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """Create or repair an object by a server-side apply; ``new`` if it does not exist."""
+    """Create or repair an object by a server-side apply; ``new`` is true if it does not exist."""
 
     manifest: Manifest
     new: bool
@@ -84,7 +87,7 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificates:
-    """Create the TLS secrets that are missing, or renew the certificate of the processes.
+    """Create the missing TLS secrets, or renew the certificate of the processes if ``renew``.
 
     An existing certificate authority is kept.
     """
@@ -122,7 +125,7 @@ ObjectStep = ApplyObject | DeleteObject | IssueCertificates
 KubernetesStep = PoolStep | ObjectStep | AddFinalizer | RemoveFinalizer
 MetadataStep = CreateMetadata | DeleteMetadata
 Step = KubernetesStep | MetadataStep | ReplicaStep
-"""`ReplicaStep`: every change of storages and replicas, performed by `waltz.admin`."""
+"""Any step. `waltz.admin` performs a `ReplicaStep`, which changes storages or replicas."""
 
 EVENT_REASONS: dict[type, str] = {
     ClaimPool: "ClaimPool",
@@ -145,10 +148,11 @@ EVENT_REASONS: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What to do next for one cluster.
+    """The next steps of one cluster, and the reasons why other steps are not possible yet.
 
-    ``steps`` are performed now, in this order. ``waits`` end without the operator. ``problems``
-    need a person. If all three are empty, the cluster is as its resources specify.
+    ``steps`` are performed now, in this order. ``waits`` are reasons that end without a step of the
+    operator. ``problems`` are reasons that end only when a person acts. If all three are empty, the
+    cluster is as its resources specify.
     """
 
     steps: tuple[Step, ...] = ()
@@ -170,10 +174,10 @@ EMPTY_PLAN = ClusterPlan()
 
 
 def wait(*reasons: str) -> ClusterPlan:
-    """Return a plan that waits, for these reasons."""
+    """Return a plan that waits for these reasons."""
     return ClusterPlan(waits=reasons)
 
 
 def problem(*sentences: str) -> ClusterPlan:
-    """Return a plan that reports problems which need a person."""
+    """Return a plan that reports problems for a person to solve."""
     return ClusterPlan(problems=sentences)

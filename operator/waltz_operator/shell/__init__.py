@@ -1,1 +1,1 @@
-"""Act for the planner: Kubernetes API, ZooKeeper, storages, events, leader election."""
+"""Observe clusters and perform planned steps: all input and output of the operator."""

@@ -1,7 +1,7 @@
-"""Create a cluster's certificate authority and issue the certificate of all its processes.
+"""Create a cluster's certificate authority, and issue one certificate for all its processes.
 
-Pods' addresses change, so a certificate contains one server name for the whole cluster. Touches the
-clock and random numbers.
+The certificate contains one server name for the whole cluster instead of addresses, because pods'
+addresses change. Touches the clock and random numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KeyPair:
 
 
 def make_authority(name: str) -> KeyPair:
-    """Return a new certificate authority."""
+    """Return a new certificate authority; ``name`` is part of its common name."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"{name} authority")
     certificate = (
@@ -99,7 +99,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _name(name: str) -> x509.Name:
-    # A common name has at most 64 characters; clients verify the alternative name.
+    # A common name has at most 64 characters. Clients verify the subject alternative name instead.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 

@@ -1,4 +1,4 @@
-"""The time of day, as statuses, events and the Lease write it. Touches the clock."""
+"""Read the time of day for statuses, events and the Lease. Touches the clock."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import datetime
 
 
 def utc_now() -> datetime.datetime:
-    """Return the time of day in UTC."""
+    """Return the current time in UTC."""
     return datetime.datetime.now(datetime.UTC)

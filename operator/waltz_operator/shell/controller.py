@@ -21,21 +21,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """Whether the cluster is Ready, and after how many seconds to reconcile it again."""
+    """The result of one reconcile; ``requeue_seconds`` is the pause before the next one."""
 
     requeue_seconds: float
     ready: bool
 
 
 Reconcile = Callable[[str, str], Awaitable[ReconcileResult | None]]
-"""Reconciles the cluster of a namespace and a name; returns None when it no longer exists."""
+"""A function that reconciles the cluster with this namespace and name.
+
+The function returns None if the cluster no longer exists.
+"""
 
 _BACKOFF = Backoff(1.0, 30.0)
 
 
 @dataclass(slots=True)
 class ReconcileMetrics:
-    """Counters of reconciles."""
+    """The number of reconciles and of failed ones, and the duration of all reconciles together."""
 
     reconciles: int = 0
     failures: int = 0
@@ -61,12 +64,12 @@ class Controller:
 
     @property
     def clusters(self) -> int:
-        """Return the number of clusters."""
+        """The number of clusters that this controller reconciles."""
         return len(self._workers)
 
     @property
     def ready(self) -> dict[tuple[str, str], bool]:
-        """Whether a cluster was Ready at its last reconcile, by namespace and name."""
+        """Whether each cluster was Ready at its last reconcile, by namespace and name."""
         return {
             cluster: worker.result.ready
             for cluster, worker in self._workers.items()
@@ -74,7 +77,7 @@ class Controller:
         }
 
     def enqueue(self, namespace: str, name: str) -> None:
-        """Reconcile a cluster soon: something about it may have changed."""
+        """Reconcile a cluster soon, because its state may have changed."""
         cluster = (namespace, name)
         worker = self._workers.get(cluster)
         if worker is None:
@@ -83,7 +86,7 @@ class Controller:
         worker.enqueued.set()
 
     async def close(self) -> None:
-        """Stop all reconciles; one that is under way is cancelled."""
+        """Stop all reconciles, and cancel those that are running."""
         tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
         for task in tasks:
             task.cancel()
@@ -93,7 +96,8 @@ class Controller:
         failures = 0
         clock = asyncio.get_running_loop().time
         while True:
-            # Cleared before the state is read: an event during the reconcile causes another one.
+            # Cleared before the state is read, so that an event during this reconcile causes
+            # another reconcile.
             worker.enqueued.clear()
             started = clock()
             try:

@@ -1,7 +1,7 @@
 """Connections to a cluster's own processes: its ZooKeeper, its storages and servers.
 
-`Environment` is the interface. `NetworkEnvironment` touches the network. It also writes the client
-certificates to files, because the ssl module loads them only from there.
+`Environment` is the interface. `NetworkEnvironment` touches the network, and writes the client
+certificates to files, because the ssl module loads certificates only from files.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SESSION_MS = 10_000
 
 
 class ReplicaAccess(Protocol):
-    """Observes one cluster's replicas and changes them, as waltz.admin does."""
+    """Observes and changes one cluster's replicas; `waltz.admin.OrderExecutor` implements it."""
 
     async def observe(self, scope: ObservationScope) -> ReplicaObservation:
-        """See waltz.admin.OrderExecutor."""
+        """Return the state of the replicas in ``scope``."""
 
     async def perform(self, step: Step) -> None:
-        """See waltz.admin.OrderExecutor."""
+        """Perform one change of storages or replicas."""
 
 
 class Environment(Protocol):
@@ -42,14 +42,14 @@ class Environment(Protocol):
         """Return a session with the cluster's ZooKeeper. Raises StoreError."""
 
     async def replica_access(self, desired: DesiredCluster, cluster: Cluster) -> ReplicaAccess:
-        """Return access to the replicas. Raises KubeError."""
+        """Return access to the cluster's replicas. Raises KubeError."""
 
     async def disconnect(self, desired: DesiredCluster) -> None:
         """Close the connections to a cluster."""
 
 
 class NetworkEnvironment:
-    """Keeps one ZooKeeper session per cluster, and its certificates below ``folder``."""
+    """Keeps one ZooKeeper session per cluster, and the cluster's certificates below ``folder``."""
 
     def __init__(self, kube: Kube, folder: Path) -> None:
         self._kube = kube
@@ -62,7 +62,8 @@ class NetworkEnvironment:
         known = self._stores.get(cluster)
         if known is not None and known[0] == address and known[1].health.unhealthy_since is None:
             return known[1]
-        # A new session resolves the members' names again: restarted pods have new addresses.
+        # A new session resolves the names of ZooKeeper's members again, because restarted pods have
+        # new addresses.
         await self.disconnect(desired)
         store = await KazooStore.connect(address, _SESSION_MS, connect_timeout_s=_CONNECT_SECONDS)
         self._stores[cluster] = (address, store)

@@ -1,6 +1,6 @@
 """Record the operator's steps as Kubernetes events. Touches the API server.
 
-Events are posted in the background and may be lost. Everything that matters is in the status, too.
+Events are posted in the background and may be lost. The cluster's status does not depend on them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _MAX_QUEUED_EVENTS = 200
 
 
 class KubeEventRecorder:
-    """An event recorder that posts Kubernetes events about the WaltzCluster."""
+    """Posts Kubernetes events about WaltzClusters.
+
+    It implements `waltz_operator.shell.reconciler.EventRecorder`.
+    """
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -34,7 +37,7 @@ class KubeEventRecorder:
         self.failed_steps = 0
 
     def start(self) -> asyncio.Task[None]:
-        """Start posting; the task ends only by being cancelled."""
+        """Start to post events; the returned task runs until it is cancelled."""
         return watched(asyncio.ensure_future(self._post()))
 
     def record_step(self, cluster: WaltzCluster, step: Step) -> None:
@@ -44,7 +47,7 @@ class KubeEventRecorder:
         self._enqueue(cluster, "Normal", EVENT_REASONS[type(step)], str(step))
 
     def record_failure(self, cluster: WaltzCluster, reason: str) -> None:
-        """See EventRecorder. A failure equal to the one before is posted once."""
+        """See EventRecorder. A failure with the same reason as the failure before is not posted."""
         self.failed_steps += 1
         if self._last_failure.get(cluster.metadata.uid) != reason:
             self._last_failure[cluster.metadata.uid] = reason
@@ -74,7 +77,7 @@ class KubeEventRecorder:
             "lastTimestamp": now,
             "count": 1,
         }
-        # Dropped when the queue is full: an API server that is slow must not stop reconciles.
+        # When the queue is full, the event is dropped: a slow API server must not stop reconciles.
         if not self._queue.full():
             self._queue.put_nowait(event)
 

@@ -62,11 +62,14 @@ _TRANSIENT = (
 
 
 class StepFailed(Exception):
-    """A step failed, or its outcome is unknown; the next reconcile observes it. Says why."""
+    """A step failed, or its outcome is unknown; the next reconcile observes the actual state.
+
+    The message has the step and the reason.
+    """
 
 
 class Executor:
-    """Performs steps for one cluster in its desired state at the time of planning."""
+    """Performs steps for one cluster; ``desired`` is the desired state that was planned for."""
 
     def __init__(self, desired: DesiredCluster, kube: Kube, environment: Environment) -> None:
         self._desired = desired
@@ -92,10 +95,10 @@ class Executor:
                         await self._perform_in_kubernetes(step)
                     case _:
                         # Every change of storages and replicas is a step of `waltz.admin`.
-                        port = await self._environment.replica_access(
+                        replicas = await self._environment.replica_access(
                             self._desired, await self._cluster()
                         )
-                        await port.perform(step)
+                        await replicas.perform(step)
         except _TRANSIENT as problem:
             reason = str(problem) or f"no answer within {_STEP_SECONDS:g} s"
             raise StepFailed(f"{step}: {reason}") from problem
@@ -156,7 +159,7 @@ class Executor:
 
 
 async def perform_on_pool(kube: Kube, pool: ObjectMeta, step: PoolStep) -> None:
-    """Claim or release a pool, as it was observed. Raises KubeError."""
+    """Claim or release a pool; ``pool`` is its metadata as observed. Raises KubeError."""
     others = _other_finalizers(pool)
     match step:
         case ClaimPool(_, cluster):
@@ -174,7 +177,8 @@ async def _patch(
 ) -> None:
     """Patch finalizers and labels. The observed version makes it a compare-and-set.
 
-    Without it two clusters could claim one pool, and finalizers of other controllers could be lost.
+    Without the version, two clusters could claim one pool, and this patch could remove finalizers
+    that other controllers have added.
     """
     change: dict[str, Any] = {
         "resourceVersion": metadata.resource_version,
@@ -197,7 +201,9 @@ def _key_pair(secret: LiveObject) -> KeyPair:
         certificate, key = (base64.b64decode(secret["data"][p]) for p in ("tls.crt", "tls.key"))
     except KeyError as missing:
         name = secret["metadata"]["name"]
-        raise KubeError(f"the secret {name} lacks {missing}: restore it or delete it") from missing
+        raise KubeError(
+            f"the secret {name} lacks {missing}: restore or delete the secret"
+        ) from missing
     return KeyPair(certificate, key)
 
 

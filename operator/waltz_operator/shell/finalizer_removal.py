@@ -1,9 +1,9 @@
 """Remove the operator's finalizers: ``python -m waltz_operator.shell.finalizer_removal``.
 
-The chart runs this as a Job when the operator is uninstalled. Without it a deletion of a cluster
-would wait forever for an operator that no longer runs. Nothing else is changed. Kubernetes itself
-collects the objects of a cluster that is deleted afterwards; its volumes stay. An operator that is
-installed again adds its finalizers again. Touches the API server.
+The chart runs this program as a Job when the operator is uninstalled. Without the Job, the deletion
+of a cluster would wait forever for an operator that no longer runs. The program changes nothing
+else. If a cluster is deleted later, Kubernetes deletes its objects and keeps its volumes. If the
+operator is installed again, it adds its finalizers again. Touches the API server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ATTEMPTS = 5
 
 
 async def remove_finalizers(kube: Kube, namespace: str) -> None:
-    """Remove the finalizer from all resources of a namespace; of all namespaces if it is empty.
+    """Remove the finalizer from all resources of a namespace; an empty one means all namespaces.
 
     Raises KubeError.
     """
@@ -72,8 +72,8 @@ def main() -> None:
         asyncio.run(_run(os.environ.get("WALTZ_OPERATOR_WATCHED_NAMESPACE", "")))
     except KubeError as problem:
         log.error(
-            "failed to remove the finalizer %s, giving up: %s; remove it from the resources that "
-            "still have it by kubectl edit",
+            "failed to remove the finalizer %s, giving up: %s; remove the finalizer by kubectl "
+            "edit from the resources that still have it",
             FINALIZER,
             problem,
         )

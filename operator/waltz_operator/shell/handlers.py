@@ -1,8 +1,8 @@
 """Watch the API server, and enqueue the clusters whose resources or objects change.
 
-kopf watches the resources that users write, and handles the failures of watches; its handlers only
-enqueue. Objects that clusters own are watched here, because kopf cannot select them by label on the
-server. Touches the API server.
+kopf watches the resources that users write, and restarts a watch that fails. `make_registry`
+returns the handlers that kopf calls. `watch_owned` watches the objects that clusters own, because
+kopf cannot have the API server select objects by label. Touches the API server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from waltz_operator.shell.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 WATCHED_KINDS = ("Deployment", "Pod", "Service", "StatefulSet")
-"""Kinds whose changes are repaired at once. Others are repaired by the periodic reconcile."""
+"""The kinds of objects whose changes are repaired at once.
+
+Changes of other objects are repaired by the periodic reconcile.
+"""
 
 _PAUSE_SECONDS = 2.0
 
@@ -48,7 +51,7 @@ class ReconcileQueue(Protocol):
 def make_registry(
     controller: Controller, reconciler: Reconciler, watched_namespace: str
 ) -> kopf.OperatorRegistry:
-    """Return the handlers that kopf calls."""
+    """Return the handlers that kopf calls. An empty ``watched_namespace`` means all namespaces."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
@@ -90,11 +93,11 @@ async def watch_owned(
     *,
     pause: float = _PAUSE_SECONDS,
 ) -> None:
-    """Enqueue the cluster of every object of this kind that changes; ends only by cancelling.
+    """Enqueue the cluster of every object of ``kind`` that changes, until the task is cancelled.
 
     A watch that ends or fails is started again after ``pause`` seconds. A new watch yields all
-    existing objects first, so only a deletion between two watches is missed; the periodic reconcile
-    finds it.
+    existing objects first, so it misses only objects that were deleted between two watches. The
+    periodic reconcile finds those deletions.
     """
     while True:
         try:

@@ -11,14 +11,14 @@ from prometheus_client.registry import Collector
 from waltz.runtime.metrics import exposition
 
 Health = Callable[[], str | None]
-"""Returns why the operator is unhealthy, None if it is healthy."""
+"""A function that returns the reason why the operator is unhealthy, or None if it is healthy."""
 
 
 @asynccontextmanager
 async def serve_http(
     host: str | None, port: int, health: Health, metrics: Collector
 ) -> AsyncIterator[int]:
-    """Serve while the context is open; yield the port in use."""
+    """Serve while the context is open; yield the port, which the system chooses for ``port`` 0."""
 
     async def healthz(_: web.Request) -> web.Response:
         problem = health()

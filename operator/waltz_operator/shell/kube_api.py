@@ -1,7 +1,7 @@
 """Client of the Kubernetes API server; objects are plain dictionaries. Touches the network.
 
 `Kube` is the interface, `ApiServer` the implementation. The generated classes of the kubernetes
-package are not used, because they would be most of the operator's memory.
+package are not used, because they would take most of the operator's memory.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ class Kube(Protocol):
         """Return an object, None if it does not exist."""
 
     async def find(self, kind: str, namespace: str, labels: Mapping[str, str]) -> list[LiveObject]:
-        """Return the objects that have all these labels, none if the kind does not exist."""
+        """Return the objects that have all ``labels``; no objects if the kind does not exist."""
 
     async def create(self, body: Mapping[str, Any]) -> None:
         """Create an object. Raises Conflict if it exists."""
 
     async def apply(self, body: Mapping[str, Any]) -> None:
-        """Create or change an object by a server-side apply; fields of other managers stay."""
+        """Create or change an object by a server-side apply, which keeps fields of others."""
 
     async def patch(
         self, kind: str, namespace: str, name: str, change: Mapping[str, Any], *, part: str = ""
     ) -> None:
-        """Merge ``change`` into an object, or into its ``part`` (``status``).
+        """Merge ``change`` into an object, or into its subresource ``part``, such as ``status``.
 
-        A ``resourceVersion`` in ``change`` makes it a compare-and-set, which raises Conflict if the
-        object has changed.
+        If ``change`` contains a ``resourceVersion``, the patch is a compare-and-set: it raises
+        Conflict if the object has another version.
         """
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this uid; it is no error if it does not exist."""
+        """Delete the object if it exists and has this uid; an empty ``uid`` means any."""
 
 
 class ApiServer:
-    """The API server of a configured client."""
+    """Sends requests to the API server by ``client``, which knows its address and credentials."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -106,16 +106,17 @@ class ApiServer:
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
-        # 409: the name belongs to a new object now, which must stay.
+        # Status 409: the name belongs to a new object now, which must not be deleted.
         path = path_of(kind, namespace, name)
         await self._call("DELETE", path, body=body, allowed=(404, 409))
 
     async def changes(
         self, kind: str, namespace: str, labels: Mapping[str, str]
     ) -> AsyncIterator[LiveObject]:
-        """Yield all existing objects with these labels, then each one added, changed or deleted.
+        """Yield all existing objects with ``labels``, then each object that changes.
 
-        Ends after some minutes. The next call yields all existing objects first. Raises KubeError.
+        Added and deleted objects are yielded, too. The watch ends after some minutes. The next call
+        yields all existing objects again. Raises KubeError.
         """
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         query = [
@@ -174,7 +175,10 @@ class ApiServer:
 
 
 def path_of(kind: str, namespace: str, name: str = "") -> str:
-    """Return the path of all objects of a kind, or of one; an empty namespace means all."""
+    """Return the URL path of the object ``name``, or of all objects of the kind without ``name``.
+
+    An empty namespace means all namespaces.
+    """
     version = API_VERSIONS[kind]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     plural = _PLURALS.get(kind, f"{kind.lower()}s")

@@ -1,10 +1,10 @@
 """Elect one active operator among several by a Lease. Touches the API server and the clock.
 
 Two active operators could change one partition's replicas at the same time. So a leader that cannot
-renew the Lease stops before another candidate may take it: it gives up after
-`RENEW_DEADLINE_SECONDS`, and the Lease lasts `LEASE_SECONDS`. A candidate counts the Lease's age
-from the moment it first saw this version of it, by its own clock, so the clocks of two operators
-are never compared.
+renew the Lease stops before another candidate may take the Lease: the leader stops after
+`RENEW_DEADLINE_SECONDS`, and the Lease expires after `LEASE_SECONDS`. A candidate observes by its
+own clock how long the Lease has had the same version. So the clocks of two operators are never
+compared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from waltz_operator.shell.kube_api import Conflict, Kube, KubeError
 log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 10
+"""The time after its last renewal at which the Lease expires."""
+
 RENEW_SECONDS = 2.0
+"""The pause between two renewals by the leader."""
+
 POLL_SECONDS = 1.0
-"""How often a candidate checks whether the leader still renews the Lease."""
+"""The pause between two checks whether the leader still renews the Lease, by other candidates."""
 
 RENEW_DEADLINE_SECONDS = 7.0
-"""A leader that has not renewed the Lease for this long stops."""
+"""The time without a renewal after which the leader stops."""
 
 _ATTEMPT_SECONDS = RENEW_DEADLINE_SECONDS / 2
 """Timeout of one attempt, so that a request without an answer is tried a second time."""
@@ -38,16 +42,19 @@ assert RENEW_SECONDS < RENEW_DEADLINE_SECONDS < LEASE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class LeaseSighting:
-    """The version of the Lease that was read last, and when this candidate first saw it."""
+    """The version of the Lease that was read last, and the time at which it was first seen.
+
+    ``since`` is in seconds of this candidate's clock.
+    """
 
     version: str
     since: float
 
 
 def may_take(lease: LiveObject, identity: str, sighting: LeaseSighting, now: float) -> bool:
-    """Whether ``identity`` may take the Lease: it holds the Lease, or that is free or expired.
+    """Whether ``identity`` may take a Lease that is free, expired, or held by ``identity`` itself.
 
-    An identity may take its own Lease, so that a restarted container leads again at once.
+    Because it may take its own Lease, a restarted container becomes the leader again at once.
     """
     holder = lease["spec"].get("holderIdentity") or ""
     duration = lease["spec"].get("leaseDurationSeconds") or LEASE_SECONDS
@@ -78,7 +85,7 @@ class LeaderElection:
         self.is_leader = False
 
     async def acquire(self) -> None:
-        """Return once this candidate is the leader."""
+        """Wait until this candidate is the leader."""
         self.is_leader = await self._try_lease()
         while not self.is_leader:
             await asyncio.sleep(min(self._renew_seconds, POLL_SECONDS))
@@ -91,12 +98,12 @@ class LeaderElection:
         while (left := deadline - self._clock()) > 0:
             await asyncio.sleep(min(self._renew_seconds, left))
             requested = self._clock()
-            # An attempt never lasts beyond the deadline: a request that hangs would otherwise let
-            # this leader continue after another candidate may take the Lease. Shown by
+            # An attempt never lasts beyond the deadline. Otherwise a leader whose request hangs
+            # would continue after another candidate may take the Lease. Shown by
             # test_leader_whose_request_hangs_stops_at_the_deadline.
             if await self._try_lease(min(_ATTEMPT_SECONDS, deadline - requested)):
-                # Count from the request, not from its answer: the Lease may have been renewed at
-                # any moment in between, and other candidates measure its age from that moment.
+                # The deadline counts from the request, not from its answer. The Lease was renewed
+                # at some moment in between, and other candidates count from that moment.
                 deadline = requested + RENEW_DEADLINE_SECONDS
             elif self._replaced:
                 break
@@ -104,7 +111,7 @@ class LeaderElection:
         log.error("lease %s: lost by %s, stopping", self._name, self._identity)
 
     async def release(self) -> None:
-        """Release the Lease if this candidate holds it, so that another one leads at once."""
+        """Release the Lease if this candidate is the leader, so that another can lead at once."""
         if not self.is_leader:
             return
         self.is_leader = False
@@ -114,14 +121,14 @@ class LeaderElection:
                 await self._write(found, holder="")
         except KubeError as problem:
             log.warning(
-                "lease %s: failed to release, it expires after %d s: %s",
+                "lease %s: failed to release, the lease expires after %d s: %s",
                 self._name,
                 LEASE_SECONDS,
                 problem,
             )
 
     async def _try_lease(self, seconds: float = _ATTEMPT_SECONDS) -> bool:
-        """Take or renew the Lease within ``seconds``; return whether that certainly succeeded."""
+        """Take or renew the Lease within ``seconds``; return True if this certainly succeeded."""
         try:
             async with asyncio.timeout(seconds):
                 found = await self._kube.get("Lease", self._namespace, self._name)
@@ -150,7 +157,10 @@ class LeaderElection:
             return False
 
     async def _write(self, found: LiveObject, holder: str) -> None:
-        """Write the Lease. The version makes it a compare-and-set: of two candidates one wins."""
+        """Write the Lease if it has not changed since it was read. Otherwise raises Conflict.
+
+        So only one of two candidates succeeds.
+        """
         spec = self._spec(holder)
         if found["spec"].get("holderIdentity") == holder:
             del spec["acquireTime"]

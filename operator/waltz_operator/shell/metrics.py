@@ -1,6 +1,6 @@
-"""The operator's metrics: names, help texts, and where the values come from.
+"""Define the operator's metrics: their names, help texts and values.
 
-Reads counters of the controller and the event recorder; touches nothing else.
+Reads counters of the controller and the event recorder. Touches nothing else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from waltz_operator.shell.event_recorder import KubeEventRecorder
 _READY = "waltz_operator_cluster_ready"
 
 HELP = {
-    "waltz_operator_leads": "1 while this operator holds the Lease and reconciles clusters, "
+    "waltz_operator_is_leader": "1 while this operator holds the Lease and reconciles clusters, "
     "otherwise 0",
     "waltz_operator_clusters": "number of WaltzClusters that this operator reconciles",
     _READY: "1 if the WaltzCluster was Ready at its last reconcile, "
-    "otherwise 0, also while it is paused; by label `namespace`, `waltz_cluster`",
+    "otherwise 0; a paused WaltzCluster is not Ready; by label `namespace`, `waltz_cluster`",
     "waltz_operator_reconciles_total": "reconciles of clusters",
     "waltz_operator_failed_reconciles_total": "reconciles that failed because the API server "
     "returned an error or did not answer",
@@ -35,17 +35,17 @@ class OperatorMetrics(Collector):
     """Reads the counters of the operator's parts when Prometheus scrapes them."""
 
     def __init__(
-        self, controller: Controller, recorder: KubeEventRecorder, leads: Callable[[], bool]
+        self, controller: Controller, recorder: KubeEventRecorder, is_leader: Callable[[], bool]
     ) -> None:
         self._controller = controller
         self._recorder = recorder
-        self._leads = leads
+        self._is_leader = is_leader
 
     def collect(self) -> list[Metric]:
-        """Return all metrics, with their values as they are now; readiness has one per cluster."""
+        """Return all metrics with their current values; the readiness has a value per cluster."""
         counted = self._controller.metrics
         values = {
-            "waltz_operator_leads": self._leads(),
+            "waltz_operator_is_leader": self._is_leader(),
             "waltz_operator_clusters": self._controller.clusters,
             "waltz_operator_reconciles_total": counted.reconciles,
             "waltz_operator_failed_reconciles_total": counted.failures,

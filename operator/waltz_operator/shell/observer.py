@@ -1,7 +1,7 @@
 """Observe everything that a plan depends on. Touches the API server, ZooKeeper and the network.
 
-It changes nothing. Objects are read from the API server, not from a watch's cache: a plan from an
-outdated cache would do steps that the next plan reverts.
+The observer changes nothing. It reads objects from the API server instead of a cache of a watch,
+because a plan from outdated objects would contain steps that the next plan reverts.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _KINDS = (
     "StatefulSet",
 )
 _ZOOKEEPER_SECONDS = 10.0
-_CREATED = {"serverDescriptors", "ids", "store"}
-"""The znodes that the creation of a cluster makes below its root."""
+_CLUSTER_ZNODES = {"serverDescriptors", "ids", "store"}
+"""The names of the znodes that the creation of a cluster makes below its root."""
 
 
 async def observe(
@@ -66,7 +66,7 @@ async def observe(
 
 
 async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveObject]:
-    """Return the objects with the cluster's labels, and those with names that it needs."""
+    """Return the objects with the cluster's labels, and the objects whose names it needs."""
     kinds = list(_KINDS)
     if desired.cluster.spec.tls.mode is TlsMode.CERT_MANAGER:
         kinds.append("Certificate")
@@ -88,7 +88,7 @@ async def _objects(desired: DesiredCluster, kube: Kube) -> dict[ObjectKey, LiveO
 def _unready_zookeeper(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> Unreachable | None:
-    """Return that a managed ZooKeeper without a ready member is unreachable, without dialing it."""
+    """Return Unreachable if ZooKeeper is managed and has no ready member; do not connect to it."""
     if desired.cluster.spec.zookeeper.managed is None:
         return None
     live = objects.get(ObjectKey("StatefulSet", names.zookeeper_set(desired.name)), {})
@@ -126,7 +126,7 @@ async def read_metadata(
         return Malformed(str(malformed))
     servers = frozenset(f"{each.host}:{each.port}" for each in view.servers().values())
     count = params.num_partitions
-    foreign = bool({*(await store.children(root)).names} - _CREATED)
+    foreign = bool({*(await store.children(root)).names} - _CLUSTER_ZNODES)
     return Present(params.name, count, store_params.key, maps, replicas, servers, foreign)
 
 
@@ -145,9 +145,12 @@ async def _read_incomplete(
 
 
 async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
-    """Whether there are znodes that the creation of a cluster does not make."""
+    """Whether an incomplete cluster has other znodes, assigned ids, or metadata of partitions.
+
+    The creation of a cluster makes none of these.
+    """
     paths = cluster.paths
-    if {*(await store.children(paths.root)).names} - _CREATED:
+    if {*(await store.children(paths.root)).names} - _CLUSTER_ZNODES:
         return True
     for counter in (paths.client_id, paths.server_id):
         node = await store.get(counter)
@@ -159,7 +162,7 @@ async def _is_used(store: MetadataStore, cluster: Cluster) -> bool:
 
 
 def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
-    """Return an object without confidential data: of a secret, only the names of its parts."""
+    """Return an object without confidential data: a secret keeps only the names of its parts."""
     if key.kind != "Secret":
         return live
     redacted: dict[str, Any] = dict(live)
@@ -170,7 +173,10 @@ def _redacted(key: ObjectKey, live: LiveObject) -> LiveObject:
 def _certificate_days(
     desired: DesiredCluster, objects: Mapping[ObjectKey, LiveObject]
 ) -> float | None:
-    """Return the remaining validity of the operator's certificate, None if it issued none."""
+    """Return the remaining days of the certificate that the operator issued, None without one.
+
+    A certificate that cannot be decoded has 0 days.
+    """
     secret = objects.get(ObjectKey("Secret", names.tls_secret(desired.name)))
     if desired.cluster.spec.tls.mode is not TlsMode.OPERATOR or secret is None:
         return None

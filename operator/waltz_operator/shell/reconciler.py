@@ -1,7 +1,7 @@
 """Reconcile one cluster once: read the state, plan, perform the steps, write the status.
 
 Touches the API server, and what `Environment` touches. No state is kept between two reconciles, so
-an operator that is killed at any instruction is replaced without loss (shown by
+nothing is lost when an operator is killed at any instruction and another one continues (shown by
 test_operator_killed_after_any_call_reaches_ready and e2e/test_operator_killed.py).
 """
 
@@ -32,10 +32,13 @@ from waltz_operator.shell.observer import observe
 log = logging.getLogger(__name__)
 
 BUSY_REQUEUE_SECONDS = 1.0
-"""When to reconcile again while the plan has steps, waits or problems."""
+"""The pause before the next reconcile while the plan has steps, waits or problems."""
 
 IDLE_REQUEUE_SECONDS = 15.0
-"""When to reconcile again while the plan is empty: finds changes that no watch reports."""
+"""The pause before the next reconcile while the plan is empty.
+
+This periodic reconcile finds changes that no watch reports.
+"""
 
 
 class EventRecorder(Protocol):
@@ -49,7 +52,7 @@ class EventRecorder(Protocol):
 
 
 class Reconciler:
-    """Brings clusters closer to their specification, one reconcile at a time."""
+    """Reconciles clusters; ``operator_namespace`` is the namespace in which the operator runs."""
 
     def __init__(
         self,
@@ -78,7 +81,8 @@ class Reconciler:
             desired = await self._desired(found)
         except ValidationError as invalid:
             log.error(
-                "cluster %s/%s: invalid resource, left unchanged: %s; correct the resource",
+                "cluster %s/%s: invalid WaltzCluster or StoragePool, nothing is changed: %s; "
+                "correct the resource",
                 namespace,
                 name,
                 invalid,

@@ -1,8 +1,9 @@
 """The Kubernetes objects of a cluster, as manifests. Pure.
 
-``manifest`` is the value, and how it is compared with a live object. ``pods`` is common to all
-pods. ``storage``, ``server`` and ``zookeeper`` return workloads, ``protection`` disruption budgets
-and network policies, ``secrets`` the Certificate for cert-manager.
+``manifest`` defines a manifest, and compares it with a live object. ``pods`` has the parts that all
+pods have. ``storage``, ``server`` and ``zookeeper`` return the workloads of these components,
+``protection`` returns disruption budgets and network policies, and ``secrets`` returns the
+Certificate for cert-manager.
 """
 
 from waltz_operator.core.objects.manifest import Manifest, ObjectKey, is_ours, matches

@@ -1,8 +1,9 @@
 """A manifest: the desired state of one object, and the comparison with the live object. Pure.
 
 The API server adds defaults, and other controllers add fields. So a live object *matches* if it has
-every field of the manifest. A field that only an earlier version of the operator set changes the
-digest in the manifest's annotation.
+every field of the manifest, whatever other fields it has. An annotation holds the digest of the
+manifest: if a newer operator omits a field, the digest changes and the live object no longer
+matches.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ API_VERSIONS = {
 }
 """The API version of each kind."""
 
-_AMOUNTS = ("requests", "limits")
+_QUANTITY_FIELDS = ("requests", "limits")
 _SUFFIXES = {
     "": Decimal(1),
     "m": Decimal("0.001"),
@@ -81,7 +82,8 @@ def manifest(
 ) -> Manifest:
     """Return a manifest with its digest and an owner reference to ``owner``.
 
-    By the owner reference Kubernetes deletes the object after its owner if the operator did not.
+    Because of the owner reference, Kubernetes deletes the object after its owner if the operator
+    has not deleted it.
     """
     metadata = {
         "name": name,
@@ -103,12 +105,12 @@ def manifest(
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """Return a digest of a manifest."""
+    """Return the digest of a manifest's body."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def is_ours(live: Mapping[str, Any], cluster: str) -> bool:
-    """Whether the operator created an object for this cluster, by its labels."""
+    """Whether the labels of an object say that the operator created it for ``cluster``."""
     found = live["metadata"].get("labels") or {}
     return found.get(MANAGER_LABEL) == MANAGER and found.get(CLUSTER_LABEL) == cluster
 
@@ -119,9 +121,10 @@ def matches(wanted: Manifest, live: Mapping[str, Any]) -> bool:
 
 
 def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
+    """Whether ``live`` has every field of ``wanted``; ``amounts``: texts in them are quantities."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
-            key in live and _contains(live[key], each, amounts=amounts or key in _AMOUNTS)
+            key in live and _contains(live[key], each, amounts=amounts or key in _QUANTITY_FIELDS)
             # The API server may omit an empty field.
             for key, each in wanted.items()
             if key in live or each not in ({}, [], "")
@@ -138,7 +141,7 @@ def _contains(live: Any, wanted: Any, *, amounts: bool = False) -> bool:
 
 
 def amount(text: str) -> Decimal | str:
-    """Return the value of a quantity (``500m``, ``2Gi``), or the text itself if it is none."""
+    """Return the value of a quantity such as ``500m``, or the text if it is not a quantity."""
     number = text.rstrip("kKmMGTPi")
     try:
         return Decimal(number) * _SUFFIXES[text[len(number) :]]

@@ -36,7 +36,8 @@ def pod_template(
     pod: dict[str, Any] = {
         "serviceAccountName": service_account(name, component),
         "automountServiceAccountToken": False,
-        # The variables that Kubernetes creates from Services would be read as settings.
+        # Without this, processes would read the variables that Kubernetes creates from Services as
+        # settings.
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
@@ -55,7 +56,7 @@ def pod_template(
 
 
 def service_account(cluster: str, component: Component) -> str:
-    """Return the service account of a component's pods; it has no rights."""
+    """Return the name of the service account of a component's pods; the account has no rights."""
     return f"{cluster}-{component.value}"
 
 
@@ -76,7 +77,7 @@ def container(
 
 
 def http_probe(path: str, port: int, *, period: int, failures: int) -> dict[str, Any]:
-    """Return a probe of a process's HTTP port every ``period`` seconds."""
+    """Return a probe of an HTTP port every ``period`` seconds; it fails after ``failures``."""
     return {
         "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
@@ -91,7 +92,10 @@ def variables(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str, Any]:
-    """Return the TLS settings of a process below ``prefix`` (``server.tls.``)."""
+    """Return the TLS settings of a process, whose names begin with ``prefix``: ``server.tls.``.
+
+    ``dials``: whether the process connects to other processes, and so verifies their certificates.
+    """
     if cluster.spec.tls.mode is TlsMode.NONE:
         return {f"{prefix}enabled": False}
     settings: dict[str, Any] = {
@@ -107,7 +111,7 @@ def tls_settings(cluster: WaltzCluster, prefix: str, *, dials: bool) -> dict[str
 
 
 def tls_secret_name(cluster: WaltzCluster) -> str | None:
-    """Return the name of the secret with the certificates, None for plaintext."""
+    """Return the name of the secret with the certificates, None without TLS."""
     match cluster.spec.tls.mode:
         case TlsMode.NONE:
             return None
@@ -118,19 +122,20 @@ def tls_secret_name(cluster: WaltzCluster) -> str | None:
 
 
 def scratch_and_tls(cluster: WaltzCluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the volumes that storages and servers have, and where they are mounted."""
+    """Return the volumes that both storages and servers have, and their mounts."""
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[dict[str, Any]] = [SCRATCH]
     secret = tls_secret_name(cluster)
     if secret is not None:
-        # Not by subPath: Kubernetes updates only a whole mounted folder after a renewal.
+        # The folder is mounted as a whole, because after a renewal Kubernetes does not update files
+        # that are mounted by subPath.
         volumes.append({"name": "tls", "secret": {"secretName": secret, "defaultMode": 0o440}})
         mounts.append({"name": "tls", "mountPath": _TLS_FOLDER, "readOnly": True})
     return volumes, mounts
 
 
 def claim_template(name: str, volume: Volume, claim_labels: Mapping[str, str]) -> dict[str, Any]:
-    """Return the claim template of one volume of a StatefulSet."""
+    """Return the template of the PersistentVolumeClaims of one volume of a StatefulSet."""
     spec: dict[str, Any] = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": volume.size}},

@@ -18,12 +18,12 @@ from waltz_operator.core.resources import StoragePool, WaltzCluster
 
 
 def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return how many pods of each component may be evicted at the same time.
+    """Return the disruption budgets: how many pods of each component may be evicted at once.
 
-    Every pool has one replica of each partition, so as many storages may be evicted as pools can be
-    lost without losing a quorum: more would stop appends during a drain of nodes
-    (test_budgets_follow_from_quorums). With a single copy every eviction interrupts appends; then
-    no budget is created, so that nodes can be drained at all.
+    Every pool has one replica of each partition. So if N pools can be lost without losing a quorum,
+    N storages may be evicted: more evictions would stop appends during a drain of nodes
+    (test_budgets_follow_from_quorums). With a single pool, every eviction interrupts appends. Then
+    no budget is created, because a budget of 0 would block every drain.
     """
     spec, managed = cluster.spec, cluster.spec.zookeeper.managed
     pools = len(spec.pools)
@@ -40,10 +40,10 @@ def budgets(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 def network_policies(
     cluster: WaltzCluster, pools: Iterable[StoragePool], operator_namespace: str
 ) -> tuple[Manifest, ...]:
-    """Return the allowed connections to storages and to a managed ZooKeeper.
+    """Return the policies that limit connections to storages and to a managed ZooKeeper.
 
-    Only servers and the operator may connect to a storage, only members to ZooKeeper's peer ports.
-    Clients may run anywhere, so all pods may connect to ZooKeeper's client port.
+    Only servers and the operator may connect to a storage. Only ZooKeeper's members may connect to
+    its peer ports. Clients may run anywhere, so all pods may connect to ZooKeeper's client port.
     """
     if not cluster.spec.network_policies:
         return ()

@@ -1,6 +1,6 @@
 """The Certificate that cert-manager issues. Pure.
 
-Secrets with certificates of the operator itself are not manifests: the executor creates them.
+A secret with certificates that the operator issues has no manifest: the executor creates it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from waltz_operator.core.resources import TlsMode, WaltzCluster
 
 
 def certificate_requests(cluster: WaltzCluster) -> tuple[Manifest, ...]:
-    """Return the Certificate for cert-manager, if the cluster uses it."""
+    """Return the Certificate for cert-manager; none if the cluster does not use cert-manager."""
     tls, metadata = cluster.spec.tls, cluster.metadata
     if tls.mode is not TlsMode.CERT_MANAGER or tls.issuer_ref is None:
         return ()

@@ -56,7 +56,7 @@ def server_objects(cluster: WaltzCluster) -> tuple[Manifest, ...]:
 
 
 def server_deployment(cluster: WaltzCluster) -> Manifest:
-    """Return the Deployment of the servers: a new server joins before an old one leaves."""
+    """Return the Deployment of the servers: in an update a new server joins before one leaves."""
     name = cluster.metadata.name
     content = {
         "spec": {

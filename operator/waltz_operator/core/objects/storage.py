@@ -22,7 +22,10 @@ from waltz_operator.core.resources.parts import Volume
 
 _GRACE_SECONDS = 60
 _START_FAILURES = 360
-"""Number of failed probes at 5 s: opening many partitions after a crash takes long."""
+"""The number of failed startup probes, one every 5 seconds, after which a storage is restarted.
+
+A storage may need half an hour to open many partitions after a crash.
+"""
 
 
 def storage_objects(cluster: WaltzCluster, pool: StoragePool) -> tuple[Manifest, ...]:
@@ -47,7 +50,7 @@ def storage_set(cluster: WaltzCluster, pool: StoragePool, replicas: int) -> Mani
 
     Its pods start in parallel. A changed template takes effect only when a pod is deleted: a
     rolling update by Kubernetes does not check quorums and could stop two replicas of a partition.
-    It never deletes a volume.
+    The StatefulSet never deletes a volume.
     """
     name, pool_name = cluster.metadata.name, pool.metadata.name
     object_labels = names.labels(name, Component.STORAGE, pool_name)

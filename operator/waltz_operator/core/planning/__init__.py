@@ -1,10 +1,10 @@
 """Plan what to do next for one cluster: ``plan(desired, observed)``. Pure.
 
-The plan depends only on the desired and the observed state, so it does not matter which steps were
-done before, which operator did them, or where it was interrupted (shown by
-test_plan_from_any_state_reaches_the_desired_state). All steps of the operator come from here.
-``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of storages,
-``replicas`` the assignment of partitions, ``deletion`` the end of a cluster.
+The plan depends only on the desired and the observed state. So it does not matter which steps were
+performed before, which operator performed them, or after which step that operator was interrupted
+(shown by test_plan_from_any_state_reaches_the_desired_state). This package plans all steps of the
+operator: ``workloads`` plans Kubernetes objects, ``znodes`` the metadata and the registration of
+storages, ``replicas`` the assignment of partitions, ``deletion`` the deletion of a cluster.
 
 Invariants of every plan:
 
@@ -13,21 +13,22 @@ partition. A StatefulSet is never scaled below its highest registered storage. O
 replica of a committed transaction could become unreachable
 (test_stateful_set_is_never_scaled_below_registered).
 
-*Quorum.* A partition that may have transactions gets or loses a replica only if the replicas that
-stay are healthy and are a quorum both of the old and of the new set, or if it gets back a replica
-of its last session. Such a change is one write, the last step of a plan, and the next one waits
-until all replicas have followed (tests/unit/operator/test_operator_plan_quorum.py).
+*Quorum.* A partition that may have transactions gets or loses a replica only in two cases: if the
+replicas that stay are healthy and are a quorum both of the old and of the new set, or if a replica
+of the partition's last session returns. Such a change is one write and the last step of a plan. The
+next change waits until all replicas have caught up (tests/unit/operator/test_operator_plan_quorum.py).
 
-*History.* Znodes are created only where there are none. They are deleted only if they were never
-used or if the cluster's deletion requires it. An empty ZooKeeper member founds no new ensemble once
-the cluster exists: it would hide the log that the storages still have
+*History.* Znodes are created only where there are none. Znodes are deleted only if they were never
+used or if the cluster's deletion requires it. Once the cluster exists, an empty ZooKeeper member
+founds no new ensemble: a new ensemble would hide the log that the storages still have
 (test_switch_forbids_empty_zookeeper_members_to_found_once_the_cluster_exists).
 
-*Ownership.* An object, a pool or a root that is not this cluster's is never changed
+*Ownership.* An object, a pool or a root that does not belong to this cluster is never changed
 (test_foreign_objects_are_never_changed, test_foreign_root_is_never_changed).
 
-*Order.* A step whose precondition is not yet observed waits: storages start after the metadata
-exists, servers after every new partition has a replica in every pool. Repairs wait for nothing.
+*Order.* A step is planned only after its precondition is observed: storages start after the
+metadata exists, servers after every new partition has a replica in every pool. Repairs have no
+precondition.
 """
 
 from waltz_operator.core.planning.deletion import plan_orphaned_pool

@@ -1,8 +1,8 @@
 """Plan the deletion of a cluster: processes, then znodes and volumes if the spec says so. Pure.
 
 Every wait is limited, so that a cluster can be deleted when its ZooKeeper, its nodes or its pools
-no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Objects that are
-unreachable then are left behind.
+no longer exist (test_deletion_without_zookeeper_and_with_stuck_pods_ends). Pods and znodes that
+cannot be deleted within the limit are left behind.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from waltz_operator.core.steps import (
 )
 
 WAIT_LIMIT_SECONDS = 60.0
-"""After this time a deletion no longer waits for pods, nor for a ZooKeeper without an answer."""
+"""The time after which a deletion stops waiting for pods, and for a ZooKeeper without an answer."""
 
-_LEFT_TO_LAST = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
+_DELETED_BY_OTHER_PHASES = ("Pod", "PersistentVolumeClaim", "StoragePool", "WaltzCluster")
 
 
 def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the first phase that is not complete; phases are in this order.
+    """Return the plan of the first phase that is not complete; phases are in order.
 
-    Servers end before storages, so that they can finish appends. All processes end before their
-    znodes are deleted.
+    Servers are deleted before storages, so that servers can finish their appends. Servers and
+    storages are deleted before the znodes.
     """
     if names.FINALIZER not in desired.cluster.metadata.finalizers:
         return EMPTY_PLAN
@@ -62,8 +62,8 @@ def plan_deletion(desired: DesiredCluster, observed: ObservedCluster) -> Cluster
 def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolStep, ...]:
     """Return the release of a deleted pool whose cluster no longer exists.
 
-    Without it the pool would keep its finalizer forever, because only its cluster's plan removes
-    it.
+    Without this release the pool would keep its finalizer forever, because otherwise only the plan
+    of its cluster removes the finalizer.
     """
     if pool.deletion_timestamp is None or cluster_exists:
         return ()
@@ -73,13 +73,15 @@ def plan_orphaned_pool(pool: ObjectMeta, *, cluster_exists: bool) -> tuple[PoolS
 def deletes_all_volumes(desired: DesiredCluster) -> bool:
     """Whether all volumes are deleted, so that the znodes are never needed again.
 
-    A pool that does not exist may have had volumes that are kept, so every pool must exist. A pool
-    counts also after its release.
+    Every pool must exist, because a pool that does not exist may have volumes that are kept. Pools
+    count even after their release.
     """
     managed = desired.cluster.spec.zookeeper.managed
-    pools_go = all(pool.spec.volumes.on_deletion is Disposal.DELETE for pool in desired.pools)
+    all_pools_delete = all(
+        pool.spec.volumes.on_deletion is Disposal.DELETE for pool in desired.pools
+    )
     return (
-        pools_go
+        all_pools_delete
         and not desired.missing_pools
         and (managed is None or managed.on_deletion is Disposal.DELETE)
     )
@@ -99,9 +101,9 @@ def _processes(
 
 
 def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
-    """Delete the znodes in an external ZooKeeper; a managed one is deleted with its volumes.
+    """Delete the znodes in an external ZooKeeper. A managed ZooKeeper is deleted as a whole.
 
-    The znodes stay if there are foreign znodes below the root
+    All znodes are kept if there are foreign znodes below the root
     (test_deletion_keeps_the_root_if_it_has_foreign_znodes).
     """
     if desired.cluster.spec.zookeeper.managed is not None or not deletes_all_volumes(desired):
@@ -120,20 +122,20 @@ def _znodes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan |
 
 
 def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
-    going = {
+    deleted_pools = {
         pool.metadata.name
         for pool in desired.own_pools
         if pool.spec.volumes.on_deletion is Disposal.DELETE
     }
-    # ZooKeeper's volumes stay as long as a storage's volume does: without the metadata the log on
-    # the storages could not be opened again.
-    zookeeper_goes = deletes_all_volumes(desired)
+    # ZooKeeper's volumes are kept if the volume of any storage is kept, because the log on the
+    # storage could not be opened again without the metadata.
+    zookeeper_is_deleted = deletes_all_volumes(desired)
     claims = [
         claim
         for claim in _deletable(desired, observed.of_kind("PersistentVolumeClaim"))
-        if claim["metadata"]["labels"].get(POOL_LABEL) in going
+        if claim["metadata"]["labels"].get(POOL_LABEL) in deleted_pools
         or (
-            zookeeper_goes
+            zookeeper_is_deleted
             and claim["metadata"]["labels"].get(COMPONENT_LABEL) == Component.ZOOKEEPER
         )
     ]
@@ -143,7 +145,7 @@ def _volumes(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan 
 def _other_objects(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan | None:
     """Delete all other objects of the cluster."""
     steps = EMPTY_PLAN
-    for kind in sorted({key.kind for key in observed.objects} - {*_LEFT_TO_LAST}):
+    for kind in sorted({key.kind for key in observed.objects} - {*_DELETED_BY_OTHER_PHASES}):
         steps += _delete(kind, _deletable(desired, observed.of_kind(kind)))
     return None if steps == EMPTY_PLAN else steps
 

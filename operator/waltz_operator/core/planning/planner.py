@@ -27,7 +27,7 @@ from waltz_operator.core.steps import (
 
 
 def plan(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return what to do next."""
+    """Return the next steps of a cluster, or the reasons why none is possible yet."""
     if desired.cluster.spec.paused:
         return wait("the cluster is paused: set spec.paused to false to resume it")
     if desired.deleting:
@@ -53,8 +53,8 @@ def _plan_claims(desired: DesiredCluster) -> ClusterPlan:
             )
         elif pool.metadata.deletion_timestamp is not None:
             result += problem(
-                f"StoragePool {name} was deleted; it stays until WaltzCluster {desired.name}, "
-                "which needs it, is deleted, too"
+                f"StoragePool {name} was deleted, but WaltzCluster {desired.name} uses it: the "
+                "pool is kept until you delete the WaltzCluster, too"
             )
         elif owner is None or FINALIZER not in pool.metadata.finalizers:
             result += ClusterPlan((ClaimPool(name, desired.name),))
@@ -78,7 +78,7 @@ def _plan_metadata(
             foreign = plan_metadata(desired, present)
             if foreign.problems:
                 return foreign, nothing_starts
-            # Every step below changes this cluster's own metadata and no other's.
+            # Every step below changes the metadata of this cluster, and of no other cluster.
             assert (present.name, present.key) == (desired.metadata_name, desired.key)
             storages = plan_storages(desired, present)
             replicas, servers_may_start = plan_replicas(desired, present)

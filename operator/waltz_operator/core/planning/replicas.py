@@ -1,10 +1,10 @@
 """Plan which storage holds which partitions, and switch assigned replicas on. Pure.
 
-A partition in which nothing was ever committed may get replicas freely. Any other partition gets at
-most one new replica at a time, by the rule of `waltz.admin.core.replicas`: the quorum of the old
-set and that of the new one must overlap in healthy replicas. A replica that was in a session and is
-lost is not created again here: an empty replica in its place would count in a vote, and a
-transaction that the lost one acknowledged could lose its quorum
+A partition in which nothing was ever committed may get any number of replicas at once. Any other
+partition gets at most one new replica at a time, by the rule of `waltz.admin.core.replicas`: the
+quorums of the old and of the new set of replicas must overlap in healthy replicas. A replica that
+was in a session and is lost is never created again by the operator: an empty replica in its place
+would count in a vote, and a transaction that the lost replica acknowledged could lose its quorum
 (test_lost_replica_is_a_problem_for_a_person; the random scenarios are in
 tests/unit/operator/test_operator_plan_quorum.py).
 """
@@ -25,15 +25,15 @@ from waltz_operator.core.planning.znodes import groups_of, is_registered
 from waltz_operator.core.steps import EMPTY_PLAN, ClusterPlan, problem, wait
 
 _MAX_UNHEALTHY_REASONS = 5
-"""How many unhealthy reasons a status names."""
+"""The largest number of unhealthy reasons in a plan."""
 
 
 def plan_replicas(desired: DesiredCluster, present: Present) -> tuple[ClusterPlan, bool]:
     """Return the plan for all partitions, and whether servers may start.
 
     A partition is opened for the first time only with a replica in every pool. A partition that was
-    open before needs its servers even if it lacks a replica: a new one catches up only while the
-    partition is open.
+    open before needs its servers even if it lacks a replica, because a new replica catches up only
+    while the partition is open.
     """
     placement = _Placement(desired, present)
     missing = [(view, new) for view in _views(present) if (new := placement.replicas_for(view))]
@@ -48,15 +48,15 @@ def plan_replicas(desired: DesiredCluster, present: Present) -> tuple[ClusterPla
 
 
 def is_unused(view: PartitionView) -> bool:
-    """Whether nothing was ever committed: no replica has been in a session yet."""
+    """Whether nothing was ever committed in a partition: no replica has been in a session yet."""
     return not view.metadata.replicas
 
 
 class _Placement:
     """Assigns partitions to storages: in each group to the storage that has the fewest.
 
-    A storage that had the partition in its last session is preferred: it has the committed
-    transactions. ``lacks_storages`` if a pool has no registered storage.
+    A storage that had a replica in the partition's last session is preferred, because it has the
+    committed transactions. ``lacks_storages`` is true if a pool has no registered storage.
     """
 
     def __init__(self, desired: DesiredCluster, present: Present) -> None:
@@ -75,7 +75,7 @@ class _Placement:
         self.lacks_storages = len(self._members) < len(desired.own_pools)
 
     def replicas_for(self, view: PartitionView) -> frozenset[str]:
-        """Return the storages that must get a replica, so that each pool has one."""
+        """Return the storages that must get a replica, so that every pool has a replica."""
         groups = self._maps.groups.groups
         groups_with_replica = {groups[storage] for storage in view.replicas if storage in groups}
         chosen = []
@@ -105,7 +105,7 @@ def _views(present: Present) -> Iterator[PartitionView]:
 
 
 def _plan_switches(present: Present) -> ClusterPlan:
-    """Return the steps after which servers can use every assigned replica."""
+    """Return the steps that create or switch on assigned replicas, so that servers can use them."""
     result = EMPTY_PLAN
     unreachable = set()
     for view in _views(present):
@@ -130,11 +130,12 @@ def _plan_switch(present: Present, view: PartitionView, storage: str) -> Cluster
         return ClusterPlan((CreateReplicas(storage, (partition,)),))
     if held.available:
         return EMPTY_PLAN
-    # Switched on, an incomplete replica would count in a vote without the transactions it lacks.
+    # An incomplete replica is not switched on, because it would count in a vote although it lacks
+    # transactions.
     if was_in_session and not counts_in_vote(view, storage, held):
         return problem(
             f"the replica of partition {partition} on storage {storage} is switched off and "
-            "incomplete: a copy may be running; if not, recover it by "
+            "incomplete: wait if a copy is running, otherwise recover the replica by "
             f"waltz storage recover {storage} {partition}"
         )
     return ClusterPlan((SwitchOn(storage, (partition,)),))
@@ -143,11 +144,11 @@ def _plan_switch(present: Present, view: PartitionView, storage: str) -> Cluster
 def _plan_missing(
     present: Present, missing: list[tuple[PartitionView, frozenset[str]]]
 ) -> ClusterPlan:
-    """Return how partitions get the replicas that they lack.
+    """Return the plan that gives partitions the replicas that they lack.
 
-    Unused partitions get all of theirs together. Of the other partitions, one gets one replica. A
-    replica of the last session may come back in any state of the others, because a new session
-    needs a quorum of the last session's replicas anyway.
+    All unused partitions get all their replicas together. If there are no unused partitions, one
+    partition gets one replica. A replica of the last session may return in any state of the other
+    replicas, because a new session needs a quorum of the last session's replicas anyway.
     """
     unused = [(view, new) for view, new in missing if is_unused(view)]
     if unused:
@@ -165,10 +166,10 @@ def _plan_missing(
 
 
 def _plan_all(present: Present, missing: list[tuple[PartitionView, frozenset[str]]]) -> ClusterPlan:
-    """Return a plan that creates the replicas on their storages, then assigns them in ZooKeeper.
+    """Return a plan that creates the replicas, or assigns them in ZooKeeper if all of them exist.
 
-    The assignment comes last and alone: a server that read it earlier would open a session with
-    replicas that do not exist yet.
+    The assignment is a plan of its own, because a server that read it earlier would open a session
+    with replicas that do not exist yet.
     """
     observed, result, changes = present.replicas, EMPTY_PLAN, []
     unreachable: dict[str, str] = {}

@@ -42,9 +42,9 @@ _SECRET_PARTS = ("ca.crt", "tls.crt", "tls.key")
 
 @dataclass(frozen=True, slots=True)
 class StartPermissions:
-    """Which workloads may start. A workload that has started is repaired in any case.
+    """Which workloads may be created. A workload that exists is repaired without a permission.
 
-    ``registered`` are the storages that are registered in ZooKeeper, None if that is unknown.
+    ``registered`` are the storages that are registered in ZooKeeper, None if they are unknown.
     """
 
     storages: bool
@@ -55,7 +55,7 @@ class StartPermissions:
 def plan_workloads(
     desired: DesiredCluster, observed: ObservedCluster, permissions: StartPermissions
 ) -> ClusterPlan:
-    """Return the steps that create or repair objects, and what they wait for."""
+    """Return the steps that create or repair objects, and the reasons why others have to wait."""
     tls = _plan_tls(desired, observed)
     # A process without its certificates would restart in a loop, so TLS comes first.
     secured = tls == EMPTY_PLAN
@@ -77,8 +77,8 @@ def plan_workloads(
 def needed_keys(desired: DesiredCluster) -> frozenset[ObjectKey]:
     """Return the keys of all objects that the cluster needs.
 
-    They are observed by name, too, so that a foreign object of this name is found and never
-    changed.
+    These objects are observed by name, too, so that a foreign object with such a name is found and
+    never changed.
     """
     pools = desired.own_pools
     keys = {
@@ -128,7 +128,7 @@ def _may_found_ensemble(desired: DesiredCluster, observed: ObservedCluster) -> b
 
 
 def _plan_tls(desired: DesiredCluster, observed: ObservedCluster) -> ClusterPlan:
-    """Return the plan for the certificates that pods need; an empty plan if pods may start."""
+    """Return the plan for the certificates that pods need; the empty plan if they are complete."""
     name = tls_secret_name(desired.cluster)
     if name is None:
         return EMPTY_PLAN
@@ -190,10 +190,10 @@ def _foreign(key: ObjectKey) -> str:
 def _replicas(
     pool: StoragePool, observed: ObservedCluster, registered: frozenset[str] | None
 ) -> int:
-    """Return the number of pods of a pool: at least up to the highest registered storage.
+    """Return the number of pods of a pool, which includes the highest registered storage.
 
-    Scaled below it, the StatefulSet would remove a storage that may hold committed transactions
-    (test_stateful_set_is_never_scaled_below_registered).
+    If it were scaled below that storage, the StatefulSet would remove a storage that may hold
+    committed transactions (test_stateful_set_is_never_scaled_below_registered).
     """
     if registered is not None:
         known = (ordinal_of(pool, storage) for storage in registered)

@@ -1,7 +1,7 @@
 """Plan the cluster's znodes and the registration of its storages. Pure.
 
 The rules protect an existing log: znodes are created only where there are none, and metadata that
-is incomplete after use is a problem for a person. A new cluster founded over it would start with
+was used and is incomplete is a problem for a person. A new cluster in its place would start with
 empty partitions while the storages still have transactions.
 """
 
@@ -26,7 +26,7 @@ from waltz_operator.core.steps import (
 def plan_metadata(
     desired: DesiredCluster, found: Absent | Incomplete | Malformed | Present
 ) -> ClusterPlan:
-    """Return how the znodes are created; a problem if the root has another cluster's."""
+    """Return the plan that creates the znodes; a problem if another cluster uses the root."""
     root, count = desired.root, desired.cluster.spec.partitions
     match found:
         case Absent():
@@ -36,32 +36,33 @@ def plan_metadata(
         case Incomplete() if not is_own_incomplete_metadata(desired, found):
             return problem(
                 f"{root} in ZooKeeper has an incomplete cluster ({found.name or 'without a name'}) "
-                "that this one did not create, or that was used: restore it, or use another root"
+                "that was used, or that another WaltzCluster created: restore its znodes, or use "
+                "another root"
             )
         case Incomplete():
             return ClusterPlan((DeleteMetadata(desired.metadata_name),))
         case Present(name, partitions, key) if (name, key) != (desired.metadata_name, desired.key):
             return problem(
-                f"{root} in ZooKeeper has the cluster {name} with the key {key}, which is not this "
-                f"one: use another root; or, to take it over with its volumes, set "
+                f"{root} in ZooKeeper has an earlier cluster {name} with the key {key}: use "
+                "another root; or, to take over that cluster with its volumes, set "
                 f"spec.clusterKey to {key}"
                 if name == desired.metadata_name
                 else f"{root} in ZooKeeper has another cluster, {name}: use another root"
             )
         case Present(_, partitions, _) if partitions != count:
             return problem(
-                f"the cluster at {root} in ZooKeeper has {partitions} partitions: set "
-                "spec.partitions to that in a new WaltzCluster"
+                f"the cluster at {root} in ZooKeeper has {partitions} partitions: create a new "
+                f"WaltzCluster with spec.partitions {partitions}"
             )
         case Present():
             return EMPTY_PLAN
 
 
 def is_own_incomplete_metadata(desired: DesiredCluster, found: Incomplete) -> bool:
-    """Whether incomplete metadata is left by an interrupted creation of this cluster.
+    """Whether incomplete metadata comes from an interrupted creation of this cluster.
 
-    Only such metadata is deleted and created again. If it was used, or if it has another name or
-    key, then it is of a cluster that existed
+    Only such metadata is deleted and created again. Metadata that was used, or that has another
+    name or key, belongs to a cluster that was complete before
     (test_incomplete_metadata_with_foreign_znodes_is_never_deleted).
     """
     return (
@@ -72,7 +73,7 @@ def is_own_incomplete_metadata(desired: DesiredCluster, found: Incomplete) -> bo
 
 
 def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
-    """Return the registration of storages in their groups."""
+    """Return the steps that register storages in the groups of their pools."""
     maps, result = present.maps, EMPTY_PLAN
     groups = groups_of(desired, maps)
     for pool in desired.own_pools:
@@ -80,7 +81,8 @@ def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
         if group is None:
             result += problem(
                 f"the storages of StoragePool {pool.metadata.name} have partitions in several "
-                "groups, or in one with another pool: move them into one by hand"
+                "groups, or share a group with another pool: move them into one group of their "
+                "own by hand"
             )
             continue
         for storage in addresses_of(pool):
@@ -89,7 +91,8 @@ def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
             if maps.assignments.partitions.get(storage):
                 result += problem(
                     f"storage {storage} has partitions, but is not registered in ZooKeeper in "
-                    f"group {group} with admin port {pool.spec.admin_port}: correct that by hand"
+                    f"group {group} with admin port {pool.spec.admin_port}: correct its "
+                    "registration by hand"
                 )
                 continue
             if _is_in_any_map(maps, storage):
@@ -99,7 +102,7 @@ def plan_storages(desired: DesiredCluster, present: Present) -> ClusterPlan:
 
 
 def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) -> bool:
-    """Whether a storage is in all three maps, with this group and admin port."""
+    """Whether a storage is in all three storage maps, with this group and this admin port."""
     return (
         maps.groups.groups.get(storage) == group
         and maps.connections.admin_ports.get(storage) == admin_port
@@ -108,11 +111,12 @@ def is_registered(maps: StorageMaps, storage: str, group: int, admin_port: int) 
 
 
 def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
-    """Return the group of each pool, by the registration of its storages.
+    """Return the id of each pool's group, by the registration of the pool's storages.
 
-    Storages with partitions decide first, then storages without; a pool without registered storages
-    gets the smallest unused id. A pool that cannot be one group is left out. Two pools never get
-    one group: a partition would count two copies in it as one.
+    Storages with partitions decide first, then storages without partitions. A pool without
+    registered storages gets the smallest unused id. A pool whose storages with partitions do not
+    have one group of their own is omitted. Two pools never get the same group, because two copies
+    of a partition in one group count as one copy.
     """
     pools = desired.own_pools
     known = {pool.metadata.name: _groups_of_pool(pool, maps) for pool in pools}
@@ -134,9 +138,9 @@ def groups_of(desired: DesiredCluster, maps: StorageMaps) -> Mapping[str, int]:
 
 
 def _groups_of_pool(pool: StoragePool, maps: StorageMaps) -> tuple[set[int], list[int]]:
-    """Return the groups of the pool's storages with partitions, and of those without.
+    """Return the groups of the pool's storages with partitions and of those without partitions.
 
-    The latter are in the order of the storages.
+    The groups of storages without partitions are in the order of the storages.
     """
     full, empty = set(), []
     members = {s: n for s in maps.groups.groups if (n := ordinal_of(pool, s)) is not None}

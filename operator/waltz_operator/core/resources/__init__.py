@@ -1,7 +1,7 @@
 """The resources that users write, as frozen models. The CRDs are generated from them. Pure.
 
-``pool`` and ``cluster`` are the two kinds, ``parts`` are parts of both. ``model`` is their base; it
-attaches validation rules of the API server to fields.
+``pool`` and ``cluster`` define the two kinds of resources, ``parts`` the parts that both kinds use.
+``model`` defines the base class of all models, and the validation rules of the API server.
 """
 
 from waltz_operator.core.resources.cluster import (

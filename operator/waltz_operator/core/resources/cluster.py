@@ -27,7 +27,10 @@ _MEBIBYTE = 1 << 20
 
 
 class TlsMode(StrEnum):
-    """Which component issues the certificates of the cluster's processes."""
+    """The issuer of the certificates: the operator, cert-manager, or a user by a secret.
+
+    With None the cluster does not use TLS.
+    """
 
     OPERATOR = "Operator"
     CERT_MANAGER = "CertManager"
@@ -43,13 +46,14 @@ class IssuerRef(Model):
 
 
 class Tls(Model):
-    """TLS of all connections, those of clients included."""
+    """TLS of all connections, including the connections of clients."""
 
     mode: Annotated[
         TlsMode,
         Field(
             json_schema_extra=immutable(
-                "tls.mode cannot change: processes of both modes could not connect to each other"
+                "tls.mode cannot change: processes with the old and the new mode could not connect "
+                "to each other"
             )
         ),
     ] = TlsMode.OPERATOR
@@ -107,7 +111,7 @@ class ManagedZooKeeper(Model):
             "!('memory' in self.resources.limits) || !isQuantity(self.heap) "
             "|| !isQuantity(self.resources.limits['memory']) "
             "|| quantity(self.heap).isLessThan(quantity(self.resources.limits['memory']))",
-            "zookeeper.managed.heap takes all of resources.limits.memory: raise the limit, or "
+            "zookeeper.managed.heap must be less than resources.limits.memory: raise the limit, or "
             "lower the heap",
         ),
     )
@@ -130,7 +134,7 @@ class ExternalZooKeeper(Model):
             ),
         ),
     ]
-    """`host:port` of its members, separated by commas, without a path."""
+    """The `host:port` of each member of the ensemble, separated by commas, without a path."""
 
 
 class ZooKeeper(Model):
@@ -153,12 +157,13 @@ class ZooKeeper(Model):
     """The cluster's root znode. In an external ZooKeeper no other cluster may use it."""
 
     session_timeout_seconds: Annotated[int, Field(ge=2, le=120)] = 10
-    """The ZooKeeper session timeout of servers: a server without contact for this long has left."""
+    """The ZooKeeper session timeout of servers and storages. A server without contact to ZooKeeper
+    for this long loses its partitions to other servers."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
             "has(self.managed) != has(self.external)",
-            "zookeeper needs exactly one of managed and external",
+            "set exactly one of zookeeper.managed and zookeeper.external",
         ),
         rule(
             "has(self.managed) == has(oldSelf.managed)",
@@ -172,7 +177,10 @@ class Caches(Model):
     """The sizes of a server's caches."""
 
     feed_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 64 * _MEBIBYTE
+    """The cache of the feeds to clients, shared by all partitions of the server."""
+
     data_bytes: Annotated[int, Field(ge=_MEBIBYTE, le=1 << 40)] = 128 * _MEBIBYTE
+    """The cache of recent transaction data, shared by all partitions of the server."""
 
 
 class Servers(Model):
@@ -192,8 +200,8 @@ class Servers(Model):
             "|| !isQuantity(self.resources.limits['memory']) "
             "|| quantity(self.resources.limits['memory']).asApproximateFloat() "
             ">= double(self.caches.feedBytes + self.caches.dataBytes)",
-            "servers.resources.limits.memory is less than the caches need: raise it, or lower "
-            "servers.caches",
+            "servers.resources.limits.memory is less than the caches need: raise the limit, or "
+            "lower servers.caches",
         ),
     )
 
@@ -217,8 +225,8 @@ class WaltzClusterSpec(Model):
             ge=1,
             le=10_000,
             json_schema_extra=immutable(
-                "partitions cannot change: the partition of a client's data depends on it. Create "
-                "a new WaltzCluster"
+                "partitions cannot change, because clients select a partition by the number of "
+                "partitions: create a new WaltzCluster"
             ),
         ),
     ]
@@ -232,8 +240,8 @@ class WaltzClusterSpec(Model):
             json_schema_extra=checked(
                 rule(
                     "self.size() % 2 == 1",
-                    "pools must be an odd number: an even one survives no more failures than one "
-                    "pool less",
+                    "the number of pools must be odd: for example, 4 pools survive no more "
+                    "failures than 3",
                 ),
                 rule(
                     "self.all(name, self.exists_one(other, other == name))",
@@ -241,8 +249,8 @@ class WaltzClusterSpec(Model):
                 ),
                 rule(
                     "oldSelf.all(name, name in self)",
-                    "a pool cannot leave a cluster yet, because its copy would be lost: leave it "
-                    "in pools",
+                    "a pool cannot be removed from a cluster yet, because its copy of the "
+                    "partitions would be lost: keep it in pools",
                 ),
             ),
         ),
@@ -271,15 +279,15 @@ class WaltzClusterSpec(Model):
         ]
         | None
     ) = None
-    """The key of an earlier cluster whose volumes and znodes are used. Not set: a new cluster."""
+    """The key of an earlier cluster whose volumes and znodes this cluster uses, as its
+    `status.clusterKey` shows it. If unset, the cluster is new."""
 
     paused: bool = False
-    """Whether the operator stops changing the cluster."""
+    """Whether the operator leaves the cluster unchanged, and repairs nothing."""
 
     network_policies: bool = True
-    """Whether only the cluster's own processes may connect to storages, and to a managed
-    ZooKeeper's
-    peer ports."""
+    """Whether NetworkPolicies allow only the operator and the cluster's own processes to connect to
+    storages, and only ZooKeeper's members to connect to the peer ports of a managed ZooKeeper."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -295,22 +303,23 @@ class ClusterStatus(Model):
     observed_generation: int = 0
     conditions: Conditions = ()
     cluster_key: str = ""
-    """The key that its volumes and processes check."""
+    """The key by which volumes and processes of another cluster are refused."""
 
     connect_string: str = ""
-    """ZooKeeper's address for clients in the same Kubernetes cluster."""
+    """The address of ZooKeeper for clients in the same Kubernetes cluster."""
 
     partitions: str = ""
-    """Partitions with a quorum and a server, of all partitions, such as `4/4`."""
+    """The number of partitions that have a quorum and a server, and of all partitions, as `3/4`."""
 
     storages: str = ""
-    """Storages that answer, of all storages."""
+    """The number of storages that answer, and of all storages."""
 
     servers: str = ""
-    """Servers that have joined, of all servers."""
+    """The number of servers that have joined, and of all servers."""
 
     message: str = ""
-    """What the operator waits for, or what needs a person."""
+    """The problems that a person must solve; if there are none, the reasons why the operator waits;
+    if there are none either, the next step of the operator."""
 
 
 class WaltzCluster(Model):

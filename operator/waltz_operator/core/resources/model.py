@@ -1,7 +1,7 @@
-"""The base of all models of resources, and validation rules of the API server. Pure.
+"""The base class of all models of resources, and validation rules of the API server. Pure.
 
-A rule is an expression of the Common Expression Language, with the message that a user reads when
-it is violated. A rule that names ``oldSelf`` is checked when a resource is changed.
+A rule is an expression of the Common Expression Language, with the message that a user reads if the
+expression is false. A rule that names ``oldSelf`` is checked only when a resource is changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Model(BaseModel):
     )
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = ()
-    """Rules that concern several fields."""
+    """The rules of the whole model, which may concern several fields."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
@@ -45,27 +45,27 @@ class Model(BaseModel):
 
 
 def rule(expression: str, message: str) -> dict[str, str]:
-    """Return a rule: what must hold, and the message when it does not."""
+    """Return the rule that ``expression`` is true; a user reads ``message`` if it is false."""
     return {"rule": expression, "message": message}
 
 
 def checked(*rules: dict[str, str], **more: Any) -> dict[str, Any]:
-    """Return extensions of a field's schema: rules, and others."""
+    """Return extensions of a field's JSON schema: ``rules``, and other extensions in ``more``."""
     return {RULES: list(rules), **more}
 
 
 def shape(pattern: str, message: str) -> dict[str, str]:
-    """Return the rule for a text that matches ``pattern``; the field has the same pattern.
+    """Return the rule that a text matches ``pattern``; the model's field has the same pattern.
 
-    The CRD contains this rule instead of the pattern, because the API server's message about a
-    pattern only quotes it.
+    The CRD contains this rule instead of the pattern, because the API server's own message about a
+    text that does not match only quotes the pattern.
     """
     return rule(f"self.matches(r'{pattern}')", message)
 
 
 def immutable(why: str, *others: dict[str, str]) -> dict[str, Any]:
-    """Return the rule for a field that never changes, and the field's other rules.
+    """Return the rules of a field that never changes; ``others`` are its other rules.
 
-    ``why`` is the message that a user reads.
+    ``why`` is the message that a user reads after an attempt to change the field.
     """
     return checked(rule("self == oldSelf", why), *others)

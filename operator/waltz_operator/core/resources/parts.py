@@ -18,13 +18,13 @@ Quantity = Annotated[
 ]
 """An amount as Kubernetes writes it: ``500m``, ``2Gi``."""
 
-OPEN_TO_ALL = rule(
+UNPRIVILEGED_PORT = rule(
     "self >= 1024 && self <= 65535",
-    "a port is from 1024 to 65535: lower ones need rights that the pods do not have",
+    "a port is from 1024 to 65535: lower ports need rights that the pods do not have",
 )
 """The rule of every port."""
 
-Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(OPEN_TO_ALL))]
+Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra=checked(UNPRIVILEGED_PORT))]
 
 _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 ObjectName = Annotated[
@@ -41,7 +41,7 @@ ObjectName = Annotated[
 FreeForm = Annotated[
     dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
 ]
-"""A part of the Kubernetes API that is passed to it unchanged."""
+"""A field of the Kubernetes API that the operator passes on unchanged."""
 
 
 class Disposal(StrEnum):
@@ -52,7 +52,7 @@ class Disposal(StrEnum):
 
 
 class ObjectMeta(Model):
-    """The metadata of every Kubernetes object, as far as the operator reads it."""
+    """The fields of an object's Kubernetes metadata that the operator reads."""
 
     name: str
     namespace: str
@@ -82,12 +82,12 @@ class Volume(Model):
                 ),
                 rule(
                     "!isQuantity(self) || quantity(self).isGreaterThan(quantity('0'))",
-                    "a volume needs a size, such as 10Gi",
+                    "the size of a volume must be greater than 0, such as 10Gi",
                 ),
             )
         ),
     ]
-    """Its size, such as `10Gi`."""
+    """The size of the volume, such as `10Gi`."""
 
     storage_class_name: Annotated[
         str,
@@ -98,11 +98,11 @@ class Volume(Model):
             ),
         ),
     ] = ""
-    """Its StorageClass; empty: the default one."""
+    """The StorageClass of the volume. If empty, the default StorageClass."""
 
 
 class Resources(Model):
-    """What a container requests, and its limits."""
+    """The resource requests and limits of a container."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
     limits: Annotated[dict[str, Quantity], Field(max_length=8)] = Field(default={})
@@ -119,10 +119,11 @@ class Resources(Model):
 
 
 class Scheduling(Model):
-    """Where pods may run."""
+    """The nodes on which pods may run."""
 
     zone: Annotated[str, Field(max_length=63)] = ""
-    """Run only on nodes whose label `topology.kubernetes.io/zone` is this; empty: on all nodes."""
+    """The value of the label `topology.kubernetes.io/zone` of the nodes on which pods may run. If
+    empty, pods may run in all zones."""
 
     node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
     tolerations: Annotated[tuple[FreeForm, ...], Field(max_length=32)] = ()

@@ -1,4 +1,4 @@
-"""`StoragePool`: a replica group, whose storages together hold one copy of all partitions. Pure."""
+"""`StoragePool`: a replica group. Its storages together hold one copy of all partitions. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from waltz_operator.core.resources.model import Model, checked, immutable, rule
 from waltz_operator.core.resources.parts import (
-    OPEN_TO_ALL,
+    UNPRIVILEGED_PORT,
     Conditions,
     Disposal,
     ObjectMeta,
@@ -18,21 +18,20 @@ from waltz_operator.core.resources.parts import (
     Volume,
 )
 
-_IDENTITY = "a storage's host:port is its identity: create a new StoragePool instead"
-
 
 class StorageVolumes(Model):
-    """The volumes of a pool's pods, and whether they are kept."""
+    """The volumes of a pool's pods, and what happens to them when they are no longer used."""
 
     data: Volume
     """The volume for partitions."""
 
     meta: Volume | None = None
-    """A separate volume for the control file, which is small and rarely written. Not set: the data
-    volume holds it."""
+    """A separate volume for the control file, which is small and rarely written. If unset, the
+    control file is on the data volume."""
 
     on_scale_down: Disposal = Disposal.KEEP
-    """What happens to the volumes of retired storages."""
+    """What happens to the volumes of storages that are removed from the pool. It has no effect yet,
+    because a pool cannot lose storages."""
 
     on_deletion: Disposal = Disposal.KEEP
     """What happens to all volumes when the cluster is deleted."""
@@ -57,8 +56,8 @@ class StoragePoolSpec(Model):
             json_schema_extra=checked(
                 rule(
                     "self >= oldSelf",
-                    "a pool cannot lose storages yet, because each holds replicas that have to be "
-                    "moved first: leave storages as it was",
+                    "the number of storages cannot decrease yet, because the replicas of the "
+                    "removed storages would be lost: keep the number",
                 )
             ),
         ),
@@ -67,13 +66,25 @@ class StoragePoolSpec(Model):
 
     port: Annotated[
         Port,
-        Field(json_schema_extra=immutable(f"port cannot change: {_IDENTITY}", OPEN_TO_ALL)),
+        Field(
+            json_schema_extra=immutable(
+                "port cannot change, because a storage's host:port is its identity: create a new "
+                "StoragePool instead",
+                UNPRIVILEGED_PORT,
+            )
+        ),
     ] = 6000
     """The port for servers."""
 
     admin_port: Annotated[
         Port,
-        Field(json_schema_extra=immutable(f"adminPort cannot change: {_IDENTITY}", OPEN_TO_ALL)),
+        Field(
+            json_schema_extra=immutable(
+                "adminPort cannot change, because the storages are registered with it: create a "
+                "new StoragePool instead",
+                UNPRIVILEGED_PORT,
+            )
+        ),
     ] = 6001
     """The port for administration."""
 
@@ -85,7 +96,7 @@ class StoragePoolSpec(Model):
     scheduling: Scheduling = Scheduling()
 
     segment_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 1_000_000_000
-    """The size at which a segment of the log is closed and the next one is started."""
+    """The size at which a segment of the log is closed and the next segment is started."""
 
     RULES: ClassVar[tuple[dict[str, str], ...]] = (
         rule(
@@ -96,7 +107,7 @@ class StoragePoolSpec(Model):
         rule(
             "!isQuantity(self.volumes.data.size) || "
             "quantity(self.volumes.data.size).asApproximateFloat() >= double(self.segmentBytes)",
-            "volumes.data.size is less than one segment of the log: raise it, or lower "
+            "volumes.data.size is less than one segment of the log: raise the size, or lower "
             "segmentBytes",
         ),
     )
@@ -108,19 +119,19 @@ class PoolStatus(Model):
     observed_generation: int = 0
     conditions: Conditions = ()
     cluster: str = ""
-    """The WaltzCluster that uses it."""
+    """The WaltzCluster that uses the pool."""
 
     group: int | None = None
-    """The id of its replica group in ZooKeeper."""
+    """The id of the pool's replica group in ZooKeeper."""
 
     storages: str = ""
-    """Ready storages of all storages, such as `2/3`."""
+    """The number of ready storages, and of all storages, such as `2/3`."""
 
     message: str = ""
 
 
 class StoragePool(Model):
-    """A replica group, whose storages together hold one full copy of all partitions."""
+    """A replica group. Its storages together hold one copy of all partitions."""
 
     metadata: ObjectMeta
     spec: StoragePoolSpec
