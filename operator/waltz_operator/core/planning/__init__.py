@@ -16,7 +16,8 @@ replica of a committed transaction could become unreachable
 *Quorum.* A partition that may have transactions gets or loses a replica only in two cases: if the
 replicas that stay are healthy and are a quorum both of the old and of the new set, or if a replica
 of the partition's last session returns. Such a change is one write and the last step of a plan. The
-next change waits until all replicas have caught up (tests/unit/operator/test_operator_plan_quorum.py).
+next change waits until all replicas have caught up
+(tests/unit/operator/test_operator_plan_quorum.py).
 
 *History.* Znodes are created only where there are none. Znodes are deleted only if they were never
 used or if the cluster's deletion requires it. Once the cluster exists, an empty ZooKeeper member
