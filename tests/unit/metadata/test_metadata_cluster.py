@@ -171,7 +171,9 @@ async def test_write_that_never_left_is_repeated(zookeeper: MemoryZooKeeper) -> 
     assert await writing == version + 1
 
 
-async def test_write_overtaken_by_another_process_conflicts(zookeeper: MemoryZooKeeper) -> None:
+async def test_write_overtaken_by_another_process_conflicts(
+    zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     store, other = zookeeper.connect(), zookeeper.connect()
     cluster = await new_cluster(store)
     version = (await cluster.partition_metadata(0)).version
@@ -179,6 +181,8 @@ async def test_write_overtaken_by_another_process_conflicts(zookeeper: MemoryZoo
     writing = asyncio.create_task(
         cluster.write_partition_metadata(0, PartitionMetadata(1, 0, {}), version)
     )
+    # The first attempt must fail before the node changes: otherwise that attempt would conflict.
+    await eventually(lambda: "no answer to a write" in caplog.text)
     await Cluster(other, ROOT).write_partition_metadata(0, PartitionMetadata(2, 0, {}), version)
     zookeeper.resume(store)
     with pytest.raises(VersionConflict):

@@ -157,3 +157,59 @@ async def test_leader_that_renews_stays_leader() -> None:
     )
     assert leader.is_leader
     renewing.cancel()
+
+
+class SlowKube(UnreliableKube):
+    """An API server that takes ``seconds`` for a write, and is disconnected after it."""
+
+    def __init__(self, world: World, clock: Clock, seconds: float) -> None:
+        super().__init__(world, Faults())
+        self._clock = clock
+        self._seconds = seconds
+
+    async def patch(self, *args: object, **options: object) -> None:
+        self._clock.now += self._seconds
+        await super().patch(*args, **options)  # type: ignore[arg-type]
+        self.disconnected = True
+
+
+async def test_leader_counts_its_deadline_from_the_request_of_a_renewal() -> None:
+    """The Lease may have been renewed at the moment of the request, long before the answer."""
+    clock = Clock()
+    kube = SlowKube(World(cluster_resource(), []), clock, seconds=3.0)
+    leader = candidate(kube, "leader", clock)
+    await leader.acquire()
+    renewing = asyncio.ensure_future(leader.renew_until_lost())
+    await eventually(lambda: kube.disconnected)
+    assert clock.now == 3.0
+    clock.now = RENEW_DEADLINE_SECONDS
+    await asyncio.wait_for(renewing, 5)
+    assert not leader.is_leader
+
+
+class RacingKube(UnreliableKube):
+    """An API server that, while ``race`` is set, answers no read before all candidates read."""
+
+    race: asyncio.Barrier | None = None
+
+    async def get(self, kind: str, namespace: str, name: str) -> object:
+        found = await super().get(kind, namespace, name)
+        if self.race is not None:
+            await self.race.wait()
+            self.race = None
+        return found
+
+
+async def test_of_two_candidates_that_read_the_same_free_lease_one_leads() -> None:
+    kube, clock = RacingKube(World(cluster_resource(), []), Faults()), Clock()
+    before = candidate(kube, "before", clock)
+    await before.acquire()
+    await before.release()
+    kube.race = asyncio.Barrier(2)
+    candidates = [candidate(kube, name, clock) for name in ("first", "second")]
+    acquiring = [asyncio.ensure_future(each.acquire()) for each in candidates]
+    await eventually(lambda: any(each.is_leader for each in candidates))
+    await several_attempts()
+    assert [each.is_leader for each in candidates].count(True) == 1
+    for task in acquiring:
+        task.cancel()

@@ -268,6 +268,36 @@ def test_deletion_with_on_deletion_delete_deletes_volumes_and_znodes() -> None:
     assert world.znodes is None
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_deletion_while_a_pool_is_missing_keeps_the_znodes(missing: bool) -> None:
+    """A pool that no longer exists may have had volumes that are kept."""
+    world = started(zookeeper={"external": {"connectString": "zk:2181"}})
+    for pool in world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    if missing:
+        del world.pools["b"]
+    delete(world)
+    run(world)
+    assert world.cluster is None
+    assert isinstance(world.znodes, Znodes) is missing
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_deletion_while_a_pool_is_missing_keeps_the_volumes_of_zookeeper(missing: bool) -> None:
+    world = started(zookeeper={"managed": {"onDeletion": "Delete"}})
+    for pool in world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    claim = ObjectKey("PersistentVolumeClaim", "data-log-zookeeper-0")
+    labels = world.objects[ObjectKey("StatefulSet", "log-zookeeper")]["metadata"]["labels"]
+    world.objects[claim] = {"metadata": {"name": claim.name, "uid": "z", "labels": labels}}
+    if missing:
+        del world.pools["b"]
+    delete(world)
+    run(world)
+    assert world.cluster is None
+    assert (claim in world.objects) is missing
+
+
 def test_deletion_without_zookeeper_and_with_stuck_pods_ends() -> None:
     world = started(zookeeper={"external": {"connectString": "zk:2181"}})
     for pool in world.pools.values():

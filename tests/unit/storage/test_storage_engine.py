@@ -228,6 +228,35 @@ def test_failed_flush_answers_no_append(engine: InlineEngine, disk: FaultDisk) -
     assert found in (0, 1)
 
 
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_failed_flush_of_one_partition_fails_the_round(
+    engine: InlineEngine, disk: FaultDisk, failing: int
+) -> None:
+    """Every flush of a round counts, also those that run on other threads than the last one."""
+    disk.failing_flush = failing
+    answers: list[Any] = []
+    with pytest.raises(DiskFailed):
+        engine.submit([arrival(append(p, 0), answers.append) for p in range(3)])
+    assert disk.failing_flush <= 0
+    assert len(answers) < 3
+
+
+def test_session_is_not_persisted_if_the_log_cannot_be_flushed(
+    engine: InlineEngine, disk: FaultDisk
+) -> None:
+    """The control file must not name a mark below which records are not durable."""
+    engine.ask(append(0, 0, 3))
+    before = engine.directory.info(0)
+    disk.failing_flush = 1
+    answers: list[Any] = []
+    engine.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, 2), answers.append)])
+    assert answers == []
+    assert [type(error) for error in engine.failures] == [DiskFailed]
+    restarted = StorageDirectory(disk.restarted(), KEY, PARTITIONS, LogOptions(lambda: 1, 100_000))
+    assert restarted.info(0) == before
+    assert before.session_id == -1
+
+
 class Loop:
     """Stands for an event loop: collects wake-ups until it is run."""
 

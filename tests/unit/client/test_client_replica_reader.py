@@ -1,0 +1,156 @@
+"""Reads from replicas: an answer counts only if its store session is still the newest one."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, cast
+
+import pytest
+
+from tests.support.memory_zookeeper import MemoryZooKeeper
+from waltz.client.replica_reader import Replicas, WantedRecords
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
+from waltz.metadata.kazoo_store import KazooStore
+from waltz.metadata.lifecycle import create_cluster
+from waltz.net import PLAINTEXT, ConnectionLost, RemoteFailure, RpcConnection
+from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
+from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+
+ROOT = "/test"
+STORAGES = ("a:1", "b:1")
+WANTED = WantedRecords(partition=0, first=5, last=9, rows=10, size=1000)
+FOUND = StoredBatch(1, b"record")
+
+
+class Storage:
+    """A connection to a storage that records its requests.
+
+    ``begins`` has the session that begins before the answer, None if none does.
+    """
+
+    closed = False
+
+    def __init__(self, scene: Scene) -> None:
+        self.requests: list[StoredRecordListRequest] = []
+        self.answer: StoredBatch | Exception = FOUND
+        self.begins: int | None = None
+        self._scene = scene
+
+    async def call(self, make: Any) -> StoredRecordListResponse:
+        request = make(0)
+        self.requests.append(request)
+        if self.begins is not None:
+            await self._scene.begin(self.begins)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return StoredRecordListResponse(request.session_id, 0, 0, self.answer)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Scene:
+    """A reader, its two storages, and the partition's metadata."""
+
+    def __init__(self) -> None:
+        self.zookeeper = MemoryZooKeeper()
+        self.admin = Cluster(self.zookeeper.connect(), ROOT)
+        store = cast(KazooStore, self.zookeeper.connect())
+        self.replicas = Replicas(store, ROOT, PLAINTEXT)
+        self.storages = {name: Storage(self) for name in STORAGES}
+        for name, storage in self.storages.items():
+            self.replicas._open[name] = cast(RpcConnection, storage)
+
+    async def begin(self, session_id: int, taking_part: tuple[str, ...] = STORAGES) -> None:
+        """Write the metadata of a new session."""
+        version = (await self.admin.partition_metadata(0)).version
+        states = {
+            name: ReplicaState(session_id, UNRESOLVED if name in taking_part else 3)
+            for name in STORAGES
+        }
+        metadata = PartitionMetadata(1, session_id, states)
+        await self.admin.write_partition_metadata(0, metadata, version)
+
+    def requests(self) -> list[StoredRecordListRequest]:
+        return [request for s in self.storages.values() for request in s.requests]
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    scene = Scene()
+    await create_cluster(scene.admin.store, ROOT, "test", 1, key=uuid.UUID(int=1))
+    await scene.begin(4)
+    return scene
+
+
+async def test_answer_of_the_present_session_is_returned(scene: Scene) -> None:
+    assert await scene.replicas.records(WANTED) == FOUND
+    (request,) = scene.requests()
+    assert (request.session_id, request.first_id, request.last_id) == (4, 5, 9)
+
+
+async def test_answer_is_dropped_if_a_session_began_before_it(scene: Scene) -> None:
+    """Recovery of the new session may have cut the replica before it answered."""
+    for storage in scene.storages.values():
+        storage.begins = 5
+    assert await scene.replicas.records(WANTED) is None
+    for storage in scene.storages.values():
+        storage.begins = None
+    assert await scene.replicas.records(WANTED) == FOUND
+    assert [request.session_id for request in scene.requests()] == [4, 5]
+
+
+async def test_cached_session_is_compared_with_the_metadata_after_the_answer(
+    scene: Scene,
+) -> None:
+    assert await scene.replicas.records(WANTED) == FOUND
+    await scene.begin(5)
+    assert await scene.replicas.records(WANTED) is None, "the storage still answered session 4"
+    assert await scene.replicas.records(WANTED) == FOUND
+    assert [request.session_id for request in scene.requests()] == [4, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "answer", [RemoteFailure("refused"), ConnectionLost("gone"), TimeoutError(), NO_STORED_RECORDS]
+)
+async def test_replica_without_an_answer_is_replaced_by_the_other(
+    scene: Scene, answer: StoredBatch | Exception
+) -> None:
+    first = next(iter(await _order(scene)))
+    scene.storages[first].answer = answer
+    assert await scene.replicas.records(WANTED) == FOUND
+    assert all(len(storage.requests) >= 1 for storage in scene.storages.values())
+
+
+async def test_replica_outside_the_session_is_not_read(scene: Scene) -> None:
+    await scene.begin(5, taking_part=("b:1",))
+    assert await scene.replicas.records(WANTED) == FOUND
+    assert scene.storages["a:1"].requests == []
+
+
+async def test_session_is_read_again_after_all_replicas_refused(scene: Scene) -> None:
+    assert await scene.replicas.records(WANTED) == FOUND
+    await scene.begin(5)
+    for storage in scene.storages.values():
+        storage.answer = RemoteFailure("the session has changed")
+    assert await scene.replicas.records(WANTED) is None
+    for storage in scene.storages.values():
+        storage.answer = FOUND
+        storage.requests.clear()
+    assert await scene.replicas.records(WANTED) == FOUND
+    assert [request.session_id for request in scene.requests()] == [5]
+
+
+async def _order(scene: Scene) -> list[str]:
+    """Return the storages in the order in which the reader reads them."""
+    assert await scene.replicas.records(WANTED) == FOUND
+    (first,) = (name for name, storage in scene.storages.items() if storage.requests)
+    return [first, *(name for name in STORAGES if name != first)]
+
+
+async def test_reader_closes_its_connections(scene: Scene) -> None:
+    async with asyncio.timeout(5):
+        await scene.replicas.close()
+    assert all(storage.closed for storage in scene.storages.values())

@@ -1,0 +1,148 @@
+"""A server's partitions: acquired, released, and told of later generations and assignments."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.support.memory_zookeeper import MemoryZooKeeper
+from waltz.metadata.cluster import Cluster
+from waltz.metadata.core.formats import ReplicaAssignments
+from waltz.net import PLAINTEXT
+from waltz.runtime.configuration import read
+from waltz_server.shell.config import ServerConfig
+from waltz_server.shell.hosted_partition import HostedPartition
+from waltz_server.shell.node import ServerNode
+from waltz_server.shell.storage_links import ExpectedCluster, StorageLinks
+
+SETTINGS = {
+    "WALTZ_ZOOKEEPER_CONNECT_STRING": "unused:1",
+    "WALTZ_ZOOKEEPER_SESSION_TIMEOUT": "1",
+    "WALTZ_CLUSTER_ROOT": "/unused",
+    "WALTZ_SERVER_PORT": "0",
+    "WALTZ_SERVER_TLS_ENABLED": "false",
+}
+
+
+class RecordingCore:
+    """A partition's core that records its owner's calls."""
+
+    def __init__(self) -> None:
+        self.generations: list[int] = []
+        self.replicas: list[tuple[str, ...]] = []
+        self.overloaded = False
+
+    def set_generation(self, generation: int) -> None:
+        self.generations.append(generation)
+
+    def set_replicas(self, storages: Any) -> None:
+        self.replicas.append(tuple(storages))
+
+
+class RecordingPartition:
+    """A hosted partition that counts how often its effects were performed."""
+
+    def __init__(self) -> None:
+        self.core = RecordingCore()
+        self.performed = 0
+        self.closed = False
+
+    def perform_effects(self) -> None:
+        self.performed += 1
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Node(ServerNode):
+    """A server whose partitions only record."""
+
+    def __init__(self) -> None:
+        super().__init__(read(ServerConfig, None, SETTINGS))
+        self.made: list[RecordingPartition] = []
+        self._cluster = Cluster(MemoryZooKeeper().connect(), "/test")
+        self._links = StorageLinks(PLAINTEXT, ExpectedCluster(uuid.UUID(int=1), 2))
+        self._assignments = ReplicaAssignments({"a:1": (0, 1), "b:1": (1,)})
+
+    def _new_partition(self, partition: int) -> HostedPartition:
+        self.made.append(RecordingPartition())
+        return self.made[-1]  # type: ignore[return-value]
+
+
+@pytest.fixture
+async def node() -> Node:
+    return Node()
+
+
+async def test_later_generations_reach_a_partition_that_the_server_keeps(node: Node) -> None:
+    node._own({0: 1})
+    node._own({0: 3})
+    (partition,) = node.made
+    assert partition.core.generations == [1, 3]
+    assert partition.performed == 2
+
+
+async def test_acquired_partition_gets_its_replicas_before_its_generation(node: Node) -> None:
+    gone: list[int] = []
+    hosted: list[HostedPartition] = []
+    node.on_hosted(hosted.append, gone.append)
+    node._own({1: 4})
+    (partition,) = node.made
+    assert [set(each) for each in partition.core.replicas] == [{"a:1", "b:1"}]
+    assert partition.core.generations == [4]
+    assert len(hosted) == 1
+    assert gone == []
+
+
+async def test_partition_that_is_not_owned_any_more_is_closed(node: Node) -> None:
+    gone: list[int] = []
+    node.on_hosted(lambda _: None, gone.append)
+    node._own({0: 1, 1: 1})
+    node._own({1: 1})
+    assert node.partition(0) is None
+    assert node.partition(1) is not None
+    assert gone == [0]
+    closing = list(node._closing)
+    assert len(closing) == 1
+    await closing[0]
+    assert node.made[0].closed
+    assert not node.made[1].closed
+
+
+async def test_partition_that_returns_is_a_new_one(node: Node) -> None:
+    node._own({0: 1})
+    node._own({})
+    node._own({0: 2})
+    assert [each.core.generations for each in node.made] == [[1], [2]]
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+async def test_overloaded_connections_are_resumed_when_no_partition_is_overloaded(
+    node: Node,
+) -> None:
+    node._own({0: 1})
+    core = node.made[0].core
+    connections: list[Any] = [Connection(), Connection()]
+    core.overloaded = True
+    for connection in connections:
+        node.overloaded(connection)
+        node.overloaded(connection)
+    assert [each.reading for each in connections] == [False, False]
+    node._check_overload()
+    assert [each.reading for each in connections] == [False, False]
+    core.overloaded = False
+    node._check_overload()
+    assert [each.reading for each in connections] == [True, True]
+    assert node._paused == []

@@ -1,0 +1,122 @@
+"""A connection of a storage: how many requests it begins, and when it stops to read."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, cast
+
+import pytest
+
+from waltz.net import FrameConnection
+from waltz.protocol import storage
+from waltz_storage.core.engine.engine import Arrival, RequestJob
+from waltz_storage.shell.connections import ClusterIdentity, ServerConnection
+
+VERSION = 1
+AT_ONCE = 4
+"""How many lists of records are done at a time: each counts 16 of 64 MiB."""
+
+
+class Peer:
+    """A connection that records whether it is read, and the answers sent to it."""
+
+    version = VERSION
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.congested = False
+        self.reading = True
+        self.changes = 0
+        self.sent: list[bytes] = []
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+        self.changes += 1
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+        self.changes += 1
+
+    def send(self, *frames: bytes) -> None:
+        self.sent += frames
+
+
+class Scene:
+    """A server's connection, and the requests that it has submitted to the engine."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Arrival] = []
+        self.peer = Peer()
+        identity = ClusterIdentity(uuid.UUID(int=1), 3)
+        self.connection = ServerConnection(identity, self.submitted.extend)
+        self.connection.ready(cast(FrameConnection, self.peer))
+
+    def receive(self, *requests: Any) -> None:
+        bodies = [storage.encode(r, VERSION)[7:] for r in requests]
+        self.connection.received(bodies)
+
+    def answer(self) -> None:
+        """Answer the oldest request."""
+        job = self.submitted.pop(0).job
+        assert isinstance(job, RequestJob)
+        job.reply(storage.SuccessResponse(1, job.request.seq_num, 0))
+
+
+def reads(count: int) -> list[storage.RecordListRequest]:
+    return [storage.RecordListRequest(1, seq, 0, 0, 10) for seq in range(count)]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_connection_with_too_many_requests_is_not_read_until_they_are_answered(
+    scene: Scene,
+) -> None:
+    scene.receive(*reads(AT_ONCE))
+    assert scene.peer.reading
+    scene.receive(*reads(2))
+    assert len(scene.submitted) == AT_ONCE
+    assert not scene.peer.reading
+    scene.answer()
+    assert len(scene.submitted) == AT_ONCE
+    assert not scene.peer.reading, "one request still waits"
+    scene.answer()
+    assert len(scene.submitted) == AT_ONCE
+    assert scene.peer.reading
+    assert scene.peer.changes == 2
+
+
+def test_connection_whose_peer_does_not_read_begins_no_request(scene: Scene) -> None:
+    scene.peer.congested = True
+    scene.receive(*reads(1))
+    assert scene.submitted == []
+    assert not scene.peer.reading
+    scene.peer.congested = False
+    scene.connection.writable()
+    assert len(scene.submitted) == 1
+    assert scene.peer.reading
+
+
+def test_lost_connection_drops_its_waiting_requests(scene: Scene) -> None:
+    scene.receive(*reads(AT_ONCE + 1))
+    scene.peer.closed = True
+    scene.connection.lost("gone")
+    while scene.submitted:
+        scene.answer()
+    assert scene.submitted == []
+
+
+def test_requests_of_one_chunk_are_submitted_together_and_in_order() -> None:
+    calls: list[list[int]] = []
+    connection = ServerConnection(
+        ClusterIdentity(uuid.UUID(int=1), 3),
+        lambda arrivals: calls.append([a.job.request.seq_num for a in arrivals]),  # type: ignore[union-attr]
+    )
+    connection.ready(cast(FrameConnection, Peer()))
+    requests = [storage.MaxTransactionIdRequest(1, seq, seq % 3) for seq in range(5)]
+    connection.received([storage.encode(r, VERSION)[7:] for r in requests])
+    assert calls == [[0, 1, 2, 3, 4]]
