@@ -9,6 +9,7 @@ from waltz_server.core.replication.replica_roles import NEVER
 from waltz_server.core.replication.session_recovery import (
     Copy,
     Mark,
+    Measure,
     SessionRecovery,
     Step,
     Truncate,
@@ -70,6 +71,38 @@ def test_mark_of_a_session_that_never_opened_blocks_no_vote() -> None:
     recovery.measured(_VOTER, 15)
     recovery.measured(_OTHER, 15)
     assert recovery.mark == 15
+
+
+def test_replicas_that_hold_the_mark_of_a_session_that_never_opened_need_no_voter() -> None:
+    """Session 9 resolved 30 and died: one replica has its mark and lags, the other was filled.
+
+    The third replica, the only one whose position is still a vote, is absent. The two others are a
+    quorum, and together they hold everything up to 30.
+    """
+    last = {
+        "lagging": ReplicaState(8, UNRESOLVED),
+        "absent": ReplicaState(8, UNRESOLVED),
+        "filled": ReplicaState(5, 10),
+    }
+    recovery = SessionRecovery(10, 1, tuple(last), last, 20)
+    ends = {"lagging": 15, "filled": 30}
+    recovery.introduced("lagging", 9, 30, 15)
+    recovery.introduced("filled", 9, 10, 10)
+    while due := recovery.steps():
+        for name, step in due:
+            match step:
+                case Measure():
+                    recovery.measured(name, ends[name])
+                case Truncate(to):
+                    assert to == 30
+                    recovery.cut(name, ends[name])
+                case Copy(_, first, count):
+                    ends[name] = first + count - 1
+                    recovery.copied(name, ends[name])
+                case Mark():
+                    recovery.marked(name)
+    assert recovery.mark == 30
+    assert recovery.recovered() == {"lagging", "filled"}
 
 
 def _recovery(suspect: ReplicaState) -> SessionRecovery:

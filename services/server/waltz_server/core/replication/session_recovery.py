@@ -342,25 +342,20 @@ class SessionRecovery:
         with the absent replicas, makes everything below it undecidable: it may be committed, and
         opening below it would lose it (undecidable_vote.txt, absent_replicas.txt).
 
-        It never goes below the lowest position of a voter: all voters hold the log up to there and
-        may have acknowledged it together. Only clean replicas that have copied less are below it.
-        Nor does it go below a mark that is known to be committed (known_mark.txt).
+        Nothing below that position needs a rule of its own. A transaction that the last session
+        committed is held by a quorum of its replicas; each of them has a position at or above it,
+        or is absent. So the transaction has enough support, or is undecidable, before the vote gets
+        below it. What earlier sessions committed is covered by a mark that is known to be committed
+        (known_mark.txt).
         """
         if self.mark is not None:
             return
         self._forbidden = None
         counted = self._counted()
-        votes = [
-            r.position
-            for r in self._replicas.values()
-            if r.role is VoteRole.VOTER and r.position is not None
-        ]
         absent = len(self._last) - len(counted)
         assert absent >= 0, "a replica is counted once"
         supports = 0
         for position, group in groupby(counted, key=lambda entry: entry[0]):
-            if position < min(votes, default=position + 1):
-                return
             supports += len(list(group))
             if supports >= self._last_quorum:
                 # The mark in the metadata is committed, and the mark of a voter may be committed.
