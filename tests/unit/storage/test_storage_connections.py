@@ -50,7 +50,7 @@ class Scene:
         self.submitted: list[Arrival] = []
         self.peer = Peer()
         identity = ClusterIdentity(uuid.UUID(int=1), 3)
-        self.connection = ServerConnection(identity, self.submitted.extend)
+        self.connection = ServerConnection(identity, self.submitted.extend, lambda: 0.0)
         self.connection.ready(cast(FrameConnection, self.peer))
 
     def receive(self, *requests: Any) -> None:
@@ -115,6 +115,7 @@ def test_requests_of_one_chunk_are_submitted_together_and_in_order() -> None:
     connection = ServerConnection(
         ClusterIdentity(uuid.UUID(int=1), 3),
         lambda arrivals: calls.append([a.job.request.seq_num for a in arrivals]),  # type: ignore[union-attr]
+        lambda: 0.0,
     )
     connection.ready(cast(FrameConnection, Peer()))
     requests = [storage.MaxTransactionIdRequest(1, seq, seq % 3) for seq in range(5)]
