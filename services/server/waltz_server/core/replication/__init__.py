@@ -1,1 +1,1 @@
-"""Store sessions: recovery by vote, quorum appends, catching up, appends in doubt. Pure."""
+"""Run the store sessions of a partition: recovery, appends to a quorum, appends in doubt. Pure."""

@@ -1,11 +1,13 @@
-"""Appends whose store session ended before a quorum acknowledged them. Pure.
+"""Find the outcomes of appends whose session ended before a quorum acknowledged them. Pure.
 
-They are in doubt until the next session opens.
+Such appends are *in doubt* until the next store session opens.
 
-The next session of the same server resolves the mark, and the mark says which of them are
-committed. They are never sent again: one that did reach a quorum would then be in the log twice. If
-another server wrote in between, the mark does not show their outcomes. Only the log's records show
-them, and the clients look them up there (transcripts/clients/batches_and_faults.txt).
+If the next session is of the same generation, no other server has written in between. Then the mark
+of the next session shows which appends are committed. The server never sends an append in doubt
+again: if a quorum already had it, it would be in the log twice.
+
+If another server wrote in between, the mark shows nothing about the appends. The clients look for
+their appends in the records of the log (transcripts/clients/batches_and_faults.txt).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from waltz_server.core.store_reports import (
 
 @dataclass(frozen=True, slots=True)
 class InDoubtAppends:
-    """Appends that a session of ``generation`` sent and did not commit, from ``first_id`` on."""
+    """Appends that a session of ``generation`` sent, with ids from ``first_id`` on, in doubt."""
 
     generation: int = -1
     first_id: int = 0
@@ -35,21 +37,22 @@ class InDoubtAppends:
 def outcomes(
     in_doubt: InDoubtAppends, queue: deque[Append], generation: int, mark: int
 ) -> list[Outcome]:
-    """Return the outcomes when a session of ``generation`` has opened at ``mark``.
+    """Return the outcomes, now that a session of ``generation`` has opened at ``mark``.
 
-    Appends that fail without having been sent are taken out of ``queue``.
+    ``queue`` has the appends that were not sent. Those of them that fail are removed from it.
     """
     if in_doubt.generation == generation:
         return _outcomes_at(in_doubt, queue, mark)
-    # Another server may have written since: the mark says nothing about these appends.
+    # Another server may have written since: the mark shows nothing about these appends.
     return _outcomes_of_stale(in_doubt, queue, generation)
 
 
 def _outcomes_at(in_doubt: InDoubtAppends, queue: deque[Append], mark: int) -> list[Outcome]:
-    """Resolve the appends by the mark at which the next session of the generation has opened.
+    """Resolve the appends by the mark of the next session, which has the same generation.
 
-    If a batch was split, and its part that was sent failed, its other part fails, too: only a
-    prefix of a batch may be in the log. See `test_server_batch_histories`.
+    A client's batch may have been split: a part was sent, the other part is in ``queue``. If the
+    sent part fails, the other part fails, too, because only a prefix of a batch may be in the log.
+    See `test_server_batch_histories`.
     """
     done = max(0, mark + 1 - in_doubt.first_id)
     assert done <= len(in_doubt.appends), "the log has records that this server did not send"
@@ -73,8 +76,8 @@ def _outcomes_of_stale(
     """Give up the appends of generations before ``generation``.
 
     Appends that were sent are unresolved, because another server may have committed them. Appends
-    that were not sent have failed. They must not be sent later: a client that has not found its
-    append in the log of the new generation sends it again, and it would be in the log twice.
+    that were not sent have failed. This server must not send them later: their clients do not find
+    them in the log of the new generation and send them again, so they would be in the log twice.
     """
     found: list[Outcome] = []
     if in_doubt.appends:

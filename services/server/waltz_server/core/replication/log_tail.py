@@ -1,7 +1,7 @@
-"""The batches of a store session: those in flight, and some that are committed. Pure.
+"""Keep the last batches of a store session in memory: the end of its log. Pure.
 
-Batches are kept until they are committed. Committed batches that a slightly lagging replica may
-still need are kept up to a bound.
+All uncommitted batches are kept. Committed batches that an active replica may still lack are kept
+up to a bound in bytes; a replica that lags further copies from a peer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from waltz_server.core.limits import ReplicationLimits
 
 _ID = struct.Struct(">q")
 _BATCH_OVERHEAD_BYTES = 400
-"""Roughly what one batch costs in memory beside its records."""
+"""Roughly how much memory one batch needs besides its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Appends that were given consecutive ids, and their records as every replica gets them."""
+    """Appends with consecutive ids from ``first_id`` on, and the records sent to every replica."""
 
     first_id: int
     appends: list[Append]
@@ -29,12 +29,12 @@ class Batch:
 
     @property
     def last_id(self) -> int:
-        """Id of the last of them."""
+        """Id of the last record."""
         return self.first_id + self.records.count - 1
 
 
 def records_of(first_id: int, appends: list[Append]) -> RecordBatch:
-    """Return the records that ``appends`` become with ids from ``first_id`` on."""
+    """Return the records of ``appends``, with consecutive ids from ``first_id`` on."""
     parts: list[bytes] = []
     pack = _ID.pack
     for position, append in enumerate(appends):
@@ -43,7 +43,7 @@ def records_of(first_id: int, appends: list[Append]) -> RecordBatch:
 
 
 def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -> Batch:
-    """Take appends out of ``queue``, as many as one batch may have."""
+    """Remove as many appends from ``queue`` as one batch may have; return them as a batch."""
     appends: list[Append] = []
     size = 0
     while queue and len(appends) < limits.batch_records and size < limits.batch_bytes:
@@ -54,12 +54,12 @@ def form_batch(queue: deque[Append], first_id: int, limits: ReplicationLimits) -
 
 
 class LogTail:
-    """The batches of one session, oldest first, without a gap."""
+    """Consecutive batches of one session, oldest first."""
 
     def __init__(self, kept_bytes: int) -> None:
         self._kept_bytes = kept_bytes
         self._batches: dict[int, Batch] = {}
-        """By first id: all uncommitted ones and some committed ones."""
+        """All batches that are kept, by first id."""
         self._bytes = 0
         self._uncommitted: deque[Batch] = deque()
 
@@ -70,34 +70,37 @@ class LogTail:
 
     @property
     def first_id(self) -> int | None:
-        """The first id that is kept, None if there is none."""
+        """The first id of the oldest batch that is kept, None if no batch is kept."""
         return next(iter(self._batches), None)
 
     def starting_at(self, first_id: int) -> Batch | None:
-        """Return the batch that begins with an id, None if it is no longer kept."""
+        """Return the batch that begins with ``first_id``, None if it is no longer kept."""
         return self._batches.get(first_id)
 
     def add(self, batch: Batch) -> None:
         """Keep a batch that is being sent."""
         last = self._uncommitted[-1].last_id if self._uncommitted else None
-        assert last is None or batch.first_id == last + 1, "ids are dense and never given twice"
+        assert last is None or batch.first_id == last + 1, "ids have no gap, none is given twice"
         assert batch.records.count == len(batch.appends) > 0
         self._uncommitted.append(batch)
         self._batches[batch.first_id] = batch
         self._bytes += len(batch.records.wire) + _BATCH_OVERHEAD_BYTES
 
     def commit(self, committed_id: int) -> list[Batch]:
-        """Return the batches that are committed now that a quorum has reached ``committed_id``."""
+        """Return the batches that become committed, because a quorum has ``committed_id``."""
         committed = []
         while self._uncommitted and self._uncommitted[0].last_id <= committed_id:
             batch = self._uncommitted.popleft()
             committed.append(batch)
-            # What replicas may still lack are its records.
+            # Lagging replicas may still need the records, but not the appends.
             self._batches[batch.first_id] = Batch(batch.first_id, [], batch.records)
         return committed
 
     def trim(self, had_by_all: int) -> None:
-        """Drop committed batches that every replica has, and the oldest ones beyond the bound."""
+        """Drop the oldest committed batches, as far as they are not needed or exceed the bound.
+
+        Every active replica has all transactions up to ``had_by_all``.
+        """
         oldest = self._uncommitted[0].first_id if self._uncommitted else None
         while self._batches:
             batch = next(iter(self._batches.values()))

@@ -6,11 +6,11 @@ from waltz_server.core.effects import MetadataOperation, Ready
 
 
 class AwaitedOperation:
-    """Starts operations, and rejects late results of earlier ones.
+    """Starts operations, and rejects the late results of earlier operations.
 
-    The late result of an operation that was started for an earlier generation or session must not
-    be taken for that of the newest one: a session would begin with metadata that were not written.
-    The planted bug "a late answer of the metadata counts" (tests/mutants) shows it.
+    The late result of an operation of an earlier generation or session must not be taken for the
+    result of the newest operation: a session would begin with metadata that were not written. The
+    planted bug "a late answer of the metadata counts" (tests/mutants) shows that failure.
     """
 
     def __init__(self, ready: Ready) -> None:

@@ -1,4 +1,7 @@
-"""Convert steps of a recovery to requests, and answers of storages to its reports. Pure."""
+"""Convert the steps of a recovery to requests, and the answers of storages to reports. Pure.
+
+The steps and the reports are those of `session_recovery`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from waltz_server.core.replication.session_recovery import (
 
 
 def request_of(step: Step, session: int, partition: int) -> st.Request:
-    """Return the request for a step; for a copy, the request to its source."""
+    """Return the request that performs ``step``; for a copy, the request to the copy's source."""
     match step:
         case Measure():
             return st.MaxTransactionIdRequest(session, st.NO_SEQ, partition)
@@ -33,7 +36,10 @@ def request_of(step: Step, session: int, partition: int) -> st.Request:
 def report_answer(
     recovery: SessionRecovery, replica: str, request: st.Request, response: st.Response
 ) -> bool:
-    """Report to ``recovery`` what ``replica`` has done; False if the answer does not fit."""
+    """Report to ``recovery`` that ``replica`` has performed the step of ``request``.
+
+    Return False, and report nothing, if ``response`` does not fit ``request``.
+    """
     match request, response:
         case st.MaxTransactionIdRequest(), st.MaxTransactionIdResponse(transaction_id=max_id):
             recovery.measured(replica, max_id)

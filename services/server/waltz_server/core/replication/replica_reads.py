@@ -1,7 +1,7 @@
-"""Reads from a partition's replicas: one replica after another, until one answers. Pure.
+"""Read from a partition's replicas: try one replica after another, until one answers. Pure.
 
 A read that is under way when its store session ends is sent again in the next session. Reads never
-go beyond the mark, because records above it may be cut off again.
+go beyond the high-water mark, because records above the mark may still be cut off.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ class _ReplicaRead:
     first_id: int
     count: int
     headers: bool = False
+    """Whether to read headers instead of records."""
     max_bytes: int | None = None
     tried: frozenset[str] = frozenset()
+    """The storages that could not answer this read."""
     request: st.Request | None = None
     """The request under way; None while no session is open."""
 
 
 class ReplicaReads:
-    """The reads under way, each with the replica that it was sent to."""
+    """The reads of one partition that are under way, or that wait for the next session."""
 
     def __init__(self, partition: int, ready: Ready, reports: StoreReports) -> None:
         self._ready = ready
@@ -60,18 +62,21 @@ class ReplicaReads:
     def bounded_records(
         self, first_id: int, count: int, max_bytes: int, purpose: ReadPurpose
     ) -> None:
-        """Read up to ``count`` committed records of about ``max_bytes``, but at least one.
+        """Read up to ``count`` committed records of about ``max_bytes`` together, at least one.
 
-        `ReadDone` follows; it may hold more if the storage does not know byte bounds.
+        `ReadDone` follows. Its records may be larger if the storage does not support byte bounds.
         """
         self._begin(_ReplicaRead(purpose, first_id, count, max_bytes=max_bytes))
 
     def headers(self, first_id: int, count: int, purpose: ReadPurpose) -> None:
-        """Read up to ``count`` headers of committed records for ``purpose``."""
+        """Read up to ``count`` headers of committed records for ``purpose``; `ReadDone` follows."""
         self._begin(_ReplicaRead(purpose, first_id, count, headers=True))
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> bool:
-        """Handle an answer, None if the connection was lost; False if it is not to a read."""
+        """Handle ``response``, which is None if the connection was lost.
+
+        Return False if ``request`` is not a read that is under way.
+        """
         if not isinstance(request, _ReadRequest):
             return False
         read = next((r for r in self._reads if r.request is request), None)
@@ -84,7 +89,8 @@ class ReplicaReads:
                 self._end(read, ReadDone(read.purpose, headers=headers))
             case _:
                 if isinstance(response, st.FailureResponse):
-                    text = f"{storage} cannot read: {response.failure.message}"
+                    why = response.failure.message
+                    text = f"{storage} cannot read its records: {why}; trying another replica"
                     self._ready.add(
                         WriteLog(LogLevel.WARNING, f"partition {self._partition}: {text}")
                     )
@@ -107,8 +113,8 @@ class ReplicaReads:
         last_id = min(read.first_id + read.count - 1, session.high_water_mark)
         storage = replica_to_read(session.replica_states.values(), last_id, read.tried)
         if storage is None:
-            tried = ", ".join(sorted(read.tried)) or "no replica"
-            error = f"{tried} could deliver from {read.first_id} on"
+            tried = ", ".join(sorted(read.tried)) or "none"
+            error = f"no replica could deliver transactions from {read.first_id} on, tried: {tried}"
             self._end(read, ReadDone(read.purpose, error=error))
             return
         read.request = self._request(read, session.session_id, last_id - read.first_id + 1)

@@ -1,25 +1,27 @@
-"""Which rule applies to each replica in a recovery (spec/behaviour.md section 6). Pure.
+"""Decide which rule applies to each replica in a recovery (spec/behaviour.md section 6). Pure.
 
-The rules guarantee one invariant: **a mark that a session resolves never goes down in a later
-one**, even if the session that resolved it fails before it opens. It may have left the mark on a
-disk, and that disk's log is trusted up to the mark ever after. `test_server_recovery_histories`
-checks the invariant over sequences of sessions that fail during their recovery.
+The rules guarantee one invariant: **after a session has resolved a mark, no later session resolves
+a lower one**, even if the first session fails before it opens. That session may have written its
+mark to a disk, and later sessions trust the log on this disk up to the mark.
+`test_server_recovery_histories` checks the invariant over sequences of sessions that fail during
+their recovery.
 
-All sessions between two that open find the same metadata. They vote among the same replicas and
-share at least one replica of any quorum. So the next vote must still find everything that a vote
-has counted:
+Only a session that opens changes the states of the replicas in ZooKeeper (the *metadata*). If a
+session fails before it opens, the next session votes among the same replicas. The next vote must
+still find everything that the failed session's vote has counted:
 
 * A voter keeps its log, so its position can be counted again.
-* A replica that left earlier has its own log cut first. Then the new session is put on its disk,
-  with the mark at which the log was cut. Only then the session copies records to it that count. If
-  the next session finds this session on the disk, the records above the mark are copies: it counts
-  them and does not cut them off.
+* A replica that left an earlier session has its own log cut first. Then the id of the new session
+  is written to its disk, with the mark at which the log was cut. Only then the replica receives
+  copies, which count. If a later session finds this session id on the disk, the records above the
+  mark are copies: the later session counts the copies and does not cut them off.
 
-A replica's own mark can still be wrong: a session of Waltz 0.13.2, which does not keep this order,
-may have written it, or a disk that had been counted was emptied. So a log is never trusted beyond
-the closing mark, which only a session writes that opens. If the log is then cut below the point
-where it ended when the disk got its mark, the storage refuses any other mark until the log is
-filled again; until then the replica supports nothing.
+The mark on a replica's disk can still be wrong: a session of Waltz 0.13.2, which does not keep this
+order, may have written the mark, or the disk of a counted replica may have been emptied. So a log
+is never trusted beyond its *closing mark* in the metadata: the high-water mark at which the replica
+left its session, which only a session that opens writes. The log may then be cut below the point
+where it ended when the disk got its mark. In that case the storage refuses any other mark until the
+log is filled again, and until then the replica supports nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ NEVER = -1
 class RecoveryCase(Enum):
     """The rule that applied to a replica when it connected (spec/behaviour.md section 6).
 
-    The transcripts in tests/transcripts show each case; the values appear in log lines.
+    The values appear in log lines. The docstring of a case names the transcripts or tests that show
+    it (tests/transcripts, tests/unit).
     """
 
     NEW_PARTITION = "is of a new partition"
@@ -58,71 +61,85 @@ class RecoveryCase(Enum):
 
 
 class VoteRole(Enum):
-    """The uses of a replica's position while the mark is unresolved."""
+    """How a recovery uses the position of a replica (its last id) while the mark is unresolved.
+
+    A replica *supports* a mark if its position counts for that mark in the vote.
+    """
 
     VOTER = auto()
-    """Took part in the last session and kept all it acknowledged: its position is a vote."""
+    """The replica took part in the last session and has kept every record that it acknowledged: its
+    position is a vote.
+    """
     CLEAN = auto()
-    """Has certainly acknowledged nothing beyond its log: its position, copies included, supports a
-    mark.
+    """The replica has certainly acknowledged no record beyond its log: its position supports a
+    mark, also after it has received copies.
     """
     UNKNOWN = auto()
-    """May have acknowledged more than it now holds (emptied, restored): counts as absent.
+    """The replica may have acknowledged more than it holds, because its disk was emptied or
+    restored: it counts as absent.
 
-    If its copies counted as votes, they would outvote the replicas that kept their logs: see
+    If its copies counted, they would outvote the replicas that kept their logs: see
     emptied_disk.txt.
     """
     NEW = auto()
-    """Not among the last session's replicas: copies, but supports nothing.
-
-    Its log does not show what the last session committed: see adding_replicas.txt.
+    """The replica is not among the last session's replicas: it receives copies but supports no
+    mark, because its log does not show what the last session committed. See adding_replicas.txt.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """The role of a replica in the recovery, and the changes of its log that come first."""
+    """The role of a replica in the recovery, and the changes to its disk before it counts."""
 
     role: VoteRole
     case: RecoveryCase
     cut_at: int | None
-    """The id after which its log is cut first, None if its log is not cut."""
+    """The replica's log is cut after this id before it counts. None: the log is not cut."""
     entry_mark: int | None
-    """The mark with which the session is put on its disk before copies count, None if it is not."""
+    """The new session's id is written to the replica's disk, with this mark, before copies count.
+
+    None: the id is not written before the mark is resolved.
+    """
     mark_counts: bool
-    """Whether its own mark may be committed: then no mark below it is resolved (known_mark.txt)."""
+    """Whether the replica's own mark may be committed: then recovery resolves no lower mark
+    (known_mark.txt).
+    """
 
 
 def classify(
     replica: str, entries: Mapping[str, ReplicaState], session: int, low_water_mark: int
 ) -> Classification:
-    """Classify ``replica``, which has ``session`` and its mark on its disk, by the metadata."""
+    """Classify ``replica`` by the metadata and by what its disk has.
+
+    ``entries`` are the replica states in the metadata. The disk has the id of the last ``session``
+    of the replica, and its ``low_water_mark``.
+    """
     entry = entries.get(replica)
     role, case = VoteRole.CLEAN, RecoveryCase.CLOSED
     cut_at: int | None = None
     if entry is None and not entries:
         role, case = VoteRole.VOTER, RecoveryCase.NEW_PARTITION
     elif entry is None:
-        # Assigned again with old files, it may hold records that were never committed.
+        # If it was assigned again with its old files, it may hold records that no quorum has.
         role, case, cut_at = VoteRole.NEW, RecoveryCase.NEW_REPLICA, low_water_mark
     elif session < entry.session_id:
-        # The metadata say that it took part in a session that is not on its disk: the disk was
-        # emptied or restored. Transactions that it acknowledged in that session may be lost.
+        # The metadata show that the replica took part in a session that is not on its disk: the
+        # disk was emptied or restored. Transactions that it acknowledged then may be lost.
         role, case = VoteRole.UNKNOWN, RecoveryCase.OLDER
         cut_at = _lower(low_water_mark, entry.closing_mark)
     elif entry.closing_mark == UNRESOLVED:
         role, case = VoteRole.VOTER, RecoveryCase.VOTER
     elif session > _last_opened(entries):
-        # A session that never opened has begun to fill it. An earlier vote may have counted these
-        # copies, so they must not be cut off.
+        # A session that never opened has begun to copy records to the replica. The vote of that
+        # session may have counted these copies, so they must not be cut off.
         case = RecoveryCase.FILLED
     elif entry.session_id == NEVER:
-        # It may hold records of an earlier assignment: what lies above its own low-water mark may
-        # have diverged, whenever it connects.
+        # The replica may hold records of an earlier assignment. Above its own low-water mark they
+        # may differ from the log.
         case = RecoveryCase.NEVER_TOOK_PART
         cut_at = _lower(low_water_mark, entry.closing_mark)
     else:
-        # Records that it received after the closing mark were acknowledged by no quorum.
+        # No quorum has acknowledged the records that the replica received after its closing mark.
         cut_at = entry.closing_mark
     confirmed = entry is not None and entry.session_id == session != NEVER
     mark_counts = role is VoteRole.VOTER or case is RecoveryCase.OLDER or confirmed
@@ -134,10 +151,10 @@ def classify(
 
 
 def _last_opened(entries: Mapping[str, ReplicaState]) -> int:
-    """Return the session that wrote the metadata: none has opened since."""
+    """Return the id of the last session that opened: it wrote ``entries``."""
     return max(state.session_id for state in entries.values())
 
 
 def _lower(low_water_mark: int, closing_mark: int) -> int:
-    """Return the id up to which both marks prove that the log is right."""
+    """Return the id up to which both marks prove that the replica's log is right."""
     return low_water_mark if closing_mark == UNRESOLVED else min(low_water_mark, closing_mark)

@@ -1,28 +1,28 @@
-"""Recovery of a partition at the beginning of a store session: vote, cut, copy. Pure.
+"""Recover the replicas of a partition at the beginning of a store session. Pure.
 
-Finds the mark R: the highest transaction id that a quorum of the last session's replicas may have
-committed. Cuts what lies above R and brings every replica up to it (spec/behaviour.md section 6;
-spec/zookeeper.md section 6). `replica_roles` says what each replica may be used for.
+Recovery votes for the mark R: the highest transaction id that a quorum of the last session's
+replicas may have committed. It cuts the records above R from each replica, and copies records until
+each replica ends at R (spec/behaviour.md section 6; spec/zookeeper.md section 6). `replica_roles`
+decides how each replica may be used. The names ending in .txt are transcripts in tests/transcripts.
 
-The driver takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
-`copied` or `marked`. While absent replicas could raise the mark, it stays unresolved and the
+The session takes `steps`, performs them, and reports each with `introduced`, `measured`, `cut`,
+`copied` or `marked`. While absent replicas could raise the mark, the mark stays unresolved and the
 partition waits (undecidable_vote.txt, absent_replicas.txt).
 
 The rules, and the failure that each prevents:
 
-* *A resolved mark never goes down in a later session.* Otherwise a disk that was marked by a
-  session which then failed would prove records that a later session has cut. So a clean replica
-  gets the session on its disk before it gets copies that count (see `replica_roles`).
-* *A vote counts only what is durable on a disk that belongs to the set.* A replica that fails is
-  absent from then on: while the mark is unresolved, its earlier reports count neither for a
-  position nor against one (storage_restart.txt). This can only delay the decision: without its vote
-  every position has less support, and one more replica is absent. Records that other replicas have
-  copied from it are on their own disks and count for them.
-* *A resolved mark stays resolved, also when a replica fails later that was counted.* It is the last
-  id that the last session can have committed, which no longer changes. Nothing depends on that
-  replica's disk any more: a session opens only once a quorum of connected replicas hold every
-  transaction up to the mark.
-* *The exception is a replica that could still be written to*: see `relies_on`.
+* *A resolved mark never goes down in a later session.* Otherwise a session could put its mark on a
+  disk and fail, and a later session could cut records below that mark, which the disk would still
+  prove. So a clean replica gets the session id on its disk before its copies count.
+* *A vote counts only records on the disks of replicas that are present.* A replica that fails is
+  absent from then on: while the mark is unresolved, its reports count neither for a position nor
+  against one (storage_restart.txt). This can only delay the decision: every position has less
+  support, and one more replica is absent. Copies of its records on other replicas still count.
+* *A resolved mark stays resolved, also when a counted replica fails later.* The mark is the last id
+  that the last session can have committed, and that id no longer changes. Recovery does not need
+  the failed disk any more: a session opens only once a quorum of connected replicas hold every
+  transaction up to the mark. The exception is a failed replica that the former server could still
+  write to: see `relies_on`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from waltz_server.core.replication.replica_roles import NEVER, RecoveryCase, Vot
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Read the replica's max transaction id."""
+    """Read the replica's position, which is its last transaction id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Set the replica's low-water mark, which makes the new session its current one."""
+    """Write the new session's id and this low-water mark to the replica's disk."""
 
     low_water_mark: int
 
@@ -72,18 +72,18 @@ class _Replica:
     case: RecoveryCase
     low_water_mark: int
     position: int | None = None
-    """Max transaction id, None until it is known; counted once it is."""
+    """The replica's last transaction id; None until it is known, and the replica not counted."""
     floor: int = -1
-    """Where its log ended when its disk got its mark: it takes no new mark below this position."""
+    """Where the replica's log ended when its disk got its mark: no mark is accepted below it."""
     entry_mark: int | None = None
-    """The mark with which the session is put on its disk before its copies count."""
+    """The mark that goes to the disk with the session id before copies count; None if done."""
     busy: bool = False
     trimmed: bool = False
-    """Whether it was sent the command to cut its log to the resolved mark."""
+    """Whether the replica was sent the command to cut its log to the resolved mark."""
     marked: bool = False
     recovered: bool = False
-    first: Step | None = None
-    """The step that comes before the vote."""
+    first_step: Step | None = None
+    """The step before the replica is counted; None if done."""
 
 
 class SessionRecovery:
@@ -103,7 +103,7 @@ class SessionRecovery:
     ) -> None:
         assert assigned, "a partition without replicas cannot be recovered"
         assert all(state.session_id < session_id for state in last.values()), (
-            "session ids grow: a session that comes before one of its replicas' would be fenced"
+            "session ids grow: replicas refuse a session with a lower id than their last one"
         )
         self.session_id = session_id
         self.generation = generation
@@ -113,32 +113,36 @@ class SessionRecovery:
         """The resolved mark R; None while it is unresolved."""
         self._last = dict(last)
         self._entries = dict(last)
+        """The replica states in the metadata now."""
         self._last_quorum = len(last) // 2 + 1
         self._copy_records = copy_records
         self._replicas: dict[str, _Replica] = {}
         self._highest_low_water_mark = -1
         self._forbidden: int | None = None
-        """Where the vote ended although a low-water mark is higher, None if that did not happen."""
+        """A position that a quorum supports although a low-water mark is higher, else None."""
         self._was_undecidable = False
         self._counted_on: set[str] = set()
         """The replicas whose positions were counted when the mark was resolved."""
         self._persisted: set[str] = set()
         """The last session's replicas that have the new session on their disks."""
         self._unreadable: set[str] = set()
-        """Replicas that could not be copied from: their vote counts, but they are no source."""
+        """Replicas that could not be copied from: they vote, but are no copy source."""
         self._failed: list[str] = []
         """Replicas that failed in this session."""
 
     def introduced(
         self, replica: str, last_session: int, low_water_mark: int, local_mark: int
     ) -> None:
-        """Classify ``replica``, which has reported the session on its disk and its two marks."""
+        """Classify ``replica``, which has reported its last session and low-water mark.
+
+        ``local_mark`` is the position where its log ended when it got this mark.
+        """
         assert replica in self.assigned
         assert replica not in self._replicas
-        assert replica not in self._failed, "only another recovery may take it back in"
+        assert replica not in self._failed, "only another recovery may readmit a failed replica"
         found = classify(replica, self._entries, last_session, low_water_mark)
         new = _Replica(found.role, found.case, low_water_mark, entry_mark=found.entry_mark)
-        new.first = Measure() if found.cut_at is None else Truncate(found.cut_at)
+        new.first_step = Measure() if found.cut_at is None else Truncate(found.cut_at)
         new.floor = local_mark
         self._replicas[replica] = new
         if found.mark_counts:
@@ -148,8 +152,8 @@ class SessionRecovery:
         """Count ``replica``, which holds transactions up to ``max_id``."""
         r = self._done(replica)
         if max_id < r.low_water_mark:
-            # It never reached its session's own mark, and its disk is intact: it can only have
-            # acknowledged what it holds (lagging_replica.txt).
+            # The replica never reached the mark of its last session, and its disk is intact: it
+            # has acknowledged no record beyond its log (lagging_replica.txt).
             r.role, r.case = VoteRole.CLEAN, RecoveryCase.LAGGING
         r.position = max_id
         self._vote()
@@ -189,29 +193,30 @@ class SessionRecovery:
     def relies_on(self, replica: str) -> bool:
         """Whether the resolved mark would be in doubt if ``replica`` restarted now.
 
-        Between its answer and its low-water mark, only a fence in a storage's memory keeps the
-        former server from appending to it. A restart drops that fence, and the former server could
-        commit appends with it that the vote has not seen: see restart_of_counted_replica.txt. The
-        danger is over once the new session is on the disk of the replica, or on those of a quorum.
+        After the replica is counted and until it gets its low-water mark, only a fence in its
+        storage's memory refuses appends of the former server. A restart drops that fence: the
+        former server could then commit appends that the vote has not seen
+        (restart_of_counted_replica.txt). The danger is over once the new session is on the disk of
+        this replica, or on the disks of a quorum.
         """
         safe = len(self._persisted) >= self._last_quorum or replica in self._persisted
         return self.mark is not None and replica in self._counted_on and not safe
 
     def failed(self, replica: str) -> None:
-        """Count ``replica`` as absent from now on: it has failed, and no report of it follows.
+        """Count ``replica``, which has failed, as absent from now on.
 
-        It must not have acknowledged anything in the new session.
+        The replica must not have acknowledged any append in the new session.
         """
         self._failed.append(replica)
         self._replicas.pop(replica, None)
         self._vote()
 
     def is_at_work(self) -> bool:
-        """Whether a step has been taken that is not reported yet."""
+        """Whether the report of a step is still missing."""
         return any(r.busy for r in self._replicas.values())
 
     def steps(self) -> list[tuple[str, Step]]:
-        """Return the next steps; a step must be reported before the next step of its replica."""
+        """Return the next steps: for each replica at most one, until that step is reported."""
         due = []
         for name, r in self._replicas.items():
             if not r.busy and not r.recovered:
@@ -226,7 +231,7 @@ class SessionRecovery:
         return frozenset(name for name, r in self._replicas.items() if r.recovered)
 
     def waiting_for(self) -> str:
-        """Describe the reasons of the recovery's wait, for log lines and the health report."""
+        """Describe why the recovery waits, for log lines and the health report."""
         seen = {*self._replicas, *self._failed}
         absent = [name for name in self.assigned if name not in seen]
         unknown = [n for n, r in self._replicas.items() if r.role is VoteRole.UNKNOWN]
@@ -256,7 +261,7 @@ class SessionRecovery:
         return "; ".join(parts)
 
     def metadata(self) -> PartitionMetadata:
-        """Return the partition's metadata once a quorum has recovered: one state per replica."""
+        """Return the metadata to write, after a quorum has recovered: one state per replica."""
         assert self.mark is not None
         return PartitionMetadata(
             self.generation,
@@ -265,10 +270,10 @@ class SessionRecovery:
         )
 
     def metadata_written(self, written: PartitionMetadata) -> None:
-        """Classify replicas that connect from now on by the present metadata.
+        """Classify replicas that connect from now on by the metadata ``written``.
 
-        By the metadata that was read at the beginning, a replica that connects late would support a
-        vote that has ended, or keep records that differ (readded_replica_late.txt).
+        By the metadata of the beginning, a replica that connects late could support a vote that has
+        ended, or could keep records that differ from the log (readded_replica_late.txt).
         """
         self._entries = dict(written.replicas)
 
@@ -276,12 +281,12 @@ class SessionRecovery:
         r = self._replicas[replica]
         assert r.busy, "a report without a step"
         r.busy = False
-        r.first = None
+        r.first_step = None
         return r
 
     def _next_step(self, r: _Replica) -> Step | None:
-        if r.first is not None:
-            return r.first
+        if r.first_step is not None:
+            return r.first_step
         assert r.position is not None
         if self.mark is not None:
             r.entry_mark = None
@@ -289,8 +294,8 @@ class SessionRecovery:
             return Mark(r.entry_mark)
         if self.mark is not None and not r.marked and r.position >= min(r.floor, self.mark):
             if r.position >= self.mark and not r.trimmed:
-                # What lies above the mark reached no quorum. Left there, a later vote would find
-                # two different records under one id (undecidable_vote.txt).
+                # No quorum has the records above the mark. If they stayed, a later vote would find
+                # two different records with the same id (undecidable_vote.txt).
                 r.trimmed = True
                 return Truncate(self.mark)
             return Mark(self.mark)
@@ -306,9 +311,9 @@ class SessionRecovery:
     def _counted(self) -> list[tuple[int, str]]:
         """Return the positions that may be counted and copied from, highest first.
 
-        Only replicas of the last session count: the others cannot have acknowledged anything in it.
-        One whose session is not on its disk yet does not count, because a later session would cut
-        the copies off that this one has counted.
+        Only replicas of the last session count: others have acknowledged no append of it. A replica
+        with an entry mark does not count: the new session is not on its disk yet, so a later
+        session would cut off the copies that this vote had counted.
         """
         return sorted(
             (
@@ -323,10 +328,10 @@ class SessionRecovery:
         )
 
     def _copy_source(self, position: int) -> tuple[str, int] | None:
-        """Return the nearest replica ahead of ``position``, and where it ends.
+        """Return the counted replica with the next position after ``position``, and that position.
 
-        The nearest, so that a replica moves from position to position of the vote: the mark may be
-        resolved at any of them, and records copied beyond it would have to be cut.
+        The next one, so that a replica moves from position to position of the vote: the mark may be
+        resolved at any of them, and records copied beyond the mark would have to be cut.
         """
         ahead = [
             (end, name)
@@ -338,15 +343,15 @@ class SessionRecovery:
     def _vote(self) -> None:
         """Resolve the mark if it can be decided: the highest position that a quorum supports.
 
-        Goes down from the highest position. A position that lacks support, but would have enough
-        with the absent replicas, makes everything below it undecidable: it may be committed, and
-        opening below it would lose it (undecidable_vote.txt, absent_replicas.txt).
+        The vote goes down from the highest position. If a position lacks support, but would have
+        enough with the absent replicas, it may be committed, and a session that opens below it
+        would lose it. So no lower position can be decided (undecidable_vote.txt).
 
-        Nothing below that position needs a rule of its own. A transaction that the last session
-        committed is held by a quorum of its replicas; each of them has a position at or above it,
-        or is absent. So the transaction has enough support, or is undecidable, before the vote gets
-        below it. What earlier sessions committed is covered by a mark that is known to be committed
-        (known_mark.txt).
+        No other rule is needed. A quorum of the last session's replicas holds each transaction that
+        this session committed. Each of these replicas is counted at or above the transaction, or is
+        absent. So before the vote gets below the transaction, it has decided or cannot decide.
+        Transactions of earlier sessions are at or below a mark that is known to be committed, and
+        the vote resolves no mark below that one (known_mark.txt).
         """
         if self.mark is not None:
             return
@@ -377,7 +382,7 @@ class SessionRecovery:
         if r is not None and r.recovered:
             return ReplicaState(self.session_id, UNRESOLVED)
         if r is not None and r.marked:
-            # Its log is trusted up to the mark from now on, and known to be older if it is emptied.
+            # The new session is on its disk. If the disk is emptied, this state shows that.
             return ReplicaState(self.session_id, mark)
         entry = self._entries.get(replica)
         if entry is None:

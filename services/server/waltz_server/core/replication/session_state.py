@@ -1,4 +1,4 @@
-"""The stages of a store, the phases of its sessions, and how far each replica is. Pure."""
+"""The stages of a store, the phases of its sessions, and the progress of each replica. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from waltz.protocol import storage as st
 CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 _READ_MS = (1.0, 3000.0)
-"""Bounds of what one read may add to a replica's expected time."""
+"""A read that took less or more counts with these bounds, in milliseconds."""
 
 
 class StoreStage(Enum):
-    """The stage of a store, between its sessions and in them."""
+    """The stage of a store."""
 
     IDLE = auto()
-    """It has no generation or no replicas."""
+    """The store has no generation or no replicas."""
     READING = auto()
-    """It reads the metadata, to begin a session."""
+    """The store reads the metadata, to begin a session."""
     BEGINNING = auto()
-    """It writes the metadata, to begin a session."""
+    """The store writes the metadata, to begin a session."""
     RUNNING = auto()
+    """The store has a session."""
     WAITING = auto()
-    """It pauses before the next attempt."""
+    """The store pauses before its next attempt to begin a session."""
     REFUSED = auto()
     """Another server owns the partition in a newer generation."""
     CLOSED = auto()
@@ -36,19 +37,21 @@ class SessionPhase(Enum):
 
     RECOVERING = auto()
     OPEN = auto()
+    """The session takes appends."""
     DRAINING = auto()
+    """The session forms no new batches, and closes when all batches in flight are committed."""
     CLOSED = auto()
 
 
 class ReplicaStage(Enum):
-    """How far a replica has come in a store session."""
+    """The progress of a replica in a store session."""
 
     CONNECTING = auto()
     RECOVERING = auto()
     ACTIVE = auto()
-    """It takes part in appends."""
+    """The replica takes part in appends."""
     FAILED = auto()
-    """Only another session may take it back in."""
+    """The replica takes no further part; only another session may readmit it."""
 
 
 @dataclass(slots=True)
@@ -60,49 +63,53 @@ class ReplicaSession:
     info_requested: bool = False
     """Whether the request for its last session has been sent and not answered."""
     next_id: int = 0
-    """First transaction not yet sent to it."""
+    """The first transaction that has not been sent to the replica."""
     acknowledged: int = -1
-    """The last transaction that it has acknowledged, so that it is on its disk."""
+    """The last transaction that the replica has acknowledged: it is on the replica's disk."""
     in_flight: int = 0
-    """Batches sent and not acknowledged."""
+    """Number of batches that were sent to the replica and not acknowledged."""
     copying: st.RecordListRequest | None = None
-    """The read whose records will be sent to it."""
+    """The read of a peer whose records will be sent to this replica."""
     lagged: bool = False
+    """Whether a log line has reported that the replica lags."""
     catch_up_records: int = CATCH_UP_START_RECORDS
+    """Number of records in the next copy from a peer."""
     read_load: float = 0.0
+    """Total time in milliseconds that the reads sent to this replica were expected to take."""
     expected_ms: float = 10.0
+    """How long a read of this replica is expected to take, in milliseconds."""
 
     def activate(self, mark: int) -> None:
-        """Let it take part in appends: it holds exactly the log up to ``mark``."""
+        """Let the replica take part in appends: it holds exactly the log up to ``mark``."""
         assert self.stage is ReplicaStage.RECOVERING
-        assert self.acknowledged <= mark, "what is on a disk never shrinks within a session"
+        assert self.acknowledged <= mark, "the log on a disk never shrinks within a session"
         self.stage = ReplicaStage.ACTIVE
         self.acknowledged = mark
         self.next_id = mark + 1
 
     def sent(self, first_id: int, count: int) -> None:
-        """Note a batch that is sent to it."""
-        # A gap would be refused by the storage, an overlap would write an id twice.
+        """Note that a batch of ``count`` records from ``first_id`` on is sent to the replica."""
+        # The storage would refuse a gap; an overlap would write an id twice.
         assert first_id == self.next_id, f"{self.storage}: {first_id} sent, {self.next_id} is next"
         self.next_id += count
         self.in_flight += 1
 
     def acknowledge(self, last_id: int) -> None:
-        """Note that everything up to ``last_id`` is on its disk."""
+        """Note that all transactions up to ``last_id`` are on the replica's disk."""
         assert self.in_flight > 0, "acknowledged without an append"
-        assert self.acknowledged < last_id < self.next_id, "only what was sent is acknowledged"
+        assert self.acknowledged < last_id < self.next_id, "only sent records are acknowledged"
         self.in_flight -= 1
         self.acknowledged = last_id
 
     def adapt_catch_up(self, copied_bytes: int) -> None:
-        """Choose the number of records of the next copy, so that it has about a megabyte."""
+        """Choose the number of records of the next copy, so that the copy has about a megabyte."""
         if copied_bytes < _CATCH_UP_TARGET_BYTES // 2:
             self.catch_up_records *= 2
         elif copied_bytes > _CATCH_UP_TARGET_BYTES:
             self.catch_up_records = max(1, self.catch_up_records // 2)
 
     def read_took(self, elapsed_ms: float) -> None:
-        """Record the duration of a read: slow replicas are read from less often."""
+        """Note how long a read took, so that slow replicas get fewer reads."""
         shortest, longest = _READ_MS
         self.expected_ms = (self.expected_ms + min(max(elapsed_ms, shortest), longest)) / 2
 
@@ -110,7 +117,10 @@ class ReplicaSession:
 def replica_to_read(
     replicas: Iterable[ReplicaSession], needed_id: int, excluded: Collection[str]
 ) -> str | None:
-    """Return the least loaded active replica that has ``needed_id``, None if there is none."""
+    """Return the least loaded active replica that has the log up to ``needed_id``.
+
+    Return None if no such replica exists outside ``excluded``.
+    """
     having = [
         r
         for r in replicas
@@ -126,10 +136,10 @@ def replica_to_read(
 
 
 def committed_id(replicas: Iterable[ReplicaSession], quorum: int) -> int:
-    """Return the highest id that ``quorum`` of ``replicas`` have on their disks.
+    """Return the highest id that at least ``quorum`` of ``replicas`` have on their disks.
 
-    A replica that has failed counts with the last id that it acknowledged: the records up to it are
-    on its disk, and the next session's vote will find them there.
+    A replica that has failed still counts with the last id that it acknowledged: the records up to
+    this id are on its disk, and the vote of the next session will find them there.
     """
     acknowledged = sorted((r.acknowledged for r in replicas), reverse=True)
     return acknowledged[quorum - 1]

@@ -1,7 +1,7 @@
-"""The storages of one partition: which are connected, and which back off after a failure. Pure.
+"""Keep which storages of a partition are connected, and which back off after a failure. Pure.
 
-A storage that failed in a store session is kept out of sessions for a while, longer each time. Its
-failure count is reset once it has not failed for a while.
+A storage that failed in a store session is kept out of sessions for a pause, which grows with the
+number of failures. The failure count is reset when the storage has not failed for a while.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from waltz_server.core.effects import BackoffOver, Ready, ResetFailures, StartTimer
 
 _RESET_SECONDS = 60.0
+"""How long after its pause a storage must not fail, so that its failure count is reset."""
 
 
 @dataclass(slots=True)
@@ -22,16 +23,16 @@ class _Storage:
 
 
 class StorageBackoff:
-    """The state of each storage of a store. It is kept from one session to the next."""
+    """The state of each storage of a partition, kept from one session to the next."""
 
     def __init__(self, pause: Callable[[int], float], ready: Ready) -> None:
         self._pause = pause
-        """Return how many seconds to back off after so many earlier failures."""
+        """A function from the number of earlier failures to the seconds to back off."""
         self._ready = ready
         self._storages: dict[str, _Storage] = {}
 
     def track(self, names: Iterable[str]) -> bool:
-        """Track exactly these storages from now on; returns whether that is a change."""
+        """Track exactly the storages ``names`` from now on; return whether that is a change."""
         wanted = dict.fromkeys(names)
         if wanted.keys() == self._storages.keys():
             return False
@@ -72,7 +73,7 @@ class StorageBackoff:
             known.backing_off = False
 
     def reset_failures(self, name: str, failures: int) -> None:
-        """Reset a storage's failure count, if it has not failed again since it was ``failures``."""
+        """Reset a storage's failure count if it is still ``failures``: no failure came since."""
         known = self._storages.get(name)
         if known is not None and known.failures == failures:
             known.failures = 0

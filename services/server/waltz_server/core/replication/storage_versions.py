@@ -1,6 +1,7 @@
-"""Converts requests for storages that support only version 0 of the protocol. Pure.
+"""Convert requests for storages that support only version 0 of the storage protocol. Pure.
 
-Version 0 has no bound in bytes, so the request is for as many records as probably fit the bound.
+A version 0 request for records has no bound in bytes. It requests as many records as probably fit
+the bound.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from waltz.protocol import storage as st
 from waltz.protocol.storage import BOUNDED_LISTS_SINCE
 
 _FIRST_GUESS_BYTES = 16 << 10
+"""Size of a record that is assumed before any record is measured."""
 _WEIGHT = 8
+"""A new measurement changes the mean by the difference divided by this number."""
 
 
 class RecordSizes:
@@ -20,14 +23,14 @@ class RecordSizes:
         self._means: dict[int, float] = {}
 
     def learn(self, partition: int, records: RecordBatch) -> None:
-        """Records have been read."""
+        """Measure ``records``, which were read from ``partition``."""
         if records.count:
             size = len(records.wire) / records.count
             mean = self._means.get(partition, size)
             self._means[partition] = mean + (size - mean) / _WEIGHT
 
     def in_version(self, request: st.Request, version: int) -> st.Request:
-        """Return what to send to a storage of ``version`` instead of ``request``."""
+        """Return ``request`` in a form that a storage with protocol ``version`` understands."""
         if version >= BOUNDED_LISTS_SINCE or not isinstance(request, st.BoundedRecordListRequest):
             return request
         mean = self._means.get(request.partition, _FIRST_GUESS_BYTES)

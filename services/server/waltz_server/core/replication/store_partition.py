@@ -1,12 +1,12 @@
-"""The store of one partition: one store session after another. Pure.
+"""The store of one partition: it runs one store session after another. Pure.
 
-Begins each session with a compare-and-set of the partition's metadata, resolves the appends that a
-broken session left in doubt, and decides when a replica that failed may take part again
+The store begins each session with a compare-and-set of the partition's metadata, resolves the
+appends that a broken session left in doubt, and decides when a failed replica may take part again
 (spec/behaviour.md sections 5 to 7; spec/zookeeper.md section 6).
 
-The compare-and-set is what makes a session exclusive: of two servers that both believe to own the
-partition, only one writes the next session id, and storages refuse appends of any but the highest
-session that has contacted them.
+The compare-and-set makes a session exclusive: of two servers that both believe to own the
+partition, only one writes the next session id, and a storage refuses appends of all sessions but
+the highest one that has contacted it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OVERDUE_SECONDS = 5.0
 
 
 class StorePartition:
-    """The state machine. It adds effects to ``ready`` and reports to ``reports``."""
+    """The state machine of a store. It adds effects to ``ready`` and reports to ``reports``."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StorePartition:
 
     @property
     def high_water_mark(self) -> int | None:
-        """The last committed id as far as this server knows, None before the first session."""
+        """The last committed id as far as this server knows, None until a session has opened."""
         return self._mark
 
     @property
@@ -123,7 +123,7 @@ class StorePartition:
     # ---- inputs: ownership and assignment
 
     def set_generation(self, generation: int) -> None:
-        """Begin a session in ``generation``; one that is not newer is ignored."""
+        """Begin a session in ``generation``; ignore a generation that is not newer."""
         if generation <= self._generation or self._stage is StoreStage.CLOSED:
             return
         self._generation = generation
@@ -144,7 +144,7 @@ class StorePartition:
             self._restart(reason)
 
     def close(self) -> None:
-        """Stop: open appends stay unresolved, and their clients look them up in the log."""
+        """Stop. Open appends stay unresolved; their clients look for them in the log."""
         if self.session is not None:
             self.session.close("the partition is closed")
         self.session = None
@@ -156,7 +156,7 @@ class StorePartition:
     # ---- inputs: appends
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Take appends, in order, and send them as far as limits allow."""
+        """Queue ``appends``, in order, and send as many queued appends as the limits allow."""
         self._queue += appends
         if self.session is not None:
             self.session.pump()
@@ -177,7 +177,7 @@ class StorePartition:
             self._after_session_input()
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """Handle the answer of ``storage``, None if the connection was lost instead."""
+        """Handle the answer to ``request``; ``response`` is None if the connection was lost."""
         if self.reads.answered(storage, request, response, elapsed_ms):
             return
         session = self.session
@@ -197,7 +197,7 @@ class StorePartition:
         if not self._awaited.take(operation):
             return
         if value.generation > self._generation:
-            # Another server owns the partition by now. A session here would end that server's.
+            # Another server owns the partition now. A new session here would end its session.
             self._stage = StoreStage.REFUSED
             self._log(
                 LogLevel.WARNING,
@@ -260,7 +260,7 @@ class StorePartition:
         self._ready.add(StartTimer(_OVERDUE_SECONDS, RecoveryOverdue(session_id)))
 
     def _connect_storages(self) -> None:
-        """Keep connections to the replicas, and to those that the current session still needs."""
+        """Connect to the assigned replicas, and to those that the current session still needs."""
         current = self.session.replicas if self.session is not None else ()
         wanted = (*self._replicas, *current)
         if self._backoff.track(wanted):
@@ -337,7 +337,7 @@ class StorePartition:
         if session.phase is not SessionPhase.OPEN and not session.is_stuck():
             return
         if storage := next(filter(self._backoff.is_available, session.failed), None):
-            session.drain(f"to take {storage} back in")
+            session.drain(f"to readmit {storage}")
 
     def _session_opened(self, session: StoreSession) -> None:
         self._opened = True
@@ -352,8 +352,8 @@ class StorePartition:
         self._reports.add(SessionOpened(mark))
         active = ", ".join(sorted(session.active()))
         self._log(LogLevel.INFO, f"session {session.session_id} open at {mark} with {active}")
-        # The failed storages back off: this session has time for appends before it ends to
-        # readmit one of them.
+        # The failed storages back off, so that this session has time for appends before it ends
+        # to readmit one of them.
         self._backoff.back_off(session.failed)
         self.reads.opened(session)
         session.sending = True
@@ -386,7 +386,7 @@ class StorePartition:
             self._failures += 1
 
     def _admit_storage(self, storage: str) -> None:
-        """Let a connected and available storage take part, in a new session if necessary."""
+        """Let ``storage`` take part if it is available, in a new session if necessary."""
         session = self.session
         if session is not None and self._backoff.is_available(storage):
             session.storage_up(storage)

@@ -57,22 +57,22 @@ class StoreSession:
         self.phase = SessionPhase.RECOVERING
         self.end_reason = ""
         self.sending = False
-        """Set by the store once it has resolved the in-doubt appends of the session before: new
-        appends get the ids behind those of them that are in the log."""
+        """Set by the store once it has resolved the in-doubt appends of the session before. Until
+        then the ids of new appends are not known."""
         self.low_water_mark = -1
         self.high_water_mark = -1
         self._ready = ready
         self._reports = reports
         self.metadata_due: PartitionMetadata | None = None
-        """The metadata that recovery wants written, None if there is nothing to write."""
+        """The metadata that the store must write for this session, None if nothing is to write."""
         self.drained_early = False
-        """Whether it was drained before it opened: the next one begins without a pause."""
+        """Whether the session was drained before it opened: the next begins without a pause."""
         self.failed: list[str] = []
         """Replicas that failed in this session; only another session may admit them again."""
         self.newly_failed: list[str] = []
         """Failed replicas that the store has not handled yet."""
         self._unreadable: set[str] = set()
-        """Replicas that could not be copied from."""
+        """Replicas that could not be copied from: they are no copy source any more."""
         self._limits = limits
         self.replicas = replicas
         self._quorum = len(replicas) // 2 + 1
@@ -89,7 +89,7 @@ class StoreSession:
     # ---- inputs
 
     def storage_up(self, storage: str) -> None:
-        """Request the last session of a storage whose connection is open: its recovery begins."""
+        """Request the session that is on the disk of ``storage``, which is connected now."""
         r = self.replica_states.get(storage)
         if r is None or r.stage is not ReplicaStage.CONNECTING or r.info_requested:
             return
@@ -99,13 +99,13 @@ class StoreSession:
             self._ready.add(SendToStorage(storage, request))
 
     def storage_down(self, storage: str) -> None:
-        """Drop a storage from the session: its connection, and every request on it, is lost."""
+        """Drop ``storage`` from the session: its connection is lost with all requests on it."""
         r = self.replica_states.get(storage)
         if r is None:
             return
         r.info_requested = False
-        # It may have restarted, which drops the fence that is only in its memory: the former server
-        # could commit appends with it that the vote has not seen (restart_of_counted_replica.txt).
+        # The storage may have restarted, which drops the fence in its memory: the former server
+        # could commit appends that the vote has not seen (restart_of_counted_replica.txt).
         relied = self.phase is SessionPhase.RECOVERING and self.recovery.relies_on(storage)
         if r.stage is not ReplicaStage.CONNECTING:
             self._fail(r, f"connection to {storage} lost")
@@ -115,7 +115,7 @@ class StoreSession:
     def answered(self, storage: str, request: st.Request, response: Any) -> bool:
         """Handle an answer; ``response`` is None if the connection was lost instead.
 
-        Returns False if the request for the last session was refused: it may be repeated later.
+        Returns False if the storage refused the request of `storage_up`, which may be repeated.
         """
         r = self.replica_states[storage]
         if self.phase is SessionPhase.CLOSED:
@@ -142,7 +142,7 @@ class StoreSession:
         return True
 
     def metadata_written(self) -> None:
-        """Make recovered replicas active: the metadata of ``metadata_due`` is in place."""
+        """Make recovered replicas active, because ``metadata_due`` is written now."""
         assert self.metadata_due is not None
         self._written, self.metadata_due = self.metadata_due, None
         self.recovery.metadata_written(self._written)
@@ -150,7 +150,7 @@ class StoreSession:
         self._recover()
 
     def pump(self) -> None:
-        """Form batches of the queue's appends and send them, as far as limits allow."""
+        """Form batches of the queued appends and send them, as far as the limits allow."""
         limits = self._limits
         while (
             self._queue
@@ -159,8 +159,8 @@ class StoreSession:
             and self._tail.in_flight < limits.batches_in_flight
         ):
             if self._next_id - 1 - self.low_water_mark >= limits.checkpoint_interval:
-                # Low-water marks advance only with a new session, and a replica that comes back may
-                # be cut to its mark: without checkpoints it would copy ever more.
+                # Low-water marks advance only with a new session. A replica that is readmitted may
+                # be cut to its mark: without checkpoints it would have to copy more and more.
                 self.drain("checkpoint")
                 break
             batch = form_batch(self._queue, self._next_id, limits)
@@ -201,7 +201,7 @@ class StoreSession:
         )
 
     def is_stuck(self) -> bool:
-        """Whether it is not open, and nothing under way can open it."""
+        """Whether the session is recovering, and no operation under way can open it."""
         return (
             self.phase is SessionPhase.RECOVERING
             and self.metadata_due is None
@@ -244,9 +244,9 @@ class StoreSession:
                 self._admit()
 
     def _admit(self) -> None:
-        """Make recovered replicas active that the metadata names; a quorum opens the session.
+        """Make the recovered replicas active that the metadata name; a quorum opens the session.
 
-        The next vote counts only named replicas: what others had acknowledged could be lost.
+        The next vote counts only these: appends that other replicas acknowledged could be lost.
         """
         mark = self.recovery.mark
         assert mark is not None
@@ -270,7 +270,7 @@ class StoreSession:
     # ---- appends
 
     def _send_due(self, r: ReplicaSession) -> None:
-        """Send ``r`` the batches that it lacks: from memory, or by copying from a peer."""
+        """Send ``r`` the batches that it lacks, from memory, or as copies from another replica."""
         while r.copying is None and r.next_id < self._next_id:
             batch = self._tail.starting_at(r.next_id)
             if batch is None:
@@ -287,7 +287,7 @@ class StoreSession:
         self._ready.add(SendToStorage(r.storage, request))
 
     def _catch_up(self, r: ReplicaSession) -> None:
-        """Read committed records for ``r`` from a peer, up to where the tail in memory begins."""
+        """Read committed records for ``r`` from a peer, up to the batches that are in memory."""
         first_id = self._tail.first_id
         tail_start = self._next_id if first_id is None else first_id
         assert r.next_id < tail_start
@@ -295,7 +295,7 @@ class StoreSession:
         excluded = {r.storage, *self._unreadable}
         source = replica_to_read(self.replica_states.values(), r.next_id + count - 1, excluded)
         if source is None:
-            self._fail(r, f"no peer holds what {r.storage} lacks from {r.next_id} on")
+            self._fail(r, f"no peer holds the records from {r.next_id} on that {r.storage} lacks")
             return
         r.copying = st.RecordListRequest(
             self.session_id, st.NO_SEQ, self.partition, r.next_id, count
@@ -307,7 +307,7 @@ class StoreSession:
             self._log(LogLevel.INFO, f"{lack} and catches up from its peers")
 
     def _end_copy(self, request: st.Request) -> ReplicaSession | None:
-        """Return the replica that copies by ``request``, and has done so."""
+        """End the copy that ``request`` reads for; return its replica, None if there is none."""
         r = next((r for r in self.replica_states.values() if r.copying is request), None)
         if r is not None:
             r.copying = None
@@ -332,8 +332,8 @@ class StoreSession:
         """Let ``r`` copy from another peer: ``source`` is damaged, ``r`` is not."""
         self._unreadable.add(source)
         failed = isinstance(response, st.FailureResponse)
-        why = response.failure.message if failed else "it does not hold them"
-        what = f"{source} cannot be read from {first_id} on: {why}; {r.storage} copies from another"
+        why = response.failure.message if failed else "it does not hold the records"
+        what = f"{source} cannot be read from {first_id} on: {why}; {r.storage} tries another peer"
         self._log(LogLevel.WARNING, what)
         if r.stage is ReplicaStage.RECOVERING:
             self.recovery.not_copied(r.storage, source)
@@ -342,7 +342,7 @@ class StoreSession:
             self._send_due(r)
 
     def _copy_source_lost(self, source: str, request: st.Request) -> None:
-        """Let the replica that copies by ``request`` choose another peer: ``source`` is lost."""
+        """Let the replica whose copy ``request`` reads try another peer: ``source`` is lost."""
         r = self._end_copy(request)
         if r is None:
             return
@@ -373,13 +373,13 @@ class StoreSession:
             self.close(self.end_reason)
 
     def _fail(self, r: ReplicaSession, reason: str) -> None:
-        """Drop ``r`` from this session, and close it if no quorum is left."""
+        """Drop ``r`` from this session; close the session if the others are no quorum."""
         if r.stage is ReplicaStage.FAILED or self.phase is SessionPhase.CLOSED:
             return
         if self.phase is SessionPhase.RECOVERING or r.stage is ReplicaStage.RECOVERING:
-            # It has acknowledged nothing in this session, so its vote ends with it. One that took
-            # part in appends stays in the metadata as one that did: the next vote must count it,
-            # because it may have been in a quorum.
+            # It has acknowledged no append in this session, so its vote is dropped. A replica that
+            # took part in appends stays in the metadata as a participant: the next vote must count
+            # it, because it may have been part of a quorum.
             self.recovery.failed(r.storage)
         r.stage = ReplicaStage.FAILED
         r.copying = None
