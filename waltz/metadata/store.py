@@ -215,7 +215,7 @@ class MetadataStore(Protocol):
 
 
 OpenStore = Callable[[str, int], Awaitable[MetadataStore]]
-"""Opens a session with the store at an address; the number is its timeout in milliseconds."""
+"""Opens a session with a store: takes the store's address and the session timeout in ms."""
 
 
 async def create_ancestors(store: MetadataStore, path: str) -> None:

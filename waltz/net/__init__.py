@@ -3,7 +3,8 @@
 * `connection`: `FrameConnection`, one end of a connection of one of the three protocols
 * `listener`: accepts connections, and logs why a peer is refused
 * `dialer`: opens connections
-* `network`: `Network`, through which a process opens and accepts connections: TCP by default
+* `network`: `Network`, the interface by which a process opens and accepts connections, and its
+  implementation with TCP
 * `link`: `ReconnectingLink`, which opens a connection again whenever it is lost
 * `core`: `Backoff`, the growing delays between attempts
 * `rpc`: sends requests to storage and admin ports, and matches the answers by sequence number

@@ -1,6 +1,6 @@
-"""The network of a process: how it opens and accepts connections. Touches the network.
+"""The interface by which a process opens and accepts connections. Touches the network.
 
-`TcpNetwork` is the network of every production process. `waltz.testing` has one in memory.
+Every production process uses the implementation `TcpNetwork`. `waltz.testing` has one in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waltz.net.tls import TlsConfig
 from waltz.protocol import ProtocolSpec
 
 NewHandler = Callable[[], FrameHandler]
-"""Makes the handler of one accepted connection."""
+"""Returns a new handler for one accepted connection."""
 
 
 class ListeningPort(Protocol):
@@ -26,7 +26,7 @@ class ListeningPort(Protocol):
     """The number of the port, after `start`."""
 
     def start(self, host: str | None, port: int) -> None:
-        """Listen at ``host`` (None: all addresses); port 0 chooses a free one.
+        """Listen at ``host`` (None: all addresses). Port 0 makes the system choose a port.
 
         Raises ListenFailed.
         """
@@ -36,7 +36,7 @@ class ListeningPort(Protocol):
 
 
 class Network(Protocol):
-    """How a process opens and accepts connections."""
+    """Opens and accepts the connections of a process."""
 
     async def dial(
         self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
@@ -46,7 +46,7 @@ class Network(Protocol):
     def listener(
         self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
     ) -> ListeningPort:
-        """Return a port that does not listen yet. Raises TlsConfigError."""
+        """Return a port that does not listen until its ``start``. Raises TlsConfigError."""
 
 
 class TcpNetwork:
@@ -70,9 +70,9 @@ TCP = TcpNetwork()
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """How one process dials the peers of one protocol.
+    """Opens the connections of one process to its peers of one protocol.
 
-    ``spec`` has the protocol versions that it offers to them.
+    ``spec`` has the protocol versions that the process offers.
     """
 
     tls: TlsConfig

@@ -1,6 +1,6 @@
-"""Reads ``cluster.json``, the description of a local cluster. Touches that file.
+"""Read ``cluster.json``, the description of a local cluster. Touches this file.
 
-`waltz.local` writes it. The values read here are enough to connect to the cluster.
+`waltz.local` writes the file. This module reads only the values that a client needs to connect.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 class BadClusterFile(ValueError):
-    """The file does not describe a local cluster; the text has the file and the reason."""
+    """The file does not describe a local cluster. The text has the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """Where a local cluster's ZooKeeper is, its znode there, and whether it uses TLS."""
+    """A local cluster: the address of its ZooKeeper, its root znode, and whether it uses TLS."""
 
     zookeeper: str
     root: str

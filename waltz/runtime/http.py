@@ -1,7 +1,7 @@
 """The HTTP port of a process: ping, build information, metrics, health. Touches the network.
 
-Paths and formats are those of spec/behaviour.md section 12; Prometheus gets the metrics in its own
-format. Without a configured port there is no HTTP.
+Paths and formats are those of spec/behaviour.md section 12. In addition, a request of Prometheus
+gets the metrics in the format of Prometheus. A process without a configured port serves no HTTP.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from waltz.runtime.version import build_version
 log = logging.getLogger(__name__)
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
-"""Returns whether the process is healthy, and the report that ``/health`` returns."""
+"""Returns whether the process is healthy, and the report that ``/health`` shows."""
 
 _LONGEST_REASON = 200
+"""The most characters of an error that are logged: a peer could send any number."""
 
 
 class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
-    """Logs an error of a peer in one line; a traceback is for errors of this process."""
+    """Logs an error that a peer caused in one line. Other errors are logged with a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
-        # UnicodeError: aiohttp copies bytes of a bad request to its answer; they may not be text.
+        # A UnicodeError is the peer's, too: aiohttp copies bytes of a bad request to its answer,
+        # and fails if the bytes are not text.
         if isinstance(exc_info, HttpProcessingError | ConnectionError | UnicodeError):
             reason = " ".join(str(exc_info).split())[:_LONGEST_REASON]
             self.warning(f"{msg}: %s", *args, reason)
@@ -48,7 +50,7 @@ async def serve_http(
     metrics: ProcessMetrics[Any, Any],
     health: Health,
 ) -> AsyncIterator[int | None]:
-    """Serve while the context is open; yield the port in use, None if ``port`` is None.
+    """Serve HTTP while the context is open; yield the port in use, None if ``port`` is None.
 
     Raises ListenFailed.
     """
@@ -84,7 +86,8 @@ def _application(
         accept = request.headers.get("Accept", "")
         if not accepts_exposition(accept):
             return _json(metrics.json.http_form(), _is_pretty(request))
-        # Encoded in another thread: the text of a process with many partitions is long.
+        # Another thread encodes the text. With many partitions that takes long, and it would delay
+        # the appends that the event loop handles.
         collected = metrics.collect()
         text, content_type = await asyncio.to_thread(exposition, collected, accept)
         return web.Response(body=text, headers={"Content-Type": content_type, "Vary": "Accept"})

@@ -1,10 +1,10 @@
-"""Tunes the memory of a process: what the C library keeps, how often Python collects garbage.
+"""Tune the memory of a process: what the C library keeps, how often Python collects garbage.
 
 Touches the C library and the garbage collector of the process.
 
-Messages of a megabyte are allocated and freed all the time. By default glibc returns such memory to
-the kernel immediately and maps new pages for the next message, which takes longer than all other
-work on the message.
+A process allocates and frees messages of a megabyte all the time. By default, glibc returns this
+memory to the kernel immediately and maps new pages for the next message. That takes longer than all
+other work on the message.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ _M_MMAP_THRESHOLD = -3
 
 _KEPT_BYTES = 32 << 20
 _MAPPED_BYTES = 32 << 20
-"""Longer blocks are still mapped one by one, and returned when freed; glibc allows no more."""
+"""Each block of at least this size is still returned to the kernel when it is freed.
+
+This is the largest value that glibc allows."""
 
 _YOUNG_OBJECTS = 20_000
 _YOUNG_RUNS = 20
 _OLD_RUNS = 20
-"""The thresholds of gc.set_threshold: new objects, and runs of the two younger generations."""
+"""The thresholds of gc.set_threshold: allocated objects before a collection of the youngest
+generation, and collections of a generation before a collection of the next older one."""
 
 
 def keep_freed_memory() -> None:
     """Let each thread of this process keep up to 32 MiB of freed memory.
 
-    With a C library other than glibc it has no effect.
+    With a C library other than glibc, this function has no effect.
     """
     if sys.platform != "linux":
         return
@@ -41,11 +44,12 @@ def keep_freed_memory() -> None:
 
 
 def collect_rarely() -> None:
-    """Collect garbage after 20,000 new objects instead of 700, and never examine today's objects.
+    """Let the garbage collector run less often, and never examine the objects that exist now.
 
-    Reference counts free almost everything that a server or a storage allocates; cycles are left
-    only by failed connections and exceptions. By default the collector runs every few appends, and
-    its full runs examine every module and every cached record.
+    The collector finds cycles of objects. Failed connections and exceptions leave cycles; all other
+    objects of a server or a storage are freed by their reference counts. With Python's default of
+    700 new objects, the collector runs every few appends, and its full runs examine every module
+    and every cached record.
     """
     gc.collect()
     gc.freeze()

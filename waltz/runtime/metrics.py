@@ -1,9 +1,9 @@
-"""The metrics of a process: declared once, shown to Prometheus and in JSON. Touches nothing.
+"""The metrics of a process: each is declared once, and shown to Prometheus and in JSON.
 
-Each metric declares the function that reads it, its name in Prometheus and its name in the JSON of
-0.13.2. The page of the documentation that lists the metrics is generated from these declarations.
-`ProcessMetrics` is a collector of prometheus_client: it reads plain counters when it is scraped, so
-that no append pays for a metric.
+Touches nothing. The declaration of a metric has the function that reads the metric, its name in
+Prometheus, and its name in the JSON of Waltz 0.13.2. The documentation's page of metrics is
+generated from these declarations. `ProcessMetrics` is a collector of prometheus_client: it reads
+plain counters when Prometheus requests the metrics, so that appends do not update metrics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Q = TypeVar("Q")
 
 
 class Kind(StrEnum):
-    """The types of metrics of Prometheus that are used."""
+    """The types of Prometheus metrics that processes use."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -48,7 +48,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[T]):
-    """A value: its name and kind in JSON, how it is read, and its label within its family."""
+    """A value of a metric, read from a ``T``: its name and kind in JSON, and how it is read.
+
+    In Prometheus, ``label`` distinguishes the values of one `Family`.
+    """
 
     name: str
     kind: JsonKind
@@ -58,9 +61,10 @@ class Source(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[T]):
-    """A metric of Prometheus. With a ``label_name`` it has one time series for each source.
+    """A metric of Prometheus, with the values that ``sources`` read.
 
-    ``number`` turns a value as JSON has it into the value that Prometheus gets.
+    A family with more than one source has a ``label_name``: the label that tells its values apart.
+    ``number`` converts a value in JSON to the value for Prometheus.
     """
 
     name: str
@@ -73,11 +77,12 @@ class Family(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Declared(Generic[P, Q]):
-    """All metrics of one kind of process, read from a ``P``, and of its partitions, from ``Q``.
+    """All metrics of one kind of process, and of the partitions of such a process.
 
-    ``group`` is the process's group in JSON; those of its partitions are ``GROUP.partition-N``.
-    ``info`` is a metric that is always 1, whose labels identify the process. ``json_only`` has the
-    values that Prometheus does not get, with their meanings.
+    The metrics in ``process`` are read from a ``P``, those in ``partition`` from one ``Q`` for each
+    partition. ``group`` is the group of the process in JSON; partition N has the group
+    ``GROUP.partition-N``. ``info`` is a metric of Prometheus that is always 1; its labels identify
+    the process. ``json_only`` has values that only JSON shows, with their meanings.
     """
 
     group: str
@@ -100,7 +105,7 @@ def gauge(
     read: Callable[[T], Any],
     number: Callable[[Any], float] = float,
 ) -> Family[T]:
-    """Return a metric that goes up and down; a value None is not shown to Prometheus."""
+    """Return a metric that may grow and shrink. Prometheus does not get a value None."""
     return Family(name, Kind.GAUGE, meaning, (value(json, read),), number=number)
 
 
@@ -126,10 +131,13 @@ def histogram(
 
 
 def certificate_left(name: str, read: Callable[[T], float | None]) -> Family[T]:
-    """Return the metric of the time until a process's certificate expires, read in days."""
+    """Return the metric of the time until the process's certificate expires.
+
+    ``read`` returns days; Prometheus gets seconds.
+    """
     return gauge(
         name,
-        "seconds until its certificate expires, in JSON days; missing without a certificate",
+        "seconds until its TLS certificate expires; days in JSON; missing without a certificate",
         "tls-certificate-days-left",
         read,
         lambda days: days * _SECONDS_A_DAY,
@@ -139,8 +147,8 @@ def certificate_left(name: str, read: Callable[[T], float | None]) -> Family[T]:
 class ProcessMetrics(Collector, Generic[P, Q]):
     """The metrics of a running process and its partitions.
 
-    ``partitions`` returns the present partitions at each scrape. Without it, `add_partition` and
-    `remove_partition` add and remove them.
+    If ``partitions`` is set, it returns the present partitions whenever the metrics are read.
+    Otherwise the process calls `add_partition` and `remove_partition`.
     """
 
     def __init__(
@@ -167,18 +175,18 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         return self._json
 
     def add_partition(self, number: int, partition: Q) -> None:
-        """Show the metrics of a partition."""
+        """Add the metrics of a partition."""
         self._partitions[number] = partition
         for source in _sources(self._declared.partition):
             self._add(self._group(number), source, partition)
 
     def remove_partition(self, number: int) -> None:
-        """Remove a partition."""
+        """Remove the metrics of a partition."""
         self._partitions.pop(number, None)
         self._json.remove(self._group(number))
 
     def collect(self) -> list[Metric]:
-        """Return all metrics, with their values as they are now."""
+        """Return all metrics with their present values, for Prometheus."""
         self._update()
         labels = self._declared.info_labels
         read = {name: source.read(self._process) for name, source in labels.items()}
@@ -238,15 +246,15 @@ def _add_samples(metric: Any, family: Family[T], labels: tuple[str, ...], subjec
 
 
 def accepts_exposition(accept: str) -> bool:
-    """Whether the header of a request names a text form of Prometheus, and not JSON.
+    """Return whether ``accept``, the Accept header of a request, names a format of Prometheus.
 
-    Prometheus names its forms. A request for anything, or for JSON, gets the answer of 0.13.2.
+    Any other request, also one that names JSON or accepts everything, gets the JSON of 0.13.2.
     """
     return "application/json" not in accept and any(form in accept for form in _FORMS)
 
 
 def exposition(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
-    """Return the text of Prometheus in the version that ``accept`` names, and its content type."""
+    """Return ``metrics`` in the Prometheus format that ``accept`` names, and the content type."""
     encode, content_type = choose_encoder(accept)
     return encode(_Collected(metrics)), content_type
 

@@ -1,7 +1,7 @@
 """Logging, signals and the event loop of a process. Touches the process itself.
 
-A process with a broken invariant must end: its peers continue without it, and its further behaviour
-would be undefined (tests/unit/runtime/test_process.py).
+An unexpected exception shows that an invariant is broken. The process must end. Its peers continue
+without it; if it continued itself, it could damage the log (tests/unit/runtime/test_process.py).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 from waltz.runtime.memory import collect_rarely, keep_freed_memory
 
 _SOFTWARE_ERROR = 70
+"""The exit code after a broken invariant: EX_SOFTWARE of sysexits.h."""
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Log to standard error, with times; libraries log only warnings and errors."""
+    """Log to standard error, with times. Of libraries, log only warnings and errors."""
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
@@ -33,9 +34,10 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Run ``main`` to its end, on uvloop where it is installed.
+    """Run ``main`` to its end, on uvloop if that is installed.
 
-    An unexpected exception in a callback or in a task of `watched` ends the process with code 70.
+    An unexpected exception in a callback of the event loop, or in a task passed to `watched`, ends
+    the process with exit code 70.
     """
     if not __debug__:
         main.close()
@@ -53,7 +55,10 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 def watched(task: asyncio.Task[Any]) -> asyncio.Task[Any]:
-    """Report an exception that ends ``task`` at once, not when the task is collected."""
+    """Make an exception that ends ``task`` end the process immediately; return ``task``.
+
+    Otherwise asyncio reports the exception only when the garbage collector finds the task.
+    """
     task.add_done_callback(_report)
     return task
 
@@ -82,7 +87,10 @@ def _end_process(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) -> None:
-    """Write the ports in use to the log and to ``file``, which is replaced atomically."""
+    """Log that the process ``what`` is ready and its ports; also write the ports to ``file``.
+
+    ``file`` is replaced atomically, so that a reader never sees a part of its text.
+    """
     shown = " ".join(f"{name}={number}" for name, number in ports.items() if number is not None)
     logging.getLogger("waltz").info("%s ready: %s", what, shown)
     if file is not None:
@@ -92,7 +100,7 @@ def report_ports(what: str, ports: Mapping[str, int | None], file: Path | None) 
 
 
 def stop_signal() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set, in place of their default actions."""
+    """Return an event. SIGTERM and SIGINT set the event instead of ending the process."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,7 +109,7 @@ def stop_signal() -> asyncio.Event:
 
 
 async def run_until_done(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run ``work`` until it ends or ``stop`` is set; raise its errors."""
+    """Run ``work`` until it ends or ``stop`` is set. Raises what ``work`` raises."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""The command line of the server and the storage: reads settings and runs one process.
+"""The command line of the server and of the storage: read the settings and run the process.
 
-Touches the settings file, the environment, the log, and what the given ``serve`` touches.
+Touches the settings file, the environment, the log, and what `Service.serve` touches.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from waltz.runtime.version import build_version
 
 S = TypeVar("S", bound=Settings)
 
+# These errors end the process with their text; other errors are defects and show a traceback.
 _EXPECTED = (
     ConfigError,
     ListenFailed,
@@ -52,8 +53,10 @@ Version = Annotated[
 class Service(Generic[S]):
     """A process: its command, the texts of its help, its settings and its main function.
 
-    ``serve`` runs until the event is set, then stops cleanly. ``expected`` are errors that end the
-    process with their text and status 1, in addition to those of settings, ports, TLS, ZooKeeper.
+    ``summary`` is the first paragraph of the help. ``stopping`` is the paragraph about stopping the
+    process. ``serve`` runs until its event is set, then stops cleanly. ``expected`` are more errors
+    that end the process with their text and status 1, besides those of settings, ports, TLS and
+    ZooKeeper.
     """
 
     command: str

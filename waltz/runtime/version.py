@@ -1,4 +1,4 @@
-"""The version of the installed distribution. Touches its metadata."""
+"""The version of the installed software. Touches the metadata of the installed package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def build_version() -> str | None:
-    """Return the installed version of this software, None when it is not installed."""
+    """Return the version of the installed package, None if this code runs without installation."""
     try:
         return version("waltz-log")
     except PackageNotFoundError:

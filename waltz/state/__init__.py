@@ -1,11 +1,13 @@
-"""An application's state in an SQL database, together with the mark up to which it is applied.
+"""Keep the state of an application in an SQL database, together with its marks.
+
+The *mark* of a partition is the id of the last transaction that the state contains.
 
 * `store`: `StateStore`, the base class of an application with callbacks
 * `marks`: the table of marks and its statements
 * `session`: the session that an application gets, which cannot commit
 * `core`: which database errors are transient, and the errors of a state store
 
-It needs the extra ``waltz-log[sql]``, and a driver for the database:
+This package needs the extra ``waltz-log[sql]``, and a driver for the database:
 
     class Balances(StateStore[Transfer]):
         def apply(self, session: Session, transaction: waltz.Transaction[Transfer]) -> None:
@@ -17,9 +19,9 @@ It needs the extra ``waltz-log[sql]``, and a driver for the database:
     with callbacks.connect(store, "127.0.0.1:2181", root="/waltz", serializer=...) as client:
         ...
 
-Data and mark change in one SQL transaction. So even if a process is killed at any time, the data
-are the result of the log up to the mark. Several processes may keep the same database up to date;
-each transaction is applied by one of them.
+State and mark change in one SQL transaction. So even if a process is killed at any time, the state
+is the result of the log up to the mark. Several processes may use the same database: each
+transaction is applied by exactly one of them.
 """
 
 from waltz.state.core.errors import MarkMismatch, NotYourTransaction

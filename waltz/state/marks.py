@@ -1,7 +1,6 @@
-"""The table of marks: for each partition the last transaction that the data reflect. SQL database.
+"""The table of marks: for each partition the last transaction that was applied. SQL database.
 
-The columns are those of Waltz 0.13.2, so that this client and the client of that version can each
-continue from the other's database.
+The columns are those of Waltz 0.13.2, so that clients of both versions can use the same database.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from waltz.protocol.records import NO_TRANSACTION
 
 
 class Marks:
-    """The statements on the table ``name``."""
+    """Reads and writes the table ``name``."""
 
     def __init__(self, name: str, metadata: MetaData) -> None:
         self.table = Table(
@@ -26,23 +25,26 @@ class Marks:
         )
 
     def read(self, connection: Connection, partition: int) -> int | None:
-        """Return the partition's mark, None if it has no row."""
+        """Return the mark of ``partition``, None if the table has no row for it."""
         columns = self.table.c
         query = select(columns.high_water_mark).where(columns.partition_id == partition)
         return cast("int | None", connection.execute(query).scalar())
 
     def insert(self, connection: Connection, partition: int) -> None:
-        """Add the row of a partition without applied transactions. Raises IntegrityError."""
+        """Add a row for ``partition`` with the mark -1.
+
+        Raises IntegrityError if the table has a row for it.
+        """
         connection.execute(
             insert(self.table).values(partition_id=partition, high_water_mark=NO_TRANSACTION)
         )
 
     def advance(self, connection: Connection, partition: int, transaction_id: int) -> bool:
-        """Move the mark from the previous transaction to this one.
+        """Move the mark from ``transaction_id`` - 1 to ``transaction_id``.
 
-        Returns False, and changes nothing, if the mark is not at the previous transaction.
-        Because of the condition on the previous mark, each transaction is applied once, even if
-        several processes apply it at the same time.
+        Returns False, and changes nothing, if the mark is not ``transaction_id`` - 1. Because of
+        this condition, each transaction is applied once, even if several processes try to apply the
+        same transaction.
         """
         columns = self.table.c
         done: CursorResult[Any] = connection.execute(

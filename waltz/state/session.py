@@ -1,4 +1,4 @@
-"""The session of an application while it applies a transaction. SQL database."""
+"""The database session that an application uses to apply a transaction. SQL database."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from waltz.state.core.errors import NotYourTransaction
 
 
 class ApplyingSession(Session):
-    """Refuses every call that ends the SQL transaction in which the mark is moved.
+    """A session that refuses every call that would end its SQL transaction.
 
-    A commit by the application would separate its changes from the mark: after a crash in between
-    the transaction would be applied twice. Savepoints (`begin_nested`) are allowed.
+    The changes of the application and the move of the mark must be committed together. If the
+    application committed first, a crash before the commit of the mark would make the transaction be
+    applied twice. Savepoints (`begin_nested`) are allowed.
     """
 
     def commit(self) -> NoReturn:
@@ -45,17 +46,17 @@ class ApplyingSession(Session):
         raise NotYourTransaction("prepare")
 
     def begin(self, nested: bool = False) -> Any:
-        """Begin a savepoint. Raises NotYourTransaction unless it is ``nested``."""
+        """Begin a savepoint if ``nested``, otherwise raise NotYourTransaction."""
         if not nested:
             raise NotYourTransaction("begin")
         return super().begin(nested=True)
 
     def finish(self) -> None:
-        """Write the changes of the application that were not written yet."""
+        """Send the changes of the application that the session has not yet sent."""
         self.flush()
 
     def discard(self) -> None:
-        """Drop all state; the SQL transaction of the connection is not affected."""
+        """Drop all objects of the session. This has no effect on the SQL transaction."""
         super().close()
 
 
@@ -63,8 +64,9 @@ class ApplyingSession(Session):
 def uncommittable(connection: Connection) -> Iterator[None]:
     """Refuse every commit of the connection's transaction until the block ends.
 
-    COMMIT as SQL text cannot be refused. A rollback is not refused, because a session rolls back
-    automatically when a statement fails; the transaction is then no longer active.
+    A commit as the SQL text COMMIT cannot be refused. A rollback is not refused either: a session
+    rolls back automatically when a statement fails. `StateStore` finds after the block that the
+    transaction is not active any more.
     """
     armed = True
 
@@ -72,7 +74,7 @@ def uncommittable(connection: Connection) -> Iterator[None]:
         if armed:
             raise NotYourTransaction("commit")
 
-    # This connection object is not used afterwards, so the listener need not be removed.
+    # The connection object is not used after the block, so the listener need not be removed.
     event.listen(connection, "commit", refuse)
     try:
         yield

@@ -1,4 +1,4 @@
-"""An application whose state is in an SQL database. Clock, SQL database."""
+"""The base class of an application whose state is in an SQL database. Clock, SQL database."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from waltz.sync.callbacks import Application
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
+"""How long transient errors are retried, if the application does not set it."""
 
 log = logging.getLogger(__name__)
 
 
 class StateStore(Application[DataT], abc.ABC):
-    """Applies every transaction once to a database, by the method `apply`.
+    """Applies every transaction of the log once to a database. Subclasses define `apply`.
 
-    Transient errors, such as a lost connection or a conflict, are retried with growing delays.
-    After ``patience_seconds``, and at once for any other error, the exception is raised. A client
-    with callbacks then reports it to `uncaught_exception` and applies the transaction again.
+    A transient error, such as a lost connection or a conflict, is retried with growing delays for
+    ``patience_seconds``, and then raised. Any other error is raised at once. The client with
+    callbacks passes a raised error to `uncaught_exception` and applies the transaction again.
 
     Args:
         engine: An engine of SQLAlchemy, for any database.
-        table: The table of marks, with one row per partition.
-        schema: The schema of that table.
+        table: The name of the table of marks, which has one row per partition.
+        schema: The schema of the table of marks; None: the default schema.
         isolation_level: The isolation level of each SQL transaction; None: that of the engine.
         patience_seconds: How long transient errors are retried.
     """
@@ -62,36 +63,37 @@ class StateStore(Application[DataT], abc.ABC):
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
         self._patience_seconds = patience_seconds
-        # SQLite has one writer at a time, and other writers poll until they time out. The threads
-        # of this process therefore wait for this lock.
+        # SQLite allows one writer at a time. Other writers poll the database and may time out. So
+        # the threads of this process take turns by a lock.
         self._turn: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
 
     @property
     def engine(self) -> Engine:
-        """The engine, for reading. An SQL transaction sees data and marks that agree."""
+        """The engine, for reading. State and marks agree within one SQL transaction."""
         return self._engine
 
     @abc.abstractmethod
     def apply(self, session: Session, transaction: Transaction[DataT]) -> None:
-        """Change the data by ``transaction``.
+        """Apply ``transaction`` to the data in the database.
 
-        ``session`` cannot be committed or rolled back: it is committed afterwards, together with
-        the mark. This method may be called several times for one transaction; the changes of a
-        failed call are undone. It must change nothing but the database.
+        ``session`` refuses commit and rollback: its changes are committed after this method has
+        returned, together with the mark. This method may be called several times for one
+        transaction, and the changes of a failed call are undone. So it must change nothing but the
+        database.
         """
 
     def create_table(self) -> None:
-        """Create the table of marks unless it exists."""
+        """Create the table of marks if it does not exist."""
         self._with_patience(lambda: self._metadata.create_all(self._engine))
 
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return the mark in the database; a partition without one gets the mark -1."""
+        """Return the mark of ``partition``. If the table has none, insert the mark -1."""
         return self._with_patience(lambda: self._read_or_insert(partition))
 
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
-        """Apply a transaction and move the mark, unless another process has done both.
+        """Call `apply` and move the mark, unless another process has applied the transaction.
 
         Raises MarkMismatch, NotYourTransaction, what `apply` raises, and errors of the database.
         """
@@ -111,7 +113,7 @@ class StateStore(Application[DataT], abc.ABC):
             with self._engine.begin() as connection:
                 self._marks.insert(connection, partition)
         except IntegrityError:
-            # Another process has inserted the row in between.
+            # Another process has inserted the row since it was read.
             return self._read_or_insert(partition)
         return NO_TRANSACTION
 
@@ -122,8 +124,9 @@ class StateStore(Application[DataT], abc.ABC):
                     self._apply_in(connection, sql_transaction, transaction)
                 finally:
                     if not sql_transaction.is_active:
-                        # The transaction was ended in apply. Closing the connection drops what
-                        # followed, so that nothing is committed without the mark.
+                        # `apply` has ended the SQL transaction in which the mark was moved. Closing
+                        # the connection rolls back what followed, so that no changes are committed
+                        # without the mark.
                         connection.invalidate()
                 return
             mark = self._marks.read(connection, transaction.partition)
@@ -148,7 +151,7 @@ class StateStore(Application[DataT], abc.ABC):
                 session.discard()
 
     def _with_patience(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, called again after transient errors."""
+        """Call ``work``, again after each transient error, and return its result."""
         for pause in BACKOFF.delays(self._patience_seconds):
             try:
                 return work()

@@ -1,11 +1,12 @@
 """The client library for programs without asyncio: the same names and errors, without ``await``.
 
-* `client`, `stream`: `SyncClient` and `SyncStream`; `blocking` makes their methods
+* `client`: `SyncClient`; `stream`: `SyncStream`
+* `blocking`: makes a blocking method from a coroutine method of the asyncio client
 * `event_loop`: an event loop on a separate thread
 * `submitting`: runs ``build`` on the thread that called ``submit``
-* `callbacks`: an application that applies every transaction, on top of this
+* `callbacks`: a client that applies every transaction to an application, on top of this package
 
-A program appends a transaction and streams the log up to it:
+This program appends a transaction, and reads the log up to this transaction:
 
     import waltz.sync
 
@@ -17,10 +18,10 @@ A program appends a transaction and streams the log up to it:
 Any number of threads may call a client at the same time. Each client works on its own thread.
 
 A client belongs to the process that opened it. In a forked child every call raises `WrongProcess`,
-and the client of the parent is not affected: open another client in the child.
+and the client of the parent is not affected. Open another client in the child.
 
-A process that ends without closing its client loses only the answers that it was waiting for.
-Appends that were sent may be in the log, as after AppendUncertain.
+A process may end without closing its client. Then the outcomes of open appends are unknown: each
+may or may not be in the log.
 """
 
 from waltz.sync.client import SyncClient, connect, opened

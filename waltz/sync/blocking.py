@@ -1,4 +1,4 @@
-"""Turns coroutine methods of a `LogClient` into blocking methods. Threads."""
+"""Make blocking methods from the coroutine methods of a `LogClient`. Threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Owner(Protocol):
-    """A class with blocking methods."""
+    """A class that has blocking methods, such as `SyncClient`."""
 
     @property
     def thread(self) -> EventLoopThread: ...
@@ -27,10 +27,13 @@ class _Owner(Protocol):
 class Blocking(Generic[C, P, T]):
     """A blocking method with the parameters, the defaults and the result of a coroutine method.
 
-    Only `LogClient` declares the parameters. A type checker infers them here:
+    For example:
 
         class SyncClient(Generic[DataT]):
             append = Blocking(LogClient[DataT].append)
+
+    The parameters are declared only in `LogClient`; a type checker infers those of the blocking
+    method.
     """
 
     def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]]) -> None:

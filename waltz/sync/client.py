@@ -21,7 +21,8 @@ T = TypeVar("T")
 class SyncClient(Generic[DataT]):
     """A `waltz.LogClient` with blocking methods of the same names, parameters and errors.
 
-    Open it with `connect`. `close`, or the end of a ``with`` block, ends it for all threads.
+    Open a client with `connect`. `close`, or the end of a ``with`` block, closes it for all
+    threads.
     """
 
     def __init__(self, thread: EventLoopThread, client: LogClient[DataT]) -> None:
@@ -31,17 +32,17 @@ class SyncClient(Generic[DataT]):
 
     @property
     def thread(self) -> EventLoopThread:
-        """The thread on which the client does its work."""
+        """The thread that runs the event loop of `asyncio_client`."""
         return self._thread
 
     @property
     def asyncio_client(self) -> LogClient[DataT]:
-        """The asyncio client; it belongs to the event loop of `thread`."""
+        """The asyncio client that does the work. Use it only on the event loop of `thread`."""
         return self._client
 
     @property
     def num_partitions(self) -> int:
-        """The number of partitions of the cluster; they are numbered from 0."""
+        """The number of partitions of the cluster. Partitions are numbered from 0."""
         return self._client.num_partitions
 
     @property
@@ -51,22 +52,22 @@ class SyncClient(Generic[DataT]):
 
     @property
     def client_id(self) -> int:
-        """The id under which this client appends. No other client has or had it."""
+        """The id of this client, which its transactions have. No other client ever has the same."""
         return self._client.client_id
 
     @property
     def pending(self) -> int:
-        """The number of appends without an outcome; `flush` waits for them."""
+        """The number of appends without an outcome. `flush` waits for these appends."""
         return self._client.pending
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics of this client, in the form of those of a server."""
+        """Return the metrics of this client, in the JSON form in which a server shows its own."""
         return self._thread.call(self._metrics())
 
     append = Blocking(LogClient[DataT].append)
     """Append one transaction and return its id; see `waltz.LogClient.append`.
 
-    After an interruption, such as KeyboardInterrupt, the append is in doubt.
+    After an interruption, such as KeyboardInterrupt, the append may or may not be in the log.
     """
 
     mount = Blocking(LogClient[DataT].mount)
@@ -86,8 +87,8 @@ class SyncClient(Generic[DataT]):
     ) -> int | None:
         """Append the transaction that ``build`` returns; see `waltz.LogClient.submit`.
 
-        ``build`` is called on the calling thread. It may block and use this client. If the time
-        runs out while it runs, the error is raised when it returns.
+        ``build`` is called on the calling thread. It may block, and may use this client. If the
+        timeout passes during ``build``, the error is raised when ``build`` has returned.
         """
         return submit(
             self._thread,
@@ -120,7 +121,7 @@ class SyncClient(Generic[DataT]):
         data: bool = False,
         **bounds: Unpack[StreamBounds],
     ) -> SyncStream[Any]:
-        """Return a stream of partitions as an iterator; see `waltz.LogClient.stream`."""
+        """Return the transactions of partitions as an iterator; see `waltz.LogClient.stream`."""
         stream = self._thread.call(self._stream(partitions, data, bounds))
         return SyncStream(self._thread, stream)
 
@@ -171,7 +172,7 @@ def connect(
     serializer: Serializer[Any] | None = None,
     **options: Unpack[ConnectOptions],
 ) -> SyncClient[Any]:
-    """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
+    """Open a client of the cluster whose root znode is ``root`` in the ZooKeeper at ``zookeeper``.
 
     The arguments and errors are those of `waltz.connect`.
     """
@@ -181,7 +182,10 @@ def connect(
 
 
 def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
-    """Open the client of ``opening``, such as that of a mock cluster, for blocking calls."""
+    """Await ``opening`` on a new thread, and return a blocking client of its asyncio client.
+
+    For example, ``opening`` connects to a mock cluster.
+    """
     thread = EventLoopThread("waltz-client")
     try:
         return SyncClient(thread, thread.call(_await(opening)))

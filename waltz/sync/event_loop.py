@@ -1,4 +1,4 @@
-"""An event loop on a separate thread. Threads."""
+"""Run coroutines on an event loop of a separate thread. Threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WrongProcess(WaltzError):
 
 
 class WrongThread(WaltzError):
-    """A blocking call was made on the client's own thread, which would have to do the work."""
+    """A blocking call was made on the client's own thread, and would wait for itself."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -36,16 +36,16 @@ class WrongThread(WaltzError):
 
 
 class EventLoopThread:
-    """Runs coroutines for callers on other threads.
+    """A thread with an event loop, which runs coroutines for callers on other threads.
 
     The thread is a daemon, so that it does not keep the process alive. When the interpreter exits
-    normally, the thread is stopped first.
+    normally, `stop` is called first.
     """
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._handing = threading.Lock()
+        self._starting = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -53,24 +53,25 @@ class EventLoopThread:
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` was called, so that nothing can be run."""
+        """Whether `stop` was called. `call` and `start` raise ClientClosed afterwards."""
         return self._stopped
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` to its end and return what it returns.
+        """Run ``work`` to its end and return its result.
 
         An interruption of the caller, such as KeyboardInterrupt, cancels ``work``. Raises what
-        ``work`` raises, ClientClosed after `stop`, WrongProcess, WrongThread.
+        ``work`` raises, ClientClosed after `stop`, WrongProcess or WrongThread.
         """
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run ``work`` in the background. Raises ClientClosed, WrongProcess, WrongThread."""
+        """Start ``work`` on the thread. Raises ClientClosed, WrongProcess or WrongThread."""
         try:
             self.check()
-            # The lock orders this before or after `stop`. Work that is handed over before `stop` is
-            # begun by the loop and then cancelled, so that its caller does not wait for ever.
-            with self._handing:
+            # With the lock, `work` is started either before `stop`, and `stop` cancels it, or not
+            # at all. Without the lock, a stopped loop could get `work`, and its caller would wait
+            # forever.
+            with self._starting:
                 if self._stopped:
                     raise ClientClosed
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -79,7 +80,7 @@ class EventLoopThread:
             raise
 
     def check(self) -> None:
-        """Raises WrongProcess, WrongThread or ClientClosed if `call` would raise it."""
+        """Raise the WrongProcess, WrongThread or ClientClosed that `call` would raise now."""
         if os.getpid() != self._pid:
             raise WrongProcess(self._pid)
         if threading.current_thread() is self._thread:
@@ -89,11 +90,11 @@ class EventLoopThread:
 
     @staticmethod
     def result(future: concurrent.futures.Future[T]) -> T:
-        """Return the result of work that `start` has started, as `call` does."""
+        """Wait for ``future``, which `start` returned, and return its result, as `call` does."""
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            # Only `stop` cancels work without its caller.
+            # The caller did not cancel the work, so `stop` did.
             raise ClientClosed from None
         except BaseException:
             future.cancel()
@@ -102,11 +103,12 @@ class EventLoopThread:
     def stop(self) -> None:
         """Cancel all running work and end the thread.
 
-        A second call has no effect. In a fork it does nothing, because the thread is the parent's.
+        A second call has no effect. A call in a fork has no effect either, because the thread
+        belongs to the parent process.
         """
         if os.getpid() != self._pid:
             return
-        with self._handing:
+        with self._starting:
             if self._stopped:
                 return
             self._stopped = True

@@ -1,4 +1,4 @@
-"""A stream as an iterator. Waits for the thread of the client."""
+"""A stream of transactions as an iterator. Waits for the thread of the client."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from waltz.sync.event_loop import EventLoopThread
 
 
 class SyncStream(Generic[DataT_co]):
-    """Transactions of one or several partitions: each once, in order within its partition.
+    """An iterator over transactions of one or several partitions.
 
-    It is an iterator. Several threads may iterate over it; each transaction goes to one of them.
+    Each transaction is returned once, in order within its partition. Several threads may iterate:
+    then each transaction is returned to one of them.
 
-    The stream ends with a ``with`` block, with `close`, and when its last transaction is taken. A
-    ``for`` loop that is left before does not end it.
+    The stream is closed by `close`, at the end of a ``with`` block, and when its last transaction
+    was returned. Leaving a ``for`` loop before the last transaction does not close the stream.
     """
 
     def __init__(self, thread: EventLoopThread, stream: LogStream[DataT_co]) -> None:
@@ -35,7 +36,7 @@ class SyncStream(Generic[DataT_co]):
     def __next__(self) -> Transaction[DataT_co]:
         """Return the next transaction.
 
-        Raises StopIteration at the end, and what `waltz.LogStream` raises.
+        Raises StopIteration at the end, and the errors of `waltz.LogStream`.
         """
         with self._taking:
             if not self._ready:
@@ -43,7 +44,7 @@ class SyncStream(Generic[DataT_co]):
             return self._ready.popleft()
 
     def batches(self) -> Iterator[Sequence[Transaction[DataT_co]]]:
-        """Yield transactions as they arrive, never an empty list."""
+        """Yield lists of the transactions that have arrived. No list is empty."""
         while True:
             with self._taking:
                 try:
@@ -54,7 +55,7 @@ class SyncStream(Generic[DataT_co]):
             yield batch
 
     def close(self) -> None:
-        """End the stream. Waiting threads get ClientClosed. A second call has no effect."""
+        """Close the stream. Threads that wait in it get ClientClosed. May be called repeatedly."""
         self._closed = True
         if not self._thread.stopped:
             self._thread.call(self._stream.aclose())

@@ -1,7 +1,7 @@
-"""Runs ``build`` on the thread that called ``submit``. Threads.
+"""Run ``build`` of ``submit`` on the thread that called ``submit``. Threads.
 
-An application's ``build`` may block, call the same client, and use objects of its thread, such as a
-database session. On the thread of the client's event loop it could do none of that.
+There, ``build`` may block, call the same client, and use objects of the calling thread, such as a
+database session. On the thread of the client's event loop, ``build`` could do none of this.
 """
 
 from __future__ import annotations
@@ -17,27 +17,34 @@ from waltz.client.submitting import Build
 from waltz.sync.event_loop import EventLoopThread
 
 SyncBuild = Callable[[Attempt], Draft[DataT] | None]
-"""Returns the transaction to append in this attempt, or None if there is nothing to append."""
+"""Returns the transaction to append in this attempt, None if there is nothing to append."""
 
 _Submit = Callable[[Build[DataT]], Coroutine[Any, Any, int | None]]
 _Built = concurrent.futures.Future[Draft[DataT] | None]
 
 
 class _AttemptQueue(Generic[DataT]):
-    """Attempts for the caller's thread, and None at the end."""
+    """The attempts for which the calling thread must call its ``build``.
+
+    Each item of ``waiting`` is an attempt and the future for its draft. None means that ``submit``
+    has ended.
+    """
 
     def __init__(self) -> None:
         self.waiting: queue.SimpleQueue[tuple[Attempt, _Built[DataT]] | None] = queue.SimpleQueue()
 
     async def build(self, attempt: Attempt) -> Draft[DataT] | None:
-        """Return what ``build`` returns on the caller's thread."""
+        """Let the calling thread call its ``build``, and return the result."""
         built: _Built[DataT] = concurrent.futures.Future()
         self.waiting.put((attempt, built))
         return await asyncio.wrap_future(built)
 
 
 def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT]) -> int | None:
-    """Return what ``call`` returns. It runs on ``thread``, and ``build`` on the calling thread."""
+    """Run ``call`` on ``thread`` and return its result; run ``build`` on the calling thread.
+
+    ``call`` gets a function that calls ``build``.
+    """
     attempts: _AttemptQueue[DataT] = _AttemptQueue()
     result = thread.start(call(attempts.build))
     result.add_done_callback(lambda _: attempts.waiting.put(None))
@@ -57,7 +64,7 @@ def submit(thread: EventLoopThread, build: SyncBuild[DataT], call: _Submit[DataT
 
 
 def _set_outcome(built: _Built[DataT], outcome: Draft[DataT] | Exception | None) -> None:
-    """Pass the draft on, unless the timeout has cancelled the wait for it."""
+    """Set the result or the exception of ``built``, unless the timeout has cancelled ``built``."""
     if not built.set_running_or_notify_cancel():
         return
     if isinstance(outcome, Exception):

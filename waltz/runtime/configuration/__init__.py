@@ -1,11 +1,11 @@
-"""Settings: typed models, filled from a YAML file and environment variables.
+"""Settings: typed models that are filled from a YAML file and environment variables.
 
-* `settings`: the base class of all models, built on pydantic-settings; the keys of a model
+* `settings`: the base class of all models, built on pydantic-settings; the list of a model's keys
 * `cluster`, `tls`: settings that several models have
-* `sources`: what the file and the environment set, and warnings about variables that have no effect
-* `yaml_file`: the YAML file as dotted names and values
-* `reading`: the value and origin of every setting, and the problems of them
-* `key_stores`: how to convert the Java key stores of 0.13.2, which are not read
+* `yaml_file`: reads the YAML file to dotted names and values
+* `sources`: reads environment variables, and warns about variables that have no effect
+* `reading`: finds the value and origin of every setting, and the problems of the settings
+* `key_stores`: the commands that convert Java key stores of Waltz 0.13.2, which are not read here
 """
 
 from waltz.runtime.configuration.cluster import ClusterSettings

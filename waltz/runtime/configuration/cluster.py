@@ -9,7 +9,7 @@ CLUSTER_ROOT = "the cluster's znode"
 
 
 class ClusterSettings(Settings):
-    """The cluster, all of whose settings are required."""
+    """The settings that name a cluster. All of them are required."""
 
     zookeeper: Text = setting("zookeeper.connectString", ZOOKEEPER)
     session_timeout_ms: Positive = setting(

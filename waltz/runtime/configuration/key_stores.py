@@ -1,4 +1,8 @@
-"""How to convert the Java key stores of 0.13.2, which are not read here. Touches nothing."""
+"""The commands that convert Java key stores of Waltz 0.13.2 to PEM files. Touches nothing.
+
+Settings that name such key stores are errors, because this system reads only PEM files. The error
+shows the commands.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,12 @@ def key_store_problem(
     replacing: str,
     ignored: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Yield how to convert ``store``, if it is set, and which settings are ``replacing`` it."""
+    """Yield an error if the settings ``ignored`` name a key store in ``store``.
+
+    ``store`` is the first part of its settings, such as ``server.ssl.keyStore``. ``commands``
+    returns the shell commands that convert a store of a location and a type. ``replacing`` names
+    the settings to use instead.
+    """
     location = ignored.get(f"{store}.location")
     if location is not None:
         kind = str(ignored.get(f"{store}.type", _JKS))
@@ -28,7 +37,10 @@ def key_store_problem(
 
 
 def identity_commands(store: str, kind: str) -> list[str]:
-    """Return the shell commands that write a key store's certificate and key beside it, as PEM."""
+    """Return the shell commands that convert a key store to PEM files of certificate and key.
+
+    The PEM files are in the folder of the store.
+    """
     commands, archive, stem = _as_archive(store, kind)
     read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
     return [
@@ -39,14 +51,17 @@ def identity_commands(store: str, kind: str) -> list[str]:
 
 
 def trust_commands(store: str, kind: str) -> list[str]:
-    """Return the shell commands that write the certificates of a trust store beside it, as PEM."""
+    """Return the shell commands that convert a trust store to a PEM file in the same folder."""
     commands, archive, stem = _as_archive(store, kind)
     read = f"openssl pkcs12 -in {_quoted(archive)} -passin env:STORE_PASSWORD"
     return [*commands, f"{read} -nokeys -out {_quoted(stem.with_suffix('.pem'))}"]
 
 
 def _as_archive(store: str, kind: str) -> tuple[list[str], PurePath, PurePath]:
-    """Return the commands that make an archive for ``openssl``, the archive, and the store."""
+    """Return the commands that make a PKCS12 archive, the archive's path, and the store's path.
+
+    ``openssl`` reads only PKCS12. A store of another type than JKS is such an archive already.
+    """
     path = PurePath(store)
     if kind.upper() != _JKS:
         return [], path, path

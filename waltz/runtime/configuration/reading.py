@@ -1,7 +1,7 @@
-"""Values, origins and problems of settings. Touches a file and the environment; logs.
+"""Find the value, origin and problems of each setting. Touches a file, the environment, the log.
 
-An unknown setting is an error that suggests the most similar one. A setting of 0.13.2 that has no
-effect here is accepted with a warning.
+An unknown setting is an error, which suggests the most similar known setting. A setting of Waltz
+0.13.2 that has no effect here is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from waltz.runtime.core.setting_names import variable
 log = logging.getLogger(__name__)
 
 DEFAULT = "default"
-"""The origin of a value that is not set."""
+"""The origin of a setting that neither the file nor the environment sets."""
 
 S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting with its value (None: it has none, or one that cannot be used) and its origin."""
+    """A setting, its value and the value's origin. An unset or unusable value is None."""
 
     key: Key
     value: Any
@@ -42,7 +42,7 @@ class Setting:
 class Resolved(Generic[S]):
     """Every setting of a process, the problems, and warnings about settings without effect.
 
-    ``config`` is None if ``problems`` is not empty.
+    ``config`` is the filled model, None if there are problems.
     """
 
     config: S | None
@@ -52,10 +52,10 @@ class Resolved(Generic[S]):
 
 
 def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -> Resolved[S]:
-    """Return every setting with its value and origin, whether or not it can be used.
+    """Return every setting with its value and origin, and the problems of the settings.
 
-    Without ``path`` everything comes from the environment. Raises ConfigError if the file cannot
-    be read.
+    Without ``path``, all values come from the environment or are defaults. Raises ConfigError only
+    if the file cannot be read.
     """
     values = {} if path is None else read_yaml(path)
     in_file = {name: Given(value, str(path)) for name, value in values.items()}
@@ -91,9 +91,9 @@ def look_up(model: type[S], path: Path | None, environment: Mapping[str, str]) -
 
 
 def read(model: type[S], path: Path | None, environment: Mapping[str, str] = os.environ) -> S:
-    """Return the settings in the file at ``path`` and the environment; warnings go to the log.
+    """Return the settings of the file at ``path`` and the environment; log the warnings.
 
-    Raises ConfigError, whose text is the first problem and the command that shows the others.
+    Raises ConfigError. Its text has the first problem, and the command that shows all problems.
     """
     resolved = look_up(model, path, environment)
     for warning in resolved.warnings:
@@ -124,7 +124,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _wrong(refused: ValidationError) -> dict[str, str]:
-    """Return the problems by the names of settings; the text is "" for a missing setting."""
+    """Return for each wrong setting the reason. The reason of a missing setting is ""."""
     wrong: dict[str, str] = {}
     for error in refused.errors(include_url=False):
         reason = error.get("ctx", {}).get("error", error["msg"])

@@ -1,6 +1,7 @@
-"""The base class of all settings: models of pydantic-settings, whose aliases are dotted names.
+"""The base class of all settings: models of pydantic-settings.
 
-Touches nothing: `waltz.runtime.configuration.reading` fills the models.
+The alias of a model's field is the dotted name of its setting. Touches nothing:
+`waltz.runtime.configuration.reading` fills the models.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ Port = Annotated[int, BeforeValidator(port)]
 Switch = Annotated[bool, BeforeValidator(boolean)]
 Text = Annotated[str, BeforeValidator(text)]
 File = Annotated[Path, BeforeValidator(file)]
-# These have None as their default; None in the file (a key without a value) is an error as for
-# the others, because the validator is outside of the union.
+# The default of these types is None. A key without a value in the file is an error, as it is for
+# the types above: the validator applies to the whole union and rejects None.
 OptionalPort = Annotated[int | None, BeforeValidator(port)]
 OptionalText = Annotated[str | None, BeforeValidator(text)]
 OptionalFile = Annotated[Path | None, BeforeValidator(file)]
@@ -34,7 +35,7 @@ _CONFIG = SettingsConfigDict(
 
 
 def setting(name: str, meaning: str, default: Any = _REQUIRED) -> Any:
-    """Return the field of the setting ``name``; without a default it must be set."""
+    """Return the field of the setting ``name``. A setting without a default is required."""
     return Field(default, validation_alias=name, description=meaning)
 
 
@@ -52,8 +53,9 @@ class Group(BaseModel):
 class Settings(BaseSettings):
     """All settings of one kind of process.
 
-    ``process`` is its name for ``waltz config explain``. ``without_effect`` are settings of 0.13.2
-    that this system accepts and ignores, with the reason; a name that ends in a dot is a prefix.
+    ``process`` is the name of this kind for ``waltz config explain``. ``without_effect`` maps
+    settings of Waltz 0.13.2, which this system accepts and ignores, to the reason. There, a name
+    that ends in a dot stands for all settings that begin with it.
     """
 
     model_config = _CONFIG
@@ -63,7 +65,7 @@ class Settings(BaseSettings):
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
         """Yield a sentence for each combination of values that cannot be used.
 
-        ``ignored`` are the settings without effect that are set, as they were written.
+        ``ignored`` has the settings of `without_effect` that are set, with their values.
         """
         yield from ()
 
@@ -75,7 +77,7 @@ class Settings(BaseSettings):
         *others: PydanticBaseSettingsSource,
         **more: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read nothing when a model is made directly: its arguments are all it gets."""
+        """Fill a model that is made directly only from its arguments, not from the environment."""
         return (init_settings,)
 
 
@@ -91,12 +93,12 @@ class Key:
 
     @property
     def kind(self) -> str:
-        """The name of its type in the documentation."""
+        """The name of the value type in the documentation."""
         return self.value_type.name
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> tuple[Key, ...]:
-    """Return the settings of ``model``, those of its groups last."""
+    """Return the settings of ``model``: first its own, then those of its groups."""
     own: list[Key] = []
     grouped: list[Key] = []
     for field in model.model_fields.values():

@@ -1,6 +1,7 @@
-"""The values that a settings file and environment variables set. Touches nothing.
+"""Values of settings as a source of pydantic-settings, and values from environment variables.
 
-The environment takes precedence over the file, the file over the default.
+Touches nothing: the caller passes the environment. The environment takes precedence over the file,
+and the file over the default.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was written, and its origin: a file's path or ``$VARIABLE``."""
+    """A value that is not converted yet, and its origin: a file's path or ``$VARIABLE``."""
 
     value: Any
     origin: str
 
 
 class GivenSource(PydanticBaseSettingsSource):
-    """Values by their dotted names, as a source of pydantic-settings.
+    """A source of pydantic-settings that has values by their dotted names.
 
-    Its own sources do not fit: that of the environment cannot find ``serverName`` of a nested model
-    in ``..._SERVER_NAME``, that of YAML neither splits dotted names nor rejects a name set twice.
+    The sources that pydantic-settings has do not fit. Its source for the environment cannot find
+    ``serverName`` of a nested model in ``..._SERVER_NAME``. Its source for YAML neither splits
+    dotted names nor rejects a name that is set twice.
     """
 
     def __init__(self, model: type[Settings], given: Mapping[str, Given]) -> None:
@@ -43,7 +45,7 @@ class GivenSource(PydanticBaseSettingsSource):
         self._values = _nested(model, given)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value of one field (None: not set), its name here, and that it is no JSON."""
+        """Return the value of a field (None: not set), its alias, and False: it is not JSON."""
         name = str(field.validation_alias)
         return self._values.get(name), name, False
 
@@ -69,8 +71,9 @@ def from_environment(
 ) -> tuple[dict[str, Given], list[str]]:
     """Return the values of the environment, and warnings about variables that have no effect.
 
-    An empty variable is not set. Kubernetes adds variables for every service to the environment of
-    a pod, among them WALTZ_SERVER_PORT for a service called waltz-server: they have no effect.
+    An empty variable counts as not set. Kubernetes adds variables for every service to the
+    environment of a pod, for example WALTZ_SERVER_PORT for a service called waltz-server. These
+    variables have no effect.
     """
     names = {variable(key.name): key.name for key in keys(model)}
     given: dict[str, Given] = {}

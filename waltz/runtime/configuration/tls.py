@@ -1,7 +1,7 @@
-"""The settings of TLS. Touches nothing; `waltz.net` reads the files that they name.
+"""The settings of TLS. Touches nothing: `waltz.net` reads the files that the settings name.
 
-A key store of 0.13.2 that no PEM file replaces is an error, not a warning: with a warning, a
-process that trusted one authority with 0.13.2 would accept any peer here.
+A setting of Waltz 0.13.2 that names a key store is an error if no PEM file is set instead. If it
+were a warning, a process that accepted only peers of one CA with 0.13.2 would accept any peer here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY_STORES = "this system reads PEM files, named by *.tls.certificate, *.tls.key
 
 
 class ListeningTlsSettings(Group):
-    """TLS of a process that accepts connections and opens none."""
+    """The TLS settings of a process that only accepts connections."""
 
     enabled: Switch = setting("enabled", "secure every connection; off means plaintext", True)
     certificate: OptionalFile = setting(
@@ -36,10 +36,10 @@ class ListeningTlsSettings(Group):
         return TlsConfig(**dict(self))
 
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each problem of the TLS settings below ``prefix`` (``server.``, or
-        "").
+        """Yield a sentence for each problem of the TLS settings.
 
-        For a key store that no PEM file replaces, it has the commands that convert the store.
+        ``prefix`` is what their names begin with, such as ``server.``. ``ignored`` has the settings
+        of Waltz 0.13.2 that are set. The sentence about a key store has the commands to convert it.
         """
         if not self.enabled:
             return
@@ -56,7 +56,7 @@ class ListeningTlsSettings(Group):
 
 
 class TlsSettings(ListeningTlsSettings):
-    """TLS of a process that also opens connections."""
+    """The TLS settings of a process that also opens connections."""
 
     server_name: OptionalText = setting(
         "serverName",
@@ -70,7 +70,7 @@ class TlsSettings(ListeningTlsSettings):
     )
 
     def tls_problems(self, prefix: str, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each problem of the TLS settings below ``prefix``."""
+        """Yield a sentence for each problem; see `ListeningTlsSettings.tls_problems`."""
         yield from super().tls_problems(prefix, ignored)
         if self.enabled and self.ca is None and self.server_name is not None:
             yield f"{prefix}tls.serverName is verified only with {prefix}tls.ca: set both"

@@ -1,6 +1,7 @@
-"""Reads a YAML file of settings. Touches that file.
+"""Read a YAML file of settings. Touches this file.
 
-Dotted keys and nested maps are equivalent in any split (spec/behaviour.md section 14).
+Dotted keys and nested maps are equivalent in any mixture: ``a.b.c: v`` is ``a: {b: {c: v}}``
+(spec/behaviour.md section 14).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import yaml
 
 from waltz.runtime.core.setting_names import flatten
 
-# The YAML library raises its own errors, and also errors of Python for a value that only looks like
-# one of its types: a 13th month, or !!bool 5.
+# Besides YAMLError, the YAML library raises errors of Python, for a value that looks like a date or
+# a boolean and is none: a date in month 13, or !!bool 5.
 _YAML_ERRORS = (
     yaml.YAMLError,
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
@@ -22,11 +23,11 @@ _YAML_ERRORS = (
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the text names the file, the key and what to do."""
+    """The configuration cannot be used. The text names the file, the key and what to do."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Rejects a map with the same key twice; YAML itself takes the last."""
+    """Loads YAML, and rejects a map that has a key twice. PyYAML would use the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -40,7 +41,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the settings in the file at ``path`` by their dotted names; raises ConfigError."""
+    """Return the settings of the file at ``path``, by their dotted names; raises ConfigError."""
     try:
         return flatten(_read_map(path))
     except RecursionError as error:

@@ -1,7 +1,7 @@
-"""Values that settings, Spark's options and metrics share. Pure.
+"""Value types and names of settings, which Spark's options use, too; timers and metrics. Pure.
 
-* `value_types`: types of values, and how text or a YAML value becomes one
+* `value_types`: types of values, and the conversion of text or a YAML value to such a type
 * `setting_names`: dotted names of settings, and their environment variables
-* `timer`: counts and durations of events
-* `json_metrics`: metrics in the JSON forms of 0.13.2
+* `timer`: counts events and their durations
+* `json_metrics`: metrics in the JSON forms of Waltz 0.13.2
 """

@@ -1,6 +1,7 @@
-"""Metrics in the two JSON forms of 0.13.2 (spec/behaviour.md sections 12 and 13). Pure.
+"""Metrics in the two JSON forms of Waltz 0.13.2: for HTTP and for the admin port. Pure.
 
-`JsonMetrics` reads plain counters when a form is requested. The clock is a parameter, in seconds.
+`JsonMetrics` calls the function that reads a metric when one of the forms is requested. Source:
+spec/behaviour.md sections 12 and 13, spec/wire.md section 7.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 from waltz.runtime.core.timer import Timer
 
 Clock = Callable[[], float]
+"""Returns a time in seconds that never goes back, such as time.monotonic."""
 
 
 class JsonKind(StrEnum):
-    """The kinds of metrics in JSON, by the names of their maps."""
+    """The kinds of metrics in JSON. Each value is the key of the map that has these metrics."""
 
     GAUGE = "gauges"
-    """A value as it is now: whatever fits into JSON."""
+    """A present value of any type that JSON has."""
     COUNTER = "counters"
+    """A count."""
     METER = "meters"
     """A count with its rates."""
     TIMER = "timers"
@@ -35,7 +38,10 @@ _QUANTILES = {"50": 0.50, "75": 0.75, "95": 0.95, "98": 0.98, "99": 0.99, "999":
 
 
 class _Meter:
-    """Moving rates of a growing count, updated whenever they are read."""
+    """The rates of a growing count, averaged over 1, 5 and 15 minutes.
+
+    Each reading updates the rates.
+    """
 
     def __init__(self, read: Callable[[], int], clock: Clock) -> None:
         self._read = read
@@ -45,7 +51,10 @@ class _Meter:
         self._rates = dict.fromkeys(_WINDOWS_SECONDS, 0.0)
 
     def read(self) -> tuple[int, float, dict[str, float]]:
-        """Return the count, the mean rate, and the moving rates by minutes."""
+        """Return the count, the mean rate since the start, and the rate for each window.
+
+        All rates are events per second.
+        """
         now, count = self._clock(), self._read()
         elapsed = now - self._at
         if elapsed > 0:
@@ -69,14 +78,17 @@ class _Source:
 
 
 class JsonMetrics:
-    """Named metrics, in groups."""
+    """The metrics of a process, by group and name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[str, _Source]] = {}
 
     def add(self, group: str, name: str, kind: JsonKind, read: Callable[[], Any]) -> None:
-        """Show what ``read`` returns: a `Timer` for a timer, a growing count for a meter."""
+        """Add a metric whose value ``read`` returns.
+
+        ``read`` returns a `Timer` for a timer, a growing count for a counter or a meter.
+        """
         timer = read() if kind is JsonKind.TIMER else None
         count = (lambda: timer.count) if timer is not None else read
         rated = kind in (JsonKind.METER, JsonKind.TIMER)
@@ -86,7 +98,7 @@ class JsonMetrics:
         members[name] = _Source(group, name, kind, read, meter, timer)
 
     def remove(self, group: str) -> None:
-        """Remove a group."""
+        """Remove a group and its metrics; without the group, do nothing."""
         self._groups.pop(group, None)
 
     def http_form(self) -> dict[str, Any]:
@@ -144,7 +156,7 @@ def _bean_value(source: _Source) -> dict[str, Any]:
 
 
 def _bean_snapshot(timer: Timer) -> dict[str, Any]:
-    """Return the durations in nanoseconds, as the bean form has them."""
+    """Return the durations of ``timer`` in nanoseconds, the unit of the bean form."""
     ordered = [seconds * 1e9 for seconds in timer.ordered()]
     return {
         "values": [int(value) for value in ordered],

@@ -1,7 +1,8 @@
-"""Dotted names of settings, their environment variables, and values that several files share. Pure.
+"""Dotted names of settings, and the names of their environment variables. Pure.
 
-The variable of a setting is its name in capitals behind ``WALTZ_``, with an underscore for every
-dot and before every capital letter: ``server.feedCacheSize`` is ``WALTZ_SERVER_FEED_CACHE_SIZE``.
+The variable of a setting is ``WALTZ_`` and the setting's name in capitals, with an underscore for
+every dot and before every capital letter. For example, ``server.feedCacheSize`` is
+``WALTZ_SERVER_FEED_CACHE_SIZE``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 VARIABLE_PREFIX = "WALTZ_"
 DEFAULT_ROOT = "/waltz"
-"""The znode of a cluster when no other is named."""
+"""The root znode of a cluster, if the user names no other."""
 
 
 def variable(name: str) -> str:
@@ -22,7 +23,10 @@ def variable(name: str) -> str:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return ``tree`` with dotted keys only; raises ValueError if two of them are the same."""
+    """Return ``tree`` as one map, in which nested keys are joined by dots.
+
+    Raises ValueError if two keys become the same.
+    """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""Counts events and how long they take, cheaply enough for every append. Pure."""
+"""Count events and their durations, cheaply enough to do it for every append. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ BUCKETS_SECONDS = (
     *(0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
     *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0),
 )
-"""The upper bounds of the buckets of a histogram; one more bucket has all longer durations."""
+"""The upper bounds of the buckets of a histogram. One more bucket counts all longer durations."""
 
 _RECENT_DURATIONS = 1028
+"""How many of the last durations a timer keeps."""
 
 
 class Timer:
-    """Counts events, sorts their durations into buckets and keeps the most recent ones, in seconds.
+    """Counts events, counts their durations by buckets, and keeps the last durations.
 
-    prometheus_client's own histogram takes a lock and a loop over its buckets for each event; this
-    one takes neither, and a collector reads it when it is scraped. Other threads may read a timer
-    while one adds to it.
+    All durations are in seconds. The histogram of prometheus_client takes a lock and loops over its
+    buckets for each event; a timer does neither. One thread may add to a timer while other threads
+    read it.
     """
 
     __slots__ = ("_buckets", "_recent", "count", "seconds")
@@ -40,11 +41,12 @@ class Timer:
         self._recent.append(seconds)
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """Return each bucket's bound, and the number of events up to it."""
+        """Return for each bucket its upper bound, and the number of events up to that bound."""
         bounds = (*(str(bound) for bound in BUCKETS_SECONDS), "+Inf")
         return list(zip(bounds, accumulate(tuple(self._buckets)), strict=True))
 
     def ordered(self) -> list[float]:
-        """Return the most recent durations, shortest first."""
-        # Copied in one step: a deque that grows under an iterator makes it fail.
+        """Return the last durations, the shortest first."""
+        # Iterate over a copy: if another thread adds a duration meanwhile, the iterator of the
+        # deque raises an error.
         return sorted(self._recent.copy())

@@ -1,7 +1,7 @@
-"""The types of the values of settings and options, and how text or a YAML value becomes one. Pure.
+"""Value types of settings and of Spark's options: convert text or a YAML value. Pure.
 
-pydantic's own conversions take more than the documented values (``yes`` for true, true for 1, "1.0"
-for 1) and describe errors differently, so settings and Spark's options share these functions.
+The conversions of pydantic are not used: they accept more than the documented values (``yes`` for
+true, true for 1, "1.0" for 1), and their error texts differ from those of Spark's options.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A type of values: its name in the documentation, and the conversion to it.
+    """A type of values: its name in the documentation, and the conversion of a value to the type.
 
-    Calling it returns the value, or raises ValueError, whose text names the expected values.
+    Calling a type converts a value. ValueError means that the conversion is impossible; its text
+    names the expected values.
     """
 
     name: str
     convert: Callable[[Any], Any]
 
     def __call__(self, value: Any) -> Any:
-        """Return ``value`` as a value of this type."""
+        """Return ``value`` converted to this type; raises ValueError."""
         return self.convert(value)
 
 

@@ -6,7 +6,7 @@ from waltz.client.core.errors import WaltzError
 
 
 class MarkMismatch(WaltzError):
-    """The mark in the database is not the one that this process has written."""
+    """The mark in the database is below the mark up to which this process has applied the log."""
 
     def __init__(self, partition: int, transaction_id: int, mark: int) -> None:
         super().__init__(

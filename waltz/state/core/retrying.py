@@ -1,4 +1,4 @@
-"""Which errors of a database are transient, and the delays between retries. Pure."""
+"""Decide which database errors are transient, and define the delays between retries. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from waltz.net.core.backoff import Backoff
 
 BACKOFF = Backoff(0.01, 10.0)
-"""The delays between attempts, in seconds."""
+"""The delays between attempts: from 10 ms to 10 s."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed: after a lost connection, a conflict, a busy database.
+    """Return whether a retry may succeed.
 
-    An error in the statement itself, such as a violated constraint or a missing column, is not
-    transient: every retry would fail in the same way.
+    A lost connection, a conflict with another SQL transaction, and a busy database are transient.
+    An error of the statement, such as a violated constraint or a missing column, is not: every
+    retry would fail in the same way.
     """
     if isinstance(error, PoolTimeout | OperationalError | InterfaceError | InternalError):
         return True

@@ -1,13 +1,16 @@
 """Transactions with callbacks: the programming model of Waltz 0.13.2, on threads.
 
-* `application`, `core.context`: the classes that an application derives from
+* `application`: the class of applications; `core.context`: the class of contexts
 * `client`: `CallbackClient`, opened by `connect`; `partition`: one active partition
 * `core.progress`: which context a transaction belongs to, and which callbacks were called
-* `open_contexts`: the bound on open contexts; `workers`: the threads that call the application
-* `core.metrics`, `core.errors`
+* `open_contexts`: limits the number of open contexts
+* `workers`: the threads that call the application
+* `core.metrics`, `core.errors`: metrics and errors, in addition to those of the client
 
-An application computes a state from the log, and keeps the mark up to which it has done so. It
-*applies* every transaction of its partitions, its own and those of other clients, in order:
+An *application* computes a state from the log. It *applies* every transaction of its partitions in
+order, its own and those of other clients, and keeps the *mark*: the last transaction that it has
+applied. To append a transaction, it submits a *context*, which builds the transaction and has
+callbacks for its end:
 
     class Counter(callbacks.Application[bytes]):
         def __init__(self) -> None:
@@ -31,21 +34,22 @@ An application computes a state from the log, and keeps the mark up to which it 
 
 For each active partition:
 
-* Every transaction after the application's mark is applied, in order, each once.
-* ``execute`` decides by a state that reflects at least the mark against which its locks are
-  checked. If another client took a lock after that mark, ``on_lock_failure`` is called. When the
-  state has caught up, ``execute`` is called again, on a retry thread. This repeats until no lock
-  was taken.
+* Every transaction after the application's mark is applied once, in order.
+* ``execute`` builds a transaction by the state of the application. Its locks are checked against
+  the mark that the application had before the call. If another client took a lock after that mark,
+  ``on_lock_failure`` is called. When the application has applied the other client's transaction,
+  ``execute`` is called again, on a retry thread. This repeats until no lock was taken.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
-  transaction is applied and ``on_application`` just after; ``on_completion(False)`` when
-  ``execute`` returned False; ``on_exception`` when ``execute`` raised or the append failed and is
-  not retried. One of these errors is AppendUncertain: the transaction may be in the log, and is
-  then applied like one of another client.
-* An error in ``apply_transaction`` is reported to ``uncaught_exception``. Then the partition is
+  transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
+  ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the
+  append failed and is not retried. If the error is AppendUncertain, the transaction may be in the
+  log; if it is, it is applied like a transaction of another client.
+* An error in ``apply_transaction`` is passed to ``uncaught_exception``. Then the partition is
   mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
   not repeated.
-* Partitions do not wait for each other. The calls of one partition's feed never overlap. Calls of
-  ``execute`` after a lock failure come from the retry threads and may overlap with them.
+* Partitions do not wait for each other. The calls of `apply_transaction`, ``on_completion(True)``
+  and ``on_application`` for one partition never overlap. A retry thread may call ``execute`` at the
+  same time as one of them.
 
 Each active partition has a separate connection to its server. So a partition whose application is
 slow or fails does not delay the others.

@@ -1,4 +1,4 @@
-"""The class that an application with callbacks derives from. Writes to the log."""
+"""The base class of an application with callbacks. Its default methods write log lines."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ log = logging.getLogger(__name__)
 
 
 class Application(abc.ABC, Generic[DataT]):
-    """Computes a state from the log. The client calls its methods on its own threads."""
+    """Computes a state from the transaction log. The client's threads call the methods."""
 
     @abc.abstractmethod
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return the id of the last transaction that was applied to the state, -1 if none was.
+        """Return the id of the last transaction that the state contains, -1 if it contains none.
 
-        The client calls it when the partition becomes active, and keeps the mark from then on.
+        The client calls this method when the partition becomes active. Afterwards the client itself
+        keeps this mark.
         """
 
     @abc.abstractmethod
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
         """Apply ``transaction`` to the state, and store its id as the partition's mark.
 
-        If it raises, the client calls it again with the same transaction, until it succeeds. So it
-        must be atomic: state and mark change together or not at all. `waltz.state.StateStore` does
-        that with a database.
+        If this method raises an error, the client calls it again with the same transaction, until
+        it succeeds. So the method must be atomic: state and mark change together or not at all.
+        `waltz.state.StateStore` ensures that by a database.
         """
 
     def uncaught_exception(self, partition: int, transaction_id: int, error: Exception) -> None:
         """Report ``error``, which was raised while ``transaction_id`` was handled.
 
-        This default logs it. The error comes from a method of the application or of a context, or
-        from the partition's feed: ClientAhead, DataCorrupt, or an error of the serializer. The
-        client mounts the partition again after a delay, except after ClientFailed.
+        The default method logs the error. The error was raised by a method of the application or of
+        a context, or by the partition's feed: ClientAhead, DataCorrupt, ClientFailed, or an error
+        of the serializer. After an error of `apply_transaction` or of the feed, the client mounts
+        the partition again after a delay. After ClientFailed it does not.
         """
         log.error(
             "partition %d: transaction %d raised %s: %s",

@@ -1,4 +1,4 @@
-"""The client with callbacks: runs contexts and active partitions. Touches threads, the network."""
+"""The client with callbacks: runs contexts and active partitions. Threads, network."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ RETRY_THREADS = 1
 
 
 class CallbackClient(Generic[DataT]):
-    """Runs the contexts of an application and applies its log; see `waltz.sync.callbacks`.
+    """Runs contexts of an application and applies the log to it; see `waltz.sync.callbacks`.
 
-    Open it with `connect`, or make it from a client of `waltz.sync`. It must be closed.
+    Open a client with `connect`, or create it from a client of `waltz.sync`. Close it in the end.
 
     Args:
         log: The client to use. It is closed together with this one.
-        application: The application whose log it is.
+        application: The application that applies the transactions.
         auto_mount: Whether every partition is active from the beginning. If not, `set_partitions`
             chooses the active partitions.
         max_in_flight: The largest number of open contexts per partition. At this number `submit`
             waits until a context ends.
-        submit_timeout: How many seconds `submit` waits for that.
-        apply_threads: The number of threads that call the application. So many partitions are
-            applied at the same time.
+        submit_timeout: How many seconds `submit` waits until a context ends.
+        apply_threads: The number of threads that apply transactions, each for one partition at a
+            time.
         retry_threads: The number of threads that call ``execute`` after lock failures.
 
     The constructor raises what the application's ``get_client_high_water_mark`` raises, after
@@ -84,7 +84,7 @@ class CallbackClient(Generic[DataT]):
 
     @property
     def log(self) -> SyncClient[DataT]:
-        """The client that this one uses: for reads, high-water marks, metrics and streams."""
+        """The client of `waltz.sync` that this client uses. Use it for reads and streams."""
         return self._log
 
     @property
@@ -94,14 +94,14 @@ class CallbackClient(Generic[DataT]):
 
     @property
     def has_pending(self) -> bool:
-        """Whether a context is open: appended, applied or about to be retried."""
+        """Whether a context was submitted and has not ended."""
         return any(len(contexts) for contexts in list(self._open_contexts.values()))
 
     def set_partitions(self, partitions: Iterable[int]) -> None:
-        """Make these partitions active, and no others.
+        """Make exactly these partitions active.
 
-        Open contexts of a partition that becomes inactive are not lost: their callbacks report how
-        they end, but they are not retried. Raises ValueError with ``auto_mount``, PartitionUnknown,
+        Open contexts of a partition that becomes inactive are not retried; their callbacks report
+        how they end. Raises ValueError if the client has ``auto_mount``, PartitionUnknown,
         ClientClosed, InCallback, and what ``get_client_high_water_mark`` raises.
         """
         if self._auto_mount:
@@ -119,11 +119,11 @@ class CallbackClient(Generic[DataT]):
         return self._of(partition).mark
 
     def submit(self, context: TransactionContext[DataT]) -> None:
-        """Call ``execute`` of ``context`` on this thread and append the transaction that it builds.
+        """Call ``execute`` of ``context`` on this thread, and append the transaction it builds.
 
-        Returns when the append has begun. The callbacks of the context report how it ends. If
-        ``max_in_flight`` contexts are open, this waits until one ends. In a callback it does not
-        wait, because the context that must end may be that of the callback.
+        Returns when the append has begun. The callbacks of the context report how the context ends.
+        If ``max_in_flight`` contexts are open, `submit` waits until one ends. In a callback it does
+        not wait: it could wait for the context whose callback is running.
 
         Raises the errors of ``partition_id`` and ``execute``, DataMissing, TimedOut if too many
         contexts stay open, PartitionInactive, PartitionUnknown, ClientClosed, ClientFailed, and
@@ -146,7 +146,7 @@ class CallbackClient(Generic[DataT]):
             partition.open_contexts.remove(number)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every context submitted before has ended.
+        """Wait until every context that was submitted before has ended.
 
         A context has ended when its transaction was applied, or when a callback has reported that
         the transaction will not be applied. ``timeout`` is in seconds. Raises TimedOut, InCallback.
@@ -159,7 +159,7 @@ class CallbackClient(Generic[DataT]):
     def wait_applied(
         self, partition: int, transaction_id: int, timeout: float | None = None
     ) -> None:
-        """Return when the application has applied everything up to that transaction.
+        """Wait until the application has applied the transaction ``transaction_id``.
 
         ``timeout`` is in seconds. Raises TimedOut, InCallback, and what `mark` raises.
         """
@@ -169,9 +169,9 @@ class CallbackClient(Generic[DataT]):
     def close(self) -> None:
         """Close the client and end every open context. A second call has no effect.
 
-        A context whose append was sent gets AppendUncertain. A context whose transaction is known
-        to be in the log gets ``on_completion(True)``, although the transaction is not applied.
-        Raises InCallback.
+        If the outcome of a context's append is unknown, its ``on_exception`` gets AppendUncertain.
+        If its transaction is known to be in the log, ``on_completion(True)`` is called, although
+        the transaction is not applied. Raises InCallback.
         """
         self._workers.check_outside("close")
         with self._changing:
@@ -305,11 +305,13 @@ def connect(
     auto_mount: bool = True,
     **options: Unpack[ConnectOptions],
 ) -> CallbackClient[Any]:
-    """Open a client with callbacks of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
+    """Open a client with callbacks.
 
-    The other arguments and the errors are those of `waltz.connect`. ``max_in_flight`` limits both
-    the appends of the client and the open contexts of each partition. To set the other arguments of
-    `CallbackClient`, create it from a client that `waltz.sync.connect` returns.
+    Its cluster has the root znode ``root`` in the ZooKeeper at ``zookeeper``. ``auto_mount`` is
+    that of `CallbackClient`. The other arguments and the errors are those of `waltz.connect`.
+    ``max_in_flight`` limits both the client's open appends and the open contexts of each partition.
+    To set other arguments of `CallbackClient`, create it from a client that `waltz.sync.connect`
+    returns.
     """
     limit = options.setdefault("max_in_flight", MAX_IN_FLIGHT)
     if serializer is None:

@@ -1,4 +1,4 @@
-"""The contexts that were submitted and have not ended, and the bound on them. Threads, clock."""
+"""Limit the number of contexts that were submitted and have not ended. Threads, clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from waltz.sync.callbacks.core.errors import TimedOut
 
 
 class OpenContexts:
-    """The open contexts of one partition. Each has a number; numbers grow."""
+    """The open contexts of one partition, at most ``limit``.
+
+    Each context has a number. Numbers are given in ascending order.
+    """
 
     def __init__(self, partition: int, limit: int) -> None:
         self._partition = partition
@@ -23,9 +26,10 @@ class OpenContexts:
         return len(self._open)
 
     def add(self, seconds: float | None) -> int:
-        """Wait for room, and return the number of a new context; None: add it without room.
+        """Wait until the limit allows one more context, then add it and return its number.
 
-        After `unbound` there is always room. Raises TimedOut after ``seconds`` without room.
+        Raises TimedOut if that takes longer than ``seconds``. If ``seconds`` is None, add the
+        context immediately, even above the limit.
         """
         with self._changed:
             if seconds is not None and not self._changed.wait_for(self._has_room, seconds):
@@ -46,9 +50,9 @@ class OpenContexts:
             self._changed.notify_all()
 
     def wait(self, deadline: float | None) -> None:
-        """Return when every context that is open now has ended.
+        """Wait until every context that is open now has ended.
 
-        ``deadline`` is a time of `time.monotonic`. Raises TimedOut.
+        Raises TimedOut at ``deadline``, a time of `time.monotonic`.
         """
         with self._changed:
             last = self._last
@@ -60,12 +64,12 @@ class OpenContexts:
                 )
 
     def bound(self) -> None:
-        """Apply the bound again: callers wait for room."""
+        """End the effect of `unbound`: `add` waits at the limit again."""
         with self._changed:
             self._unbounded = False
 
     def unbound(self) -> None:
-        """Remove the bound: callers no longer wait for room."""
+        """Ignore the limit, so that no caller of `add` waits for a partition that has stopped."""
         with self._changed:
             self._unbounded = True
             self._changed.notify_all()

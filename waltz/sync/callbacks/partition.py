@@ -1,7 +1,7 @@
 """One active partition: applies its feed and runs its contexts. Threads, network.
 
-Methods run on the event loop unless their docstring names another thread. Which context a
-transaction belongs to is decided in `waltz.sync.callbacks.core.progress`.
+Methods run on the event loop, unless their docstring names another thread.
+`waltz.sync.callbacks.core.progress` decides which context a transaction belongs to.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from waltz.sync.callbacks.open_contexts import OpenContexts
 from waltz.sync.callbacks.workers import Workers
 
 _BACKOFF = Backoff(0.05, 5.0)
-"""Before a partition is mounted again after an error."""
+"""The delays before a partition is mounted again after an error."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedContext(Generic[DataT]):
-    """An open context: its number in `OpenContexts`, and when it was submitted."""
+    """An open context: its number in `OpenContexts`, and its submission time (time.monotonic)."""
 
     number: int
     context: TransactionContext[DataT]
@@ -66,9 +66,7 @@ class ActivePartition(Generic[DataT]):
         self.number = number
         self.open_contexts = open_contexts
         self.problem: Exception | None = None
-        """The error of the feed, until the partition is mounted again; nothing is applied
-        meanwhile.
-        """
+        """The error that ended the feed; None after the next feed has delivered transactions."""
 
         self._client = client
         self._application = application
@@ -88,14 +86,14 @@ class ActivePartition(Generic[DataT]):
 
     @property
     def mark(self) -> int:
-        """The last transaction applied."""
+        """The id of the last transaction that was applied."""
         return self._progress.mark
 
     async def run(self) -> None:
-        """Apply the feed until `stop`; then call the callbacks of contexts that are in the log.
+        """Apply the feed until `stop`, then end the contexts whose transactions are in the log.
 
-        After an error the partition is mounted again at the application's mark, so that the same
-        transaction is applied again and none is left out.
+        After an error the partition is mounted again at `mark`, so that the next transaction is the
+        one that failed.
         """
         failures = 0
         while not self._stopping.is_set():
@@ -118,7 +116,7 @@ class ActivePartition(Generic[DataT]):
         await self._conclude()
 
     def check(self) -> None:
-        """Raises the error of `stop`, or ClientAhead, if the partition takes no contexts."""
+        """Raise an error if the partition accepts no contexts: that of `stop`, or ClientAhead."""
         if self._why is not None:
             raise self._why()
         match self.problem:
@@ -126,10 +124,10 @@ class ActivePartition(Generic[DataT]):
                 raise ClientAhead(partition, mark, log_mark)
 
     async def stop(self, why: Callable[[], WaltzError]) -> None:
-        """Let `run` end after the transaction that it applies now.
+        """Make `run` end after the transaction that it applies now.
 
-        ``why`` makes the error of contexts that cannot be retried because of that. Only the first
-        call has an effect.
+        ``why`` returns the error for contexts that cannot be retried because the partition has
+        stopped. Only the first call has an effect.
         """
         if self._why is not None:
             return
@@ -142,7 +140,7 @@ class ActivePartition(Generic[DataT]):
             await self._stream.aclose()
 
     async def applied_up_to(self, transaction_id: int) -> None:
-        """Return when that transaction was applied. Raises the error of `stop`."""
+        """Wait until ``transaction_id`` was applied. Raises the error of `stop`."""
         self._waiting += 1
         try:
             while self.mark < transaction_id:
@@ -153,14 +151,14 @@ class ActivePartition(Generic[DataT]):
             self._waiting -= 1
 
     def execute(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
-        """Return the draft that ``context`` builds at the present mark. Any thread may call this.
+        """Return the draft that ``context`` builds, None if it builds none. Runs on any thread.
 
-        Calls ``on_completion(False)`` if it builds none. Calls ``on_exception`` if it raises, and
-        raises the error again.
+        If ``context`` builds no draft, its ``on_completion(False)`` is called. If ``execute``
+        raises an error, ``on_exception`` is called, and the error is raised again.
 
-        The mark is read before ``execute``: the state may advance while it runs, and the locks must
-        be checked against a mark that the decision certainly reflects. With a later mark a
-        conflicting transaction could go unnoticed.
+        The locks of the draft are checked against the mark, which is read before ``execute``. A
+        transaction that is applied during ``execute`` may not be visible to ``execute``. With a
+        mark that is read later, a conflict with this transaction would not be detected.
         """
         mark = self.mark
         builder: TransactionBuilder[DataT] = TransactionBuilder()
@@ -174,7 +172,10 @@ class ActivePartition(Generic[DataT]):
         return draft
 
     async def append(self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None) -> None:
-        """Append ``draft``, or what ``execute`` builds after lock failures, until it ends."""
+        """Append ``draft``. After a lock failure, call ``execute`` again and append its new draft.
+
+        Returns when the context has ended, or its transaction is in the log and will be applied.
+        """
         committed = False
         try:
             committed = await self._append_with_retries(submitted, draft)
@@ -185,7 +186,10 @@ class ActivePartition(Generic[DataT]):
     async def _append_with_retries(
         self, submitted: SubmittedContext[DataT], draft: Draft[DataT] | None
     ) -> bool:
-        """Return whether it is in the log; otherwise a callback has reported how it ended."""
+        """Return whether the transaction is in the log.
+
+        If it is not, a callback has reported how the context ended.
+        """
         context = submitted.context
         try:
             while draft is not None:
@@ -204,8 +208,9 @@ class ActivePartition(Generic[DataT]):
     async def _append_once(self, draft: Draft[DataT], submitted: SubmittedContext[DataT]) -> None:
         """Append ``draft`` and record which transaction belongs to its context.
 
-        `PartitionProgress.committed` comes before `end_append`: in between, the feed would take the
-        transaction for one that belongs to no context, and its callbacks would be lost.
+        `PartitionProgress.committed` must be called before `end_append`. In the opposite order, the
+        transaction could be applied between the two calls as one that belongs to no context, and
+        the callbacks of its context would not be called.
         """
         number = self._progress.begin_append()
         try:
@@ -226,16 +231,21 @@ class ActivePartition(Generic[DataT]):
             await self._conclude()
 
     def _execute_again(self, context: TransactionContext[DataT]) -> Draft[DataT] | None:
-        """On a retry thread."""
+        """Call `execute`; return None if it raises. Runs on a retry thread."""
         try:
             return self.execute(context)
         except Exception:
-            # on_exception was called, and no caller of submit waits any more.
+            # `execute` has called on_exception. The call of `submit`, which could raise the error,
+            # has returned long ago.
             log.debug("partition %d: execute of %r raised", self.number, context, exc_info=True)
             return None
 
     async def _apply_feed(self) -> None:
-        """Apply the feed of one mount; return when a transaction has to be applied again."""
+        """Mount the partition at `mark` and apply its feed.
+
+        Returns when the feed must begin again: a transaction could not be applied, or `stop` was
+        called.
+        """
         async with self._client.stream({self.number: self.mark}, data=True) as stream:
             self._stream = stream
             async for batch in stream.batches():
@@ -250,7 +260,7 @@ class ActivePartition(Generic[DataT]):
                 self._notify()
 
     def _deliver(self, batch: Sequence[Transaction[DataT]]) -> bool:
-        """Apply transactions and return whether all were applied. On an applying thread."""
+        """Apply transactions, and return whether all were applied. Runs on an applying thread."""
         for transaction in batch:
             if self._stopping.is_set():
                 return False
@@ -271,13 +281,13 @@ class ActivePartition(Generic[DataT]):
         return True
 
     def _report_completion(self, delivery: Delivery[SubmittedContext[DataT]]) -> None:
-        """On an applying thread."""
+        """Call ``on_completion(True)`` if the delivery requires it. Runs on an applying thread."""
         if delivery.context is not None and delivery.call_on_completion:
             self._metrics.completion.add(time.monotonic() - delivery.context.submitted_at)
             self._call(delivery.context.context.on_completion, True)
 
     def _report_application(self, submitted: SubmittedContext[DataT]) -> None:
-        """On an applying thread."""
+        """Call ``on_application`` and end the context. Runs on an applying thread."""
         self._metrics.application.add(time.monotonic() - submitted.submitted_at)
         self._call(submitted.context.on_application)
         self.open_contexts.remove(submitted.number)
@@ -299,18 +309,19 @@ class ActivePartition(Generic[DataT]):
         self._changed.set()
 
     def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        """Call a callback of a context and report its exception. Any thread may call this."""
+        """Call a callback of a context, and report its error if it raises. Runs on any thread."""
         try:
             callback(*args)
         except Exception as error:
             self._report(self.mark + 1, error)
 
     def _report(self, transaction_id: int, error: Exception) -> None:
-        """Call `uncaught_exception` of the application. Any thread may call this."""
+        """Call `uncaught_exception` of the application. Runs on any thread."""
         try:
             self._application.uncaught_exception(self.number, transaction_id, error)
         except BaseException:
-            # An error here must not end the thread, which other partitions use as well.
+            # An error of `uncaught_exception` must not end `run`: the partition would not be
+            # applied any more.
             log.exception(
                 "partition %d: uncaught_exception raised, continuing; the error to report was: %s",
                 self.number,

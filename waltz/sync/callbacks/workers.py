@@ -1,4 +1,4 @@
-"""The threads that call the application. Touches threads."""
+"""The threads that call methods of the application and of contexts. Touches threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Threads that apply transactions, and threads that retry contexts."""
+    """Two pools of threads: one applies transactions, the other retries contexts."""
 
     def __init__(self, apply_threads: int, retry_threads: int) -> None:
         self._of_workers = threading.local()
@@ -24,24 +24,27 @@ class Workers:
 
     @property
     def in_callback(self) -> bool:
-        """Whether the calling thread is a worker."""
+        """Whether the calling thread is one of these threads, so that a callback is running."""
         return getattr(self._of_workers, "here", False)
 
     def check_outside(self, call: str) -> None:
-        """Raise InCallback if the calling thread is a worker."""
+        """Raise InCallback if the calling thread is one of these threads.
+
+        ``call`` is the name of the refused call.
+        """
         if self.in_callback:
             raise InCallback(call)
 
     async def apply(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` on a thread that applies transactions; return its result."""
+        """Run ``work`` on a thread of the pool that applies transactions; return its result."""
         return await self._on(self._applying, lambda: work(*args, **kwargs))
 
     async def retry(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` on a thread that retries contexts; return its result."""
+        """Run ``work`` on a thread of the pool that retries contexts; return its result."""
         return await self._on(self._retrying, lambda: work(*args, **kwargs))
 
     def shut_down(self) -> None:
-        """End each thread after its present call."""
+        """End each thread after the call that it runs now, and wait for the end."""
         self._applying.shutdown()
         self._retrying.shutdown()
 
@@ -57,9 +60,9 @@ class Workers:
 
 
 def _exceptions_only(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, and raise nothing but an Exception.
+    """Call ``work`` and return its result. Raise only errors that are an Exception.
 
-    A SystemExit of the application would otherwise end the event loop that waits for it.
+    Otherwise a SystemExit in a callback would end the event loop, which waits for the callback.
     """
     try:
         return work()

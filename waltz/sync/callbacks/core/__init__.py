@@ -1,1 +1,1 @@
-"""Contexts, progress, metrics and errors of callbacks. Pure."""
+"""Parts of the client with callbacks that need no threads: contexts, progress, errors. Pure."""

@@ -1,4 +1,4 @@
-"""The contexts that an application submits, and the builder of their transactions. Pure."""
+"""The base class of contexts, and the builder by which a context builds a transaction. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MISSING: Final = _Missing.DATA
 
 @dataclass(slots=True)
 class TransactionBuilder(Generic[DataT]):
-    """A transaction that is being built. ``execute`` must set its data and may set the rest."""
+    """A transaction that is being built. ``execute`` must set ``data``, and may set the others."""
 
     data: DataT | Literal[_Missing.DATA] = _MISSING
     header: int = 0
@@ -31,7 +31,10 @@ class TransactionBuilder(Generic[DataT]):
     append_locks: Iterable[Lock] = ()
 
     def draft(self, mark: int) -> Draft[DataT]:
-        """Return the draft, with locks that are checked against ``mark``. Raises DataMissing."""
+        """Return the draft of the transaction. Raises DataMissing.
+
+        A server refuses the append if a lock was taken after ``mark``.
+        """
         if self.data is _MISSING:
             raise DataMissing
         return Draft(
@@ -45,22 +48,23 @@ class TransactionBuilder(Generic[DataT]):
 
 
 class TransactionContext(abc.ABC, Generic[DataT]):
-    """A transaction that an application submits, with the callbacks for its end.
+    """Builds a transaction that an application submits, and has the callbacks for its end.
 
     An error in a method other than `execute` is reported to the application's
     ``uncaught_exception`` and has no other effect.
     """
 
     def partition_id(self, num_partitions: int) -> int:
-        """Return the partition to append to; by default 0."""
+        """Return the partition to append to. The default is 0."""
         return 0
 
     @abc.abstractmethod
     def execute(self, builder: TransactionBuilder[DataT]) -> bool:
-        """Build a transaction by the application's present state, or return False.
+        """Build a transaction from the application's present state and return True.
 
-        It is called again, with a new builder, after a lock failure. If it raises, `on_exception`
-        is called; if that is in the first call, ``submit`` raises the same error.
+        Return False if there is nothing to append. After a lock failure this method is called
+        again, with a new builder. If it raises an error, `on_exception` is called; if the first
+        call raises, ``submit`` raises the same error.
         """
 
     def on_completion(self, result: bool) -> None:
@@ -70,7 +74,7 @@ class TransactionContext(abc.ABC, Generic[DataT]):
         """Report that the transaction is in the log and was applied."""
 
     def on_lock_failure(self) -> None:
-        """Report that another client took a lock; `execute` is called again."""
+        """Report that another client took a lock, and that `execute` will be called again."""
 
     def on_exception(self, error: Exception) -> None:
-        """Report that the context has failed with ``error`` and is not retried."""
+        """Report that the context has failed with ``error`` and will not be retried."""

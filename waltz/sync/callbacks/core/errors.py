@@ -17,7 +17,7 @@ class PartitionInactive(WaltzError):
 
 
 class TimedOut(WaltzError, TimeoutError):
-    """A wait has timed out. The work that it waited for continues, and nothing is lost."""
+    """A wait has timed out. What the call waited for continues, and nothing is lost."""
 
 
 class DataMissing(WaltzError, ValueError):
@@ -31,7 +31,7 @@ class DataMissing(WaltzError, ValueError):
 
 
 class InCallback(WaltzError, RuntimeError):
-    """A callback made a call that waits for the end of that callback: it would never return."""
+    """A callback made a call that would wait for the end of the same callback, forever."""
 
     def __init__(self, call: str) -> None:
         super().__init__(

@@ -1,13 +1,14 @@
-"""How far a partition was applied, and which context each transaction belongs to. Pure.
+"""Record how far a partition was applied, and which context each transaction belongs to. Pure.
 
-A transaction of this client can be fed before its append has returned its id. At that time its
-context is unknown, and applying it immediately would lose the callbacks of that context. So it
-waits for the appends that were open when it was fed, because it may be the transaction of one of
-them (`PartitionProgress.is_undecided`). After these appends have ended, either its context is
-known, or it belongs to none: its append was abandoned, or did not come from a context.
+A context's transaction can arrive in the feed before its append has returned the transaction's id.
+At that moment it is unknown which context the transaction belongs to. If it were applied now, the
+callbacks of its context would not be called. So a transaction of this client waits for the appends
+that were open when it arrived (`PartitionProgress.is_undecided`). When these appends have ended,
+the context is known, or the transaction belongs to none: its append was abandoned, or did not come
+from a context.
 
-``on_completion`` is called once per context, also if the application has to apply the transaction
-several times. tests/unit/client/test_client_progress.py shows each of these rules.
+``on_completion`` is called once per context, even if errors make the application apply the
+transaction several times. tests/unit/client/test_client_progress.py shows each of these rules.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Generic[C]):
-    """A transaction to apply, and the context whose callbacks are called around that.
+    """How to apply a transaction: the context whose callbacks are called before and after.
 
-    ``call_on_completion`` is false if that callback was called before.
+    ``context`` is None for a transaction that belongs to no context. ``call_on_completion`` is
+    false if ``on_completion`` was called before.
     """
 
     context: C | None
@@ -33,10 +35,10 @@ class Delivery(Generic[C]):
 
 
 class PartitionProgress(Generic[C]):
-    """The progress of one partition of one client. ``mark`` is the last transaction applied.
+    """The progress of one partition in one client. ``mark`` is the last applied transaction.
 
-    One thread may apply transactions while another begins and ends appends. There is no lock: no
-    method needs two operations on a shared dictionary to be atomic together.
+    One thread may apply transactions while another begins and ends appends. The class needs no
+    lock, because each single operation on a dictionary is atomic, and no method needs more.
     """
 
     def __init__(self, client_id: int, mark: int) -> None:
@@ -61,13 +63,13 @@ class PartitionProgress(Generic[C]):
         return self.last_append
 
     def end_append(self, number: int) -> None:
-        """End an append: its outcome is known and, if it is in the log, recorded by `committed`."""
+        """End an append. If its transaction is in the log, `committed` must be called before."""
         del self._open_appends[number]
 
     def is_undecided(self, transactions: Iterable[Transaction[object]], last_append: int) -> bool:
-        """Return whether one of these may belong to an append that has not returned its id yet.
+        """Return whether a transaction may belong to an append that has not returned its id yet.
 
-        ``last_append`` is the append that began last before the transactions were fed.
+        ``last_append`` is the append that began last before ``transactions`` arrived.
         """
         oldest = next(iter(self._open_appends), None)
         if oldest is None or oldest > last_append:
@@ -80,10 +82,10 @@ class PartitionProgress(Generic[C]):
         )
 
     def next(self, transaction: Transaction[object]) -> Delivery[C] | None:
-        """Return what to do with a transaction, or None if it is not the next to apply.
+        """Return how to apply ``transaction``, or None if it is not the next one to apply.
 
-        A new mount feeds transactions again that were applied before. To apply them twice would
-        change the application's state twice.
+        A new mount can feed transactions again that were applied before. If they were applied
+        again, they would change the application's state twice.
         """
         if transaction.id != self.mark + 1:
             return None
@@ -92,13 +94,16 @@ class PartitionProgress(Generic[C]):
         return Delivery(self._committed.get(transaction.id), call_on_completion)
 
     def applied(self, transaction: Transaction[object]) -> None:
-        """Advance the mark: the application has applied the transaction."""
+        """Record that the application has applied ``transaction``: advance the mark to it."""
         assert transaction.id == self.mark + 1, "transactions are applied in order"
         self.mark = transaction.id
         self._committed.pop(transaction.id, None)
 
     def abandon(self) -> list[Delivery[C]]:
-        """Return the contexts that are in the log and will not be applied here, in order."""
+        """Return, in order of ids, contexts whose transactions are in the log and not yet applied.
+
+        These transactions will not be applied, because the partition has stopped.
+        """
         committed, self._committed = self._committed, {}
         return [
             Delivery(context, call_on_completion=transaction_id > self._completed_mark)
