@@ -20,9 +20,9 @@ from tests.fuzz.directory_runs import (
 from tests.fuzz.disk_formats import forged_entry
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import hold, pack, unpack
-from tests.support.faultdisk import FaultDisk
 from tests.support.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES, entry_offset
 from waltz_storage.core.errors import DirectoryRefused, PartitionDamaged
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -148,7 +148,7 @@ def _forged_index(random: Random, content: bytes) -> bytes:
     return bytes(raw)
 
 
-def _opened(disk: FaultDisk, case: _Case) -> InlineEngine:
+def _opened(disk: MemoryDisk, case: _Case) -> InlineEngine:
     return InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, case.used.options))
 
 

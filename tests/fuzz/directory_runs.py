@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 
-from tests.support.faultdisk import FaultDisk
 from tests.support.inline_engine import InlineEngine
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
@@ -53,9 +53,9 @@ def batch(first_id: int, count: int, lineage: int) -> RecordBatch:
     return RecordBatch.of(record(first_id + n, lineage) for n in range(count))
 
 
-def disk_of(files: Files) -> FaultDisk:
+def disk_of(files: Files) -> MemoryDisk:
     """Return a disk on which these files are durable."""
-    disk = FaultDisk()
+    disk = MemoryDisk()
     for path, content in files.items():
         folder = path.rpartition("/")[0]
         if not disk.exists(folder):
@@ -69,7 +69,7 @@ def disk_of(files: Files) -> FaultDisk:
     return disk
 
 
-def files_of(disk: FaultDisk) -> Files:
+def files_of(disk: MemoryDisk) -> Files:
     """Return the files on a disk."""
     folders = ["", *(d for d in disk.directories if d)]
     paths = [f"{d}/{name}" if d else name for d in folders for name in disk.names(d)]
@@ -85,7 +85,7 @@ def used_directory(seed: int) -> UsedDirectory:
 @dataclass
 class _NodeRun:
     random: Random
-    disk: FaultDisk = field(default_factory=FaultDisk)
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
     session: int = 1
     threshold: int = 0
     lineage: int = 0

@@ -17,10 +17,10 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.registry import offline_targets
 from tests.fuzz.runner import Campaign
 from tests.fuzz.target import Target, hold
-from tests.support.faultdisk import FaultDisk
 from waltz.runtime.configuration import ConfigError, read
 from waltz.runtime.http import serve_http
 from waltz.runtime.metrics import Declared, ProcessMetrics
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import EntryCorrupted, decode_entry, fresh_entry
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_segments import LogOptions
@@ -95,13 +95,13 @@ def test_settings_that_are_almost_yaml_are_refused(tmp_path: Path) -> None:
             read(StorageConfig, path)
 
 
-def _directory(disk: FaultDisk) -> StorageDirectory:
+def _directory(disk: MemoryDisk) -> StorageDirectory:
     return StorageDirectory(disk, KEY, 1, _OPTIONS)
 
 
-def _stopped(count: int) -> FaultDisk:
+def _stopped(count: int) -> MemoryDisk:
     """Return the disk of a node that has begun a session with so many records, and stopped."""
-    disk = FaultDisk()
+    disk = MemoryDisk()
     directory = _directory(disk)
     directory.assign(0)
     opened = directory.partition(0)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.kazoo_store import KazooStore
 from waltz.metadata.store import (
     ANY_VERSION,
@@ -25,6 +24,7 @@ from waltz.metadata.store import (
     VersionConflict,
     create_ancestors,
 )
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from tests.sim.guarantees import Guarantee, Violation
 from tests.sim.history import History
 from tests.sim.network import Channel, Network
 from tests.sim.replica import Replica
-from tests.support.faultdisk import UNLIMITED, FaultDisk
 from tests.support.inline_engine import arrival
 from waltz.protocol import storage as st
+from waltz.testing.disk import UNLIMITED, MemoryDisk
 from waltz_storage.core.engine.engine import Arrival, Done, Engine, LaneTask
 from waltz_storage.core.engine.rounds import Answer, RoundPart
 from waltz_storage.core.errors import DiskFailed, RequestRefused
@@ -51,7 +51,7 @@ class StorageNode:
         partitions: int,
     ) -> None:
         self.name = name
-        self.disk = FaultDisk()
+        self.disk = MemoryDisk()
         self.up = False
         self.version = 1
         """The newest protocol version for servers that its program supports."""
@@ -72,7 +72,7 @@ class StorageNode:
         self._waking = False
         self._refused: set[Channel] = set()
         """Connections on which an append was refused."""
-        self._snapshot: tuple[FaultDisk, list[int]] | None = None
+        self._snapshot: tuple[MemoryDisk, list[int]] | None = None
 
     # ---- process
 
@@ -123,7 +123,7 @@ class StorageNode:
         """Lose the disk; only while down."""
         assert not self.up
         self._history.fault(self.name, "disk emptied")
-        self.disk = FaultDisk()
+        self.disk = MemoryDisk()
         for replica in self.replicas:
             replica.reset(-1)
 

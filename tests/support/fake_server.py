@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.fake_partition import FakeLog, FakePartition
-from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.client import Client, ClientOptions
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment, ServerDescriptor
@@ -20,6 +19,7 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, TlsConfig
 from waltz.protocol import CLIENT_SERVER, RecordBatch, client_server
 from waltz.protocol.batches import BatchedOutcome, OutcomeKind
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/test/cluster"
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from tests.support.operator_world import World, Znodes
 from waltz.admin import ObservationScope, ReplicaObservation
 from waltz.admin import Step as ReplicaStep
@@ -26,6 +25,7 @@ from waltz.admin.execution import perform_in_metadata
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import ServerDescriptor
 from waltz.metadata.store import MetadataStore, StoreConnectionLost
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 from waltz_operator.core.desired import DesiredCluster
 from waltz_operator.core.objects import Manifest, ObjectKey
 from waltz_operator.core.resources import WaltzCluster

@@ -11,7 +11,6 @@ from typing import Any
 
 from tests.support.eventually import eventually
 from tests.support.fake_storage import IDENTITY, FakeStorage
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
@@ -19,6 +18,7 @@ from waltz.net import PLAINTEXT, FrameConnection, FrameHandler, Listener, dial
 from waltz.protocol import CLIENT_SERVER, ReqId, checksum
 from waltz.protocol import client_server as cs
 from waltz.protocol.batches import BatchedAppend
+from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.peer import Peer
 from waltz_server.core.reads.data_cache import DataCache

@@ -12,10 +12,10 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from tests.support.faultdisk import FaultDisk
 from waltz.net import PLAINTEXT
 from waltz.runtime.core.json_metrics import JsonKind, JsonMetrics
 from waltz.runtime.core.timer import Timer
+from waltz.testing.disk import MemoryDisk
 from waltz_server.core.partition import Partition, PartitionSettings
 from waltz_server.core.reads.data_cache import DataCache
 from waltz_server.shell.http import start_http
@@ -125,7 +125,7 @@ def test_storage_metrics_and_health_have_the_form_of_the_vectors(
 ) -> None:
     expected = recorded["storage /metrics"][2]
     partitions = expected["gauges"]["waltz-storage.waltz-storage-partition-ids"]["value"]
-    directory = StorageDirectory(FaultDisk(), UUID(int=1), len(partitions), LogOptions(lambda: 1))
+    directory = StorageDirectory(MemoryDisk(), UUID(int=1), len(partitions), LogOptions(lambda: 1))
     for partition in partitions:
         directory.assign(partition)
     sources = StorageSources(

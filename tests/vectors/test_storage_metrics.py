@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.support.faultdisk import FaultDisk
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.metrics import StorageSources, storage_metrics
@@ -23,7 +23,7 @@ def _ours(names: Any) -> set[str]:
 def test_bean_form_has_all_storage_metrics_of_the_vectors(vectors: Path) -> None:
     expected = json.loads((vectors / "storage-metrics.json").read_text())
     count = expected["gauges"][f"{_GROUP}.waltz-storage-num-partitions"]["value"]
-    directory = StorageDirectory(FaultDisk(), UUID(int=1), count, LogOptions(lambda: 1))
+    directory = StorageDirectory(MemoryDisk(), UUID(int=1), count, LogOptions(lambda: 1))
     sources = StorageSources(
         directory, lambda partition: 0, lambda: 0, lambda: 0, lambda: 0, lambda: None
     )

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from tests.vectors.znodes import read_node
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
 from waltz.metadata.store import Node
+from waltz.testing.zookeeper import MemoryZooKeeper
 
 Entry = dict[str, Any]
 Phase = dict[str, Entry]

@@ -13,13 +13,13 @@ import waltz
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
 from tests.support.fake_server import ROOT, fake_cluster
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from waltz.client.settings import read_client_settings
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.membership_steps import Membership
 from waltz.metadata.store import OnChange, StoreClosed
 from waltz.net import TlsConfig, TlsConfigError
 from waltz.runtime.configuration import ConfigError
+from waltz.testing.zookeeper import MemoryZooKeeper
 
 
 async def test_opened_client_has_the_cluster_parameters() -> None:

@@ -8,7 +8,6 @@ import uuid
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned
 from waltz.metadata.core.codec import MalformedMetadata
 from waltz.metadata.core.formats import (
@@ -27,6 +26,7 @@ from waltz.metadata.lifecycle import (
 )
 from waltz.metadata.retry import retry_delays
 from waltz.metadata.store import MetadataStore, VersionConflict
+from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/waltz/test"
 KEY = uuid.UUID(int=7)

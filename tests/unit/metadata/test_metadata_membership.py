@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.cluster import Cluster, NoCluster
 from waltz.metadata.core.formats import OwnedPartition, PartitionAssignment
 from waltz.metadata.core.membership_steps import Endpoint
@@ -18,6 +17,7 @@ from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
 from waltz.metadata.store import ANY_VERSION, SessionState
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/waltz/test"
 PARTITIONS = 4

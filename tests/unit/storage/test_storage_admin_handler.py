@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faultdisk import FaultDisk
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions import range_checksum
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
@@ -37,12 +37,12 @@ def append(partition: int, first_id: int, count: int) -> storage.AppendRequest:
 
 
 @pytest.fixture
-def disk() -> FaultDisk:
-    return FaultDisk()
+def disk() -> MemoryDisk:
+    return MemoryDisk()
 
 
 @pytest.fixture
-def engine(disk: FaultDisk) -> InlineEngine:
+def engine(disk: MemoryDisk) -> InlineEngine:
     options = LogOptions(lambda: 1, 700, allocate_bytes=50)
     engine = InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, options))
     for partition in range(PARTITIONS - 1):
@@ -80,7 +80,7 @@ def test_switch_request_sets_one_switch_of_each_partition(engine: InlineEngine) 
 
 
 def test_states_request_returns_all_assigned_partitions(
-    engine: InlineEngine, disk: FaultDisk
+    engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     engine.ask(storage.SetLowWaterMarkRequest(6, 1, 1, 2))
     answer = engine.administer(admin.PartitionStatesRequest(5), 1)
@@ -91,13 +91,13 @@ def test_states_request_returns_all_assigned_partitions(
     assert answer.states[0].size_bytes == sizes(disk, 0)
 
 
-def sizes(disk: FaultDisk, partition: int) -> int:
+def sizes(disk: MemoryDisk, partition: int) -> int:
     names = [name for name in disk.names(str(partition)) if name.endswith(".seg")]
     return sum(len(disk.content(f"{partition}/{name}")) for name in names)
 
 
 def test_states_of_refused_partition_show_both_switches_off(
-    engine: InlineEngine, disk: FaultDisk
+    engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     engine.directory.close()
     disk.damage("1/0000000000000000000.seg", 12, b"another key")
@@ -115,7 +115,7 @@ def checksum(engine: InlineEngine, first: int, last: int, partition: int = 0) ->
     return engine.administer(admin.RangeChecksumRequest(9, partition, first, last), 1)
 
 
-def on_disk(disk: FaultDisk) -> bytes:
+def on_disk(disk: MemoryDisk) -> bytes:
     names = sorted(name for name in disk.names("0") if name.endswith(".seg"))
     return b"".join(disk.content(f"0/{name}")[128:].rstrip(b"\0") for name in names)
 
@@ -126,7 +126,7 @@ def on_disk(disk: FaultDisk) -> bytes:
 def test_range_checksum_equals_crc_of_bytes_on_disk(
     slice_bytes: int, first: int, last: int
 ) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     options = LogOptions(lambda: 1, 700, allocate_bytes=0)
     engine = InlineEngine(StorageDirectory(disk, KEY, PARTITIONS, options))
     engine.directory.assign(0)
@@ -172,7 +172,7 @@ def test_append_during_range_checksum_is_done_between_slices(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_range_checksum_over_damaged_record_fails(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_range_checksum_over_damaged_record_fails(engine: InlineEngine, disk: MemoryDisk) -> None:
     disk.damage("0/0000000000000000006.seg", 128 + 50, b"rot")
     text = checksum(engine, 0, 29).failure.message
     assert "partition 0 is damaged: record 6 fails its checksum" in text

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from tests.support.faultdisk import FaultDisk
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_file import ControlFile, open_control
 from waltz_storage.core.control.control_format import (
     CONTROL_FILE,
@@ -36,7 +36,7 @@ def entry_of(*structs: ControlEntry) -> bytes:
     return bytes(raw)
 
 
-def opened(disk: FaultDisk, num_partitions: int = 2) -> ControlFile:
+def opened(disk: MemoryDisk, num_partitions: int = 2) -> ControlFile:
     return open_control(disk, KEY, num_partitions, 5)
 
 
@@ -86,7 +86,7 @@ def test_control_entry_reset_interrupted_at_any_step_shows_no_older_info(
 
 
 def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     control = opened(disk)
     control.update(1, INFO)
     for seed in range(30):
@@ -97,8 +97,8 @@ def test_update_is_durable_and_leaves_current_struct_untouched() -> None:
 
 
 def test_interrupted_creation_is_repeated_at_next_start() -> None:
-    disk = FaultDisk()
-    crashes: list[FaultDisk] = []
+    disk = MemoryDisk()
+    crashes: list[MemoryDisk] = []
     disk.observer = lambda: crashes.extend(disk.crashed(Random(n)) for n in range(10))
     opened(disk)
     for crashed in crashes:
@@ -106,7 +106,7 @@ def test_interrupted_creation_is_repeated_at_next_start() -> None:
 
 
 def test_update_with_failed_flush_raises_disk_failed() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     control = opened(disk)
     disk.failing_flush = 1
     with pytest.raises(DiskFailed):
@@ -120,7 +120,7 @@ def test_update_with_failed_flush_raises_disk_failed() -> None:
 def test_directory_of_another_cluster_is_refused(
     key: uuid.UUID, partitions: int, message: str
 ) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     opened(disk).close()
     with pytest.raises(DirectoryRefused, match=message):
         open_control(disk, key, partitions, 5)
@@ -128,7 +128,7 @@ def test_directory_of_another_cluster_is_refused(
 
 @pytest.mark.parametrize("size", [0, 100, None])
 def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     opened(disk).close()
     if size is None:
         disk.remove(CONTROL_FILE)
@@ -145,7 +145,7 @@ def test_lost_control_file_beside_partitions_is_refused(size: int | None) -> Non
 
 
 def test_truncated_control_file_refuses_only_the_missing_partitions() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     opened(disk).close()
     disk.open(CONTROL_FILE).truncate(128 + 76 + 30)
     control = opened(disk)

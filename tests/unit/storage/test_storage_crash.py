@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import PartitionInfo
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.log.segment_format import HEADER_BYTES, decode_entries
@@ -71,16 +71,16 @@ class History:
 
     def __init__(self, threshold: int, seed: int) -> None:
         self.random = Random(seed)
-        self.disk = FaultDisk()
+        self.disk = MemoryDisk()
         self.options = LogOptions(lambda: 7, threshold, open_segments=2, allocate_bytes=700)
         self.expected = Expected()
-        self.crashes: list[tuple[FaultDisk, Expected]] = []
+        self.crashes: list[tuple[MemoryDisk, Expected]] = []
         self.disk.observer = self._crash
         self.directory = self.open(self.disk)
         self.count = 0
         self._recreate()
 
-    def open(self, disk: FaultDisk) -> StorageDirectory:
+    def open(self, disk: MemoryDisk) -> StorageDirectory:
         return StorageDirectory(disk, KEY, 2, self.options)
 
     def run(self, step: Step) -> None:
@@ -96,7 +96,7 @@ class History:
         if 1 in self.directory.partitions or step.kind == "recreate":
             handlers[step.kind](step)
 
-    def check(self, disk: FaultDisk, expected: Expected) -> None:
+    def check(self, disk: MemoryDisk, expected: Expected) -> None:
         """Open a crashed disk, compare its log with the expectation, and append to it."""
         directory = self.open(disk)
         assert not directory.refused
@@ -228,6 +228,6 @@ def test_index_torn_by_truncation_below_local_mark_loses_no_answered_append() ->
         run.check(disk, expected)
 
 
-def _has_torn_index(disk: FaultDisk) -> bool:
+def _has_torn_index(disk: MemoryDisk) -> bool:
     entries = decode_entries(disk.content("1/0000000000000000000.idx")[HEADER_BYTES:])
     return 0 in entries and entries[-1] > 0

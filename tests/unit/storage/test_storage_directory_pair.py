@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from tests.support.faultdisk import FaultDisk
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
 from waltz_storage.core.disk import Disk
@@ -33,8 +33,8 @@ def storage_on(data: Disk, meta: Disk | None) -> StorageDirectory:
 class Disks:
     """The two disks of one machine."""
 
-    data: FaultDisk
-    meta: FaultDisk
+    data: MemoryDisk
+    meta: MemoryDisk
 
     def open(self) -> StorageDirectory:
         return storage_on(self.data, self.meta)
@@ -51,7 +51,7 @@ class Disks:
 
 def used() -> Disks:
     """Return the disks of a storage that has partition 1 with one record, after a clean stop."""
-    disks = Disks(FaultDisk(), FaultDisk())
+    disks = Disks(MemoryDisk(), MemoryDisk())
     storage = disks.open()
     storage.assign(1)
     record = Record(0, ReqId(7, 3, 1, 0), 0, b"kept", checksum(b"kept"))
@@ -60,7 +60,7 @@ def used() -> Disks:
     return disks
 
 
-def move(name: str, source: FaultDisk, target: FaultDisk) -> None:
+def move(name: str, source: MemoryDisk, target: MemoryDisk) -> None:
     target.create(name).write(0, source.content(name))
     source.remove(name)
 
@@ -75,13 +75,13 @@ def test_meta_directory_holds_only_the_control_file() -> None:
 
 
 def test_single_directory_has_no_mark() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     storage_on(disk, None).close()
     assert disk.names("") == [CONTROL_FILE]
 
 
 def test_interrupted_creation_of_pair_is_repeated() -> None:
-    disks = Disks(FaultDisk(), FaultDisk())
+    disks = Disks(MemoryDisk(), MemoryDisk())
     crashes: list[Disks] = []
 
     def crash() -> None:
@@ -104,11 +104,11 @@ def cut_control(disks: Disks) -> None:
 
 
 def lose_meta(disks: Disks) -> None:
-    disks.meta = FaultDisk()
+    disks.meta = MemoryDisk()
 
 
 def lose_data(disks: Disks) -> None:
-    disks.data = FaultDisk()
+    disks.data = MemoryDisk()
 
 
 def take_data_of_another(disks: Disks) -> None:
@@ -120,8 +120,8 @@ def take_meta_of_another(disks: Disks) -> None:
 
 
 def take_meta_of_an_unused_one(disks: Disks) -> None:
-    disks.meta = FaultDisk()
-    storage_on(FaultDisk(), disks.meta).close()
+    disks.meta = MemoryDisk()
+    storage_on(MemoryDisk(), disks.meta).close()
 
 
 def exchange(disks: Disks) -> None:
@@ -133,7 +133,7 @@ def leave_control_with_the_data(disks: Disks) -> None:
 
 
 def set_the_setting_late(disks: Disks) -> None:
-    disks.data, disks.meta = FaultDisk(), FaultDisk()
+    disks.data, disks.meta = MemoryDisk(), MemoryDisk()
     storage = storage_on(disks.data, None)
     storage.assign(1)
     storage.close()
@@ -146,7 +146,7 @@ def move_an_old_control_file(disks: Disks) -> None:
 
 def name_an_old_directory_as_meta(disks: Disks) -> None:
     set_the_setting_late(disks)
-    disks.data, disks.meta = FaultDisk(), disks.data
+    disks.data, disks.meta = MemoryDisk(), disks.data
 
 
 def empty_both_marks(disks: Disks) -> None:
@@ -206,9 +206,9 @@ def test_control_file_moved_to_data_directory_ends_pair() -> None:
 
 
 def test_pair_without_partitions_starts_after_loss() -> None:
-    disks = Disks(FaultDisk(), FaultDisk())
+    disks = Disks(MemoryDisk(), MemoryDisk())
     disks.open().close()
-    disks.meta = FaultDisk()
+    disks.meta = MemoryDisk()
     disks.open().assign(0)
     disks.data, disks.meta = disks.data.restarted(), disks.meta.restarted()
     assert disks.open().status() == {0: True}

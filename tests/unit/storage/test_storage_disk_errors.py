@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.faultdisk import FaultDisk
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DiskFailed
 from waltz_storage.core.log.log_segments import LogOptions
@@ -71,7 +71,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_failing_change_ends_process_without_answer(change: str, fault: str) -> None:
     for count in range(1, 100):
-        disk = FaultDisk()
+        disk = MemoryDisk()
         engine = engine_on(disk)
         setattr(disk, f"failing_{fault}", count)
         answers, failures = outcome(engine, CHANGES[change])
@@ -90,7 +90,7 @@ def test_failing_change_ends_process_without_answer(change: str, fault: str) -> 
 
 
 def test_read_that_cannot_open_file_fails_alone() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     engine = engine_on(disk)
     engine.directory.close()
     engine = InlineEngine(directory_on(disk))
@@ -113,7 +113,7 @@ def test_truncation_with_missing_file_ends_process(tmp_path: Path) -> None:
 
 
 def test_truncation_that_cannot_read_index_ends_process() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     engine_on(disk).directory.close()
     engine = InlineEngine(directory_on(disk))
     disk.failing_open = 1

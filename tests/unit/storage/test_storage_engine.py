@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -11,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.faultdisk import UNLIMITED, FaultDisk
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import UNLIMITED, MemoryDisk
 from waltz_storage.core.engine.engine import GROUP_LIMIT_BYTES, Arrival
 from waltz_storage.core.engine.rounds import RoundPart
 from waltz_storage.core.errors import DiskFailed, SessionFenced
@@ -27,7 +28,7 @@ KEY = uuid.UUID(int=5)
 PARTITIONS = 4
 
 
-def directory_on(disk: FaultDisk) -> StorageDirectory:
+def directory_on(disk: MemoryDisk) -> StorageDirectory:
     options = LogOptions(lambda: 1, 100_000, allocate_bytes=0)
     directory = StorageDirectory(disk, KEY, PARTITIONS, options)
     for partition in range(PARTITIONS - 1):
@@ -52,17 +53,17 @@ def kinds(answers: list[Any]) -> list[str]:
 
 
 @pytest.fixture
-def disk() -> FaultDisk:
-    return FaultDisk()
+def disk() -> MemoryDisk:
+    return MemoryDisk()
 
 
 @pytest.fixture
-def engine(disk: FaultDisk) -> InlineEngine:
+def engine(disk: MemoryDisk) -> InlineEngine:
     return InlineEngine(directory_on(disk))
 
 
 def test_appends_waiting_together_share_one_write_and_flush(
-    engine: InlineEngine, disk: FaultDisk
+    engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     before = disk.flushes
     writes: list[None] = []
@@ -74,7 +75,7 @@ def test_appends_waiting_together_share_one_write_and_flush(
     assert len(writes) == 2, "one write, one flush"
 
 
-def test_round_flushes_each_partition_once(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_round_flushes_each_partition_once(engine: InlineEngine, disk: MemoryDisk) -> None:
     before = disk.flushes
     answers = engine.ask_together([append(p, n) for n in range(5) for p in range(3)])
     assert kinds(answers) == ["SuccessResponse"] * 15
@@ -100,7 +101,7 @@ def test_requests_of_partition_are_done_in_arrival_order(
     assert maxima == [0, 2, 0, 1]
 
 
-def test_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_group_of_appends_is_bounded_in_bytes(engine: InlineEngine, disk: MemoryDisk) -> None:
     big = bytes(GROUP_LIMIT_BYTES // 2 + 1)
     requests = [
         storage.AppendRequest(-1, n, 0, RecordBatch.of([Record(n, ReqId(1, 2, 0, n), 0, big, 7)]))
@@ -144,7 +145,7 @@ class _Overtaken(int):
 
 
 def test_fence_raised_during_admission_is_not_lowered() -> None:
-    partition = directory_on(FaultDisk()).partition(0)
+    partition = directory_on(MemoryDisk()).partition(0)
     older = _Overtaken(5)
     older.arrive = lambda: partition.raise_fence(max_id(0, session=6))
     with pytest.raises(SessionFenced, match="session id has changed to 6"):
@@ -162,7 +163,7 @@ def test_request_for_unassigned_partition_is_refused(engine: InlineEngine, parti
         assert answer.failure.message == text
 
 
-def test_damaged_partition_is_refused_alone_and_can_be_recreated(disk: FaultDisk) -> None:
+def test_damaged_partition_is_refused_alone_and_can_be_recreated(disk: MemoryDisk) -> None:
     engine = InlineEngine(directory_on(disk))
     engine.ask_together([append(p, 0, 5) for p in range(3)])
     engine.directory.close()
@@ -206,7 +207,7 @@ def test_admin_read_ignores_switches(engine: InlineEngine) -> None:
 
 
 def test_append_on_full_disk_fails_and_later_appends_succeed(
-    engine: InlineEngine, disk: FaultDisk
+    engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     engine.ask(append(0, 0, 3))
     disk.space = disk.space - disk.left() + 20
@@ -217,7 +218,7 @@ def test_append_on_full_disk_fails_and_later_appends_succeed(
     assert isinstance(engine.ask(append(0, 3, 200)), storage.SuccessResponse)
 
 
-def test_failed_flush_answers_no_append(engine: InlineEngine, disk: FaultDisk) -> None:
+def test_failed_flush_answers_no_append(engine: InlineEngine, disk: MemoryDisk) -> None:
     engine.ask(append(0, 0))
     disk.failing_flush = 1
     answers: list[Any] = []
@@ -283,7 +284,7 @@ def test_mailbox_posts_share_one_wake_up() -> None:
 
 
 def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     directory = directory_on(disk)
     answered: dict[int, list[int]] = {p: [] for p in range(3)}
     complete = threading.Event()
@@ -300,7 +301,7 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
     for n in range(200):
         running.submit([arrival(append(p, n), reply) for p in range(3)])
     assert complete.wait(20)
-    running.stop()
+    asyncio.run(running.stop())
     assert answered == {p: list(range(200)) for p in range(3)}
     assert not failures
     after = directory_on(disk.crashed(Random(7)))
@@ -308,7 +309,7 @@ def test_engine_thread_answers_all_in_order_and_stops_cleanly() -> None:
 
 
 def test_engine_thread_after_failed_flush_answers_nothing() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     directory = directory_on(disk)
     failed = threading.Event()
     failures: list[BaseException] = []
@@ -324,6 +325,6 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
     running.submit([Arrival(0, arrival(append(0, 0), answers.append).job)])
     assert failed.wait(20)
     running.submit([arrival(append(1, 0), answers.append)])
-    running.stop()
+    asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
     assert answers == []

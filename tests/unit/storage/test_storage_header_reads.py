@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faultdisk import FaultDisk
 from waltz.protocol.records import Record, RecordBatch, RecordHeader, ReqId
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.errors import PartitionDamaged
 from waltz_storage.core.log.log_opening import open_log
 from waltz_storage.core.log.log_segments import LogOptions
@@ -44,7 +44,7 @@ def headers_of(records: RecordBatch) -> list[RecordHeader]:
     return [RecordHeader(r.transaction_id, r.req_id, r.header) for r in records]
 
 
-def log_with(disk: FaultDisk, sizes: Sequence[int], threshold: int = EVERYTHING) -> PartitionLog:
+def log_with(disk: MemoryDisk, sizes: Sequence[int], threshold: int = EVERYTHING) -> PartitionLog:
     options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=0)
     log = open_log(disk, IDENTITY, options, -1)
     log.append(batch(sizes))
@@ -78,7 +78,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 60, 3000, 8152, 8153, LARGE]), max_size=
 def test_headers_equal_those_of_records(
     sizes: list[int], first: int, most: int, threshold: int
 ) -> None:
-    log = log_with(FaultDisk(), sizes, threshold)
+    log = log_with(MemoryDisk(), sizes, threshold)
     expected = headers_of(batch(sizes))[first : first + max(most, 0)] if first >= 0 else []
     assert list(log.read_headers(first, most)) == expected
 
@@ -112,7 +112,7 @@ def test_header_list_ends_at_budget_after_a_whole_block(sizes: list[int]) -> Non
 
 
 def test_header_lists_that_end_early_continue_without_gap() -> None:
-    log = log_with(FaultDisk(), [LARGE] * 300, threshold=2_000_000)
+    log = log_with(MemoryDisk(), [LARGE] * 300, threshold=2_000_000)
     found: list[RecordHeader] = []
     while more := log.read_headers(len(found), 300):
         found += more
@@ -129,7 +129,7 @@ def test_header_lists_that_end_early_continue_without_gap() -> None:
     [(0, 9, "transaction id mismatch"), (28, 1, "has the length"), (28, 0x7FFF_FFF0, "the length")],
 )
 def test_header_with_wrong_id_is_damage(size: int, position: int, what: int, text: str) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = log_with(disk, [size] * 5)
     offset = HEADER_BYTES + 2 * (size + 40)
     raw = struct.pack(">q", what) if position == 0 else struct.pack(">i", what)
@@ -141,7 +141,7 @@ def test_header_with_wrong_id_is_damage(size: int, position: int, what: int, tex
 
 
 def test_header_of_small_damaged_record_is_damage() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = log_with(disk, [60] * 5)
     disk.damage(SEGMENT, HEADER_BYTES + 2 * 100 + 24, b"rot!")
     with pytest.raises(PartitionDamaged, match="record 2 fails its checksum"):
@@ -151,7 +151,7 @@ def test_header_of_small_damaged_record_is_damage() -> None:
 @pytest.mark.parametrize("size", [60, LARGE])
 @pytest.mark.parametrize("wrong", [-8, 40, 10**9, HEADER_BYTES + 7])
 def test_header_read_at_wrong_index_entry_is_damage(size: int, wrong: int) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = log_with(disk, [size] * 5)
     log.flush_all()
     disk.damage("3/0000000000000000000.idx", HEADER_BYTES + 3 * 8, struct.pack(">q", wrong))
@@ -163,7 +163,7 @@ def test_header_read_at_wrong_index_entry_is_damage(size: int, wrong: int) -> No
 
 @pytest.mark.parametrize("size", [60, LARGE])
 def test_header_read_beyond_truncated_segment_is_damage(size: int) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = log_with(disk, [size] * 5)
     disk.open(SEGMENT).truncate(HEADER_BYTES + 4 * (size + 40) + 10)
     with pytest.raises(PartitionDamaged, match="cut off"):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faultdisk import UNLIMITED, FaultDisk
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+from waltz.testing.disk import UNLIMITED, MemoryDisk
 from waltz_storage.core.errors import DiskFailed, NoSpace, PartitionDamaged, RequestRefused
 from waltz_storage.core.log import log_recovery
 from waltz_storage.core.log.log_opening import open_log
@@ -25,7 +25,7 @@ IDENTITY = LogIdentity(uuid.UUID(int=5), 3, "3")
 EVERYTHING = 1 << 40
 
 
-def open_on(disk: FaultDisk, *, threshold: int = 1000, allocate: int = 0) -> PartitionLog:
+def open_on(disk: MemoryDisk, *, threshold: int = 1000, allocate: int = 0) -> PartitionLog:
     options = LogOptions(lambda: 9, threshold, open_segments=2, allocate_bytes=allocate)
     return open_log(disk, IDENTITY, options, -1)
 
@@ -37,12 +37,12 @@ def batch(first_id: int, count: int, data: int = 60) -> RecordBatch:
     )
 
 
-def segments(disk: FaultDisk) -> list[str]:
+def segments(disk: MemoryDisk) -> list[str]:
     return sorted(name for name in disk.names("3") if name.endswith(".seg"))
 
 
 def test_segment_rolls_over_when_threshold_is_exceeded() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=328)
     log.append(batch(0, 2))
     assert segments(disk) == ["0000000000000000000.seg"]
@@ -54,14 +54,14 @@ def test_segment_rolls_over_when_threshold_is_exceeded() -> None:
 
 
 def test_segment_with_lowest_threshold_takes_one_record() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=1)
     log.append(batch(0, 3))
     assert segments(disk) == [f"{first:019d}.seg" for first in range(3)]
 
 
 def test_record_out_of_order_refuses_only_its_batch() -> None:
-    log = open_on(FaultDisk())
+    log = open_on(MemoryDisk())
     wrong = RecordBatch.of([*batch(1, 2), *batch(9, 1)])
     staged = log.stage([batch(0, 1), wrong, batch(3, 1), batch(9, 1)])
     log.write(staged)
@@ -72,7 +72,7 @@ def test_record_out_of_order_refuses_only_its_batch() -> None:
 
 
 def test_records_are_readable_only_after_complete() -> None:
-    log = open_on(FaultDisk())
+    log = open_on(MemoryDisk())
     staged = log.stage([batch(0, 2)])
     log.write(staged)
     assert log.max_id == -1
@@ -85,7 +85,7 @@ def test_records_are_readable_only_after_complete() -> None:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(-2, 45), st.integers(-1, 60), st.integers(0, 2500))
 def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None:
-    log = open_on(FaultDisk(), threshold=700)
+    log = open_on(MemoryDisk(), threshold=700)
     log.append(batch(0, 40))
     found = log.read_batch(first, most, size)
     if not 0 <= first < 40 or most <= 0:
@@ -96,7 +96,7 @@ def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None
 
 
 def test_read_stored_batch_returns_unverified_bytes() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=328)
     log.append(batch(0, 5))
     first, second = (bytearray(disk.open(f"3/{name}").read(0, 1 << 20)) for name in segments(disk))
@@ -111,7 +111,7 @@ def test_read_stored_batch_returns_unverified_bytes() -> None:
 
 
 def test_number_of_open_sealed_segments_is_bounded() -> None:
-    log = open_on(FaultDisk(), threshold=200)
+    log = open_on(MemoryDisk(), threshold=200)
     log.append(batch(0, 20))
     for first in range(20):
         assert log.read_batch(first, 1, EVERYTHING).wire == batch(first, 1).wire
@@ -119,7 +119,7 @@ def test_number_of_open_sealed_segments_is_bounded() -> None:
 
 
 def test_checksum_covers_all_segments_and_is_signed() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=200)
     signs = set()
     for first in range(8):
@@ -133,7 +133,7 @@ def test_checksum_covers_all_segments_and_is_signed() -> None:
 
 
 def test_allocation_is_ahead_of_end_and_trimmed_on_close() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=2000, allocate=700)
     log.append(batch(0, 1))
     assert len(disk.content("3/0000000000000000000.seg")) == 228 + 700
@@ -148,7 +148,7 @@ def test_allocation_is_ahead_of_end_and_trimmed_on_close() -> None:
 
 
 def test_large_write_allocates_nothing() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=1 << 20, allocate=700)
     log.append(batch(0, 400))
     assert len(disk.content("3/0000000000000000000.seg")) == 128 + 40_000
@@ -158,7 +158,7 @@ def test_large_write_allocates_nothing() -> None:
 
 
 def test_index_entries_are_written_only_at_checkpoint() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 1001, 0))
     assert len(disk.content("3/0000000000000000000.idx")) == 128
@@ -170,7 +170,7 @@ def test_index_entries_are_written_only_at_checkpoint() -> None:
 
 @pytest.mark.parametrize("allocate", [0, 300])
 def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=5000, allocate=allocate)
     log.append(batch(0, 3))
     disk.space = disk.space - disk.left() + 150
@@ -186,7 +186,7 @@ def test_full_disk_refuses_append_and_loses_no_record(allocate: int) -> None:
 
 
 def test_disk_full_at_roll_over_keeps_records_that_fit() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=300)
     disk.space = disk.space - disk.left() + 200 + 16
     staged = log.stage([batch(0, 1), batch(1, 1), batch(2, 1)])
@@ -203,7 +203,7 @@ def test_disk_full_at_roll_over_keeps_records_that_fit() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_log_reopened_after_failed_flush_has_only_durable_records(seed: int) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk)
     log.append(batch(0, 2))
     staged = log.stage([batch(2, 3)])
@@ -219,7 +219,7 @@ def test_log_reopened_after_failed_flush_has_only_durable_records(seed: int) -> 
 
 
 def test_read_of_damaged_record_names_file_and_offset() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk)
     log.append(batch(0, 5))
     disk.damage("3/0000000000000000000.seg", 128 + 2 * 100 + 50, b"rot")
@@ -230,7 +230,7 @@ def test_read_of_damaged_record_names_file_and_offset() -> None:
 
 
 def test_missing_first_segment_is_damage() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 9))
     log.close()
@@ -241,7 +241,7 @@ def test_missing_first_segment_is_damage() -> None:
 
 
 def test_index_with_entries_but_no_data_file_is_damage() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 4))
     log.close()
@@ -251,7 +251,7 @@ def test_index_with_entries_but_no_data_file_is_damage() -> None:
 
 
 def test_record_with_huge_length_ends_log() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk)
     log.append(batch(0, 3))
     log.close()
@@ -260,7 +260,7 @@ def test_record_with_huge_length_ends_log() -> None:
 
 
 def test_record_larger_than_scan_window_is_recovered() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 2, 3 << 20))
     log.append(batch(2, 2))
@@ -269,7 +269,7 @@ def test_record_larger_than_scan_window_is_recovered() -> None:
 
 
 def test_truncation_below_minus_one_is_refused() -> None:
-    log = open_on(FaultDisk())
+    log = open_on(MemoryDisk())
     log.append(batch(0, 3))
     with pytest.raises(RequestRefused, match="-1"):
         log.truncate(-2)
@@ -278,7 +278,7 @@ def test_truncation_below_minus_one_is_refused() -> None:
 
 
 def test_torn_sealed_segment_is_damage() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=300)
     log.append(batch(0, 9))
     log.close()
@@ -292,7 +292,7 @@ def test_torn_sealed_segment_is_damage() -> None:
 @pytest.mark.parametrize("torn", [slice(0, 16), slice(0, 19), slice(5, 6), slice(18, 19)])
 @pytest.mark.parametrize("entry", [bytes(8), b"\xff" * 8, (128).to_bytes(8, "big")])
 def test_index_torn_by_truncation_below_local_mark_is_rebuilt(torn: slice, entry: bytes) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 20))
     log.close()
@@ -301,7 +301,7 @@ def test_index_torn_by_truncation_below_local_mark_is_rebuilt(torn: slice, entry
 
 @pytest.mark.parametrize("torn", [slice(1, 2), slice(40, 900), slice(999, 2000)])
 def test_index_torn_by_truncation_below_checkpoint_is_rebuilt(torn: slice) -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 2500))
     log.close()
@@ -310,7 +310,7 @@ def test_index_torn_by_truncation_below_checkpoint_is_rebuilt(torn: slice) -> No
 
 def test_index_torn_at_window_boundary_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_recovery, "_WINDOW_ENTRIES", 10)
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 50))
     log.close()
@@ -320,7 +320,7 @@ def test_index_torn_at_window_boundary_is_rebuilt(monkeypatch: pytest.MonkeyPatc
 
 
 def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
-    disk = FaultDisk()
+    disk = MemoryDisk()
     log = open_on(disk, threshold=EVERYTHING)
     log.append(batch(0, 20))
     log.close()
@@ -331,12 +331,12 @@ def test_torn_index_and_damaged_record_below_local_mark_are_damage() -> None:
     assert (caught.value.file, caught.value.offset) == ("3/0000000000000000000.seg", 828)
 
 
-def _open_with_mark(disk: FaultDisk, local_mark: int) -> PartitionLog:
+def _open_with_mark(disk: MemoryDisk, local_mark: int) -> PartitionLog:
     return open_log(disk, IDENTITY, LogOptions(lambda: 9, EVERYTHING), local_mark)
 
 
 def _check_index_is_rebuilt(
-    disk: FaultDisk, torn: slice, entry: bytes, *, local_mark: int, records: int
+    disk: MemoryDisk, torn: slice, entry: bytes, *, local_mark: int, records: int
 ) -> None:
     """Overwrite index entries; a start must restore them, and change no record."""
     files = [f"3/0000000000000000000{suffix}" for suffix in (".idx", ".seg")]

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.faultdisk import FaultDisk
 from tests.support.inline_engine import InlineEngine, arrival
 from waltz.protocol import storage
 from waltz.protocol.admin import Switch
 from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import (
     ControlEntry,
     PartitionInfo,
@@ -163,7 +163,7 @@ WRITES = (
 @pytest.fixture
 def engine() -> InlineEngine:
     options = LogOptions(lambda: 1, 100_000, allocate_bytes=0)
-    engine = InlineEngine(StorageDirectory(FaultDisk(), KEY, 2, options))
+    engine = InlineEngine(StorageDirectory(MemoryDisk(), KEY, 2, options))
     engine.directory.assign(PARTITION)
     engine.ask(storage.AppendRequest(SESSION, 0, PARTITION, batch(0, 3)))
     engine.ask(storage.SetLowWaterMarkRequest(SESSION, 0, PARTITION, 2))
@@ -267,7 +267,7 @@ def stored_ids(engine: InlineEngine, request: storage.StoredRecordListRequest) -
 @given(st.integers(-1, 8), st.integers(-1, 9), st.integers(-1, 300), st.integers(-1, 9))
 def test_record_list_ends_at_first_bound(first: int, most: int, size: int, last: int) -> None:
     options = LogOptions(lambda: 1, 200, allocate_bytes=0)
-    engine = InlineEngine(StorageDirectory(FaultDisk(), KEY, 2, options))
+    engine = InlineEngine(StorageDirectory(MemoryDisk(), KEY, 2, options))
     engine.directory.assign(PARTITION)
     engine.ask(storage.AppendRequest(-1, 0, PARTITION, batch(0, 7)))
     context = (-1, 7, PARTITION)

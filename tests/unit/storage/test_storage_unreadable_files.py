@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faultdisk import FaultDisk, FaultFile
+from waltz.testing.disk import MemoryDisk, MemoryFile
 from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused, PartitionUnopened
@@ -18,12 +18,12 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.posix_disk import PosixDisk
 
 
-class ClosedDisk(FaultDisk):
+class ClosedDisk(MemoryDisk):
     """A disk on which opening one path fails with an error number."""
 
     refused: tuple[str, int] | None = None
 
-    def open(self, path: str) -> FaultFile:
+    def open(self, path: str) -> MemoryFile:
         if self.refused is not None and path.startswith(self.refused[0]):
             raise OSError(self.refused[1], os.strerror(self.refused[1]))
         return super().open(path)

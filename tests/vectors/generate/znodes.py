@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from tests.vectors.generate.wire_examples import KEY
 from tests.vectors.znodes import read_node, value_of
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
 from waltz.metadata.lifecycle import create_cluster, delete_cluster
+from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/logs/waltz"
 NAME = "example"

@@ -6,6 +6,7 @@ assignments). Touches threads, and the disk through the engine.
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -84,8 +85,11 @@ class EngineThread:
         """Queue arrivals; those of one call are in the same step."""
         self._arrivals.put(arrivals)
 
-    def stop(self) -> None:
-        """Do all submitted jobs, close the directory cleanly, and end the threads. Blocks."""
+    async def stop(self) -> None:
+        """Do all submitted jobs, close the directory cleanly, and end the threads."""
+        await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
         self._arrivals.put(None)
         self._thread.join()
         for pool in (self._tasks, self._flushers):

@@ -66,8 +66,8 @@ class EngineRunner(Protocol):
     def submit(self, arrivals: Sequence[Arrival]) -> None:
         """Queue arrivals; those of one call are in the same step."""
 
-    def stop(self) -> None:
-        """Do all submitted jobs and close the directory cleanly. Blocks."""
+    async def stop(self) -> None:
+        """Do all submitted jobs and close the directory cleanly."""
 
 
 NewEngine = Callable[
@@ -161,6 +161,12 @@ class StorageNode:
         self.listener.start(config.bind_host, config.port)
         self.admin_listener.start(config.bind_host, config.admin_port)
 
+    @property
+    def directory(self) -> StorageDirectory:
+        """The open directory; only after `start`. One thread at a time may use a partition."""
+        assert self._directory is not None
+        return self._directory
+
     def ports(self) -> dict[str, int | None]:
         """Return the ports in use, after `start`."""
         listeners = {"port": self.listener, "admin": self.admin_listener}
@@ -188,7 +194,7 @@ class StorageNode:
             if listener is not None:
                 await listener.close()
         if self._engine is not None:
-            await asyncio.to_thread(self._engine.stop)
+            await self._engine.stop()
 
 
 async def learn_cluster(

@@ -42,7 +42,7 @@ def _apply(content: bytearray, change: tuple[int, bytes | None]) -> None:
         content[position : position + len(data)] = data
 
 
-class FaultDisk:
+class MemoryDisk:
     """Implements `waltz_storage.core.disk.Disk`.
 
     ``observer`` is called after every change: a test takes crashed copies there. ``space`` is the
@@ -58,7 +58,7 @@ class FaultDisk:
         self.failing_open = 0
         self.failing_remove = 0
         self.flushes = 0
-        self.locks: dict[int, FaultFile] = {}
+        self.locks: dict[int, MemoryFile] = {}
         self.directories = {""}
         self._durable_directories = {""}
         self._names: dict[str, _Node] = {}
@@ -66,39 +66,46 @@ class FaultDisk:
         self._pending_names: list[_NameChange] = []
 
     def exists(self, path: str) -> bool:
+        """See `Disk`."""
         return path in self._names or path in self.directories
 
     def names(self, directory: str) -> list[str]:
+        """See `Disk`."""
         prefix = f"{directory}/" if directory else ""
         paths = [*self._names, *(d for d in self.directories if d)]
         inside = [p[len(prefix) :] for p in paths if p.startswith(prefix)]
         return [name for name in inside if "/" not in name]
 
     def make_directory(self, path: str) -> None:
+        """See `Disk`."""
         assert path not in self.directories
         self.directories.add(path)
         self._rename(("mkdir", path, path, None))
 
-    def open(self, path: str) -> FaultFile:
+    def open(self, path: str) -> MemoryFile:
+        """See `Disk`."""
         self._count_open()
         if path not in self._names:
             raise FileNotFoundError(2, "No such file", path)
-        return FaultFile(self, self._names[path])
+        return MemoryFile(self, self._names[path])
 
-    def create(self, path: str) -> FaultFile:
+    def create(self, path: str) -> MemoryFile:
+        """See `Disk`."""
         with changing(f"creation of {path}"):
             self._count_open()
         node = self._names.get(path)
         if node is None:
             node = self._names[path] = _Node()
             self._rename(("link", path, path, node))
-        return FaultFile(self, node)
+        return MemoryFile(self, node)
 
     def rename(self, old: str, new: str) -> None:
+        """See `Disk`."""
         self._names[new] = self._names.pop(old)
         self._rename(("rename", old, new, None))
 
     def remove(self, path: str) -> None:
+        """See `Disk`."""
         self.failing_remove -= 1
         if self.failing_remove == 0:
             raise DiskFailed(f"removal of {path} failed: as configured by the test")
@@ -106,6 +113,8 @@ class FaultDisk:
         self._rename(("unlink", path, path, None))
 
     def flush_directory(self, path: str) -> None:
+        """See `Disk`."""
+
         def inside(name: str) -> bool:
             return name.rpartition("/")[0] == path
 
@@ -127,7 +136,7 @@ class FaultDisk:
         for content in (node.durable, node.current):
             _apply(content, (position, data))
 
-    def restarted(self) -> FaultDisk:
+    def restarted(self) -> MemoryDisk:
         """Return the disk as the next process finds it: all written data are still cached."""
         disk = self._copy(self._names)
         nodes = {id(old): new for old, new in self._copied}
@@ -140,7 +149,7 @@ class FaultDisk:
         ]
         return disk
 
-    def crashed(self, random: Random) -> FaultDisk:
+    def crashed(self, random: Random) -> MemoryDisk:
         """Return the disk as it may be after power was lost now."""
         names, directories = dict(self._durable_names), set(self._durable_directories)
         keep = random.choice((0.0, 0.5, 1.0))
@@ -148,7 +157,7 @@ class FaultDisk:
             if random.random() < keep:
                 self._change_names(names, directories, change)
         names = {p: n for p, n in names.items() if p.rpartition("/")[0] in directories}
-        disk = FaultDisk()
+        disk = MemoryDisk()
         disk.directories, disk._durable_directories = directories, set(directories)
         for path, node in names.items():
             content = _survivor(node, random)
@@ -174,7 +183,7 @@ class FaultDisk:
         """Return how many bytes may still be added."""
         return self.space - sum(len(node.current) for node in self._names.values())
 
-    def _copy(self, names: dict[str, _Node]) -> FaultDisk:
+    def _copy(self, names: dict[str, _Node]) -> MemoryDisk:
         everything = [*names.values(), *self._durable_names.values()]
         everything += [node for *_, node in self._pending_names if node is not None]
         self._copied = []
@@ -185,7 +194,7 @@ class FaultDisk:
                     bytearray(node.durable), bytearray(node.current), list(node.pending)
                 )
                 self._copied.append((node, copies[id(node)]))
-        disk = FaultDisk()
+        disk = MemoryDisk()
         disk._names = {path: copies[id(node)] for path, node in names.items()}
         return disk
 
@@ -222,22 +231,25 @@ class FaultDisk:
             self.observer()
 
 
-class FaultFile:
+class MemoryFile:
     """Implements `waltz_storage.core.disk.DiskFile`."""
 
-    def __init__(self, disk: FaultDisk, node: _Node) -> None:
+    def __init__(self, disk: MemoryDisk, node: _Node) -> None:
         self._disk = disk
         self._node = node
         self._closed = False
 
     def size(self) -> int:
+        """See `DiskFile`."""
         return len(self._node.current)
 
     def read(self, offset: int, length: int) -> bytes:
+        """See `DiskFile`."""
         assert not self._closed
         return bytes(self._node.current[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
+        """See `DiskFile`."""
         assert not self._closed
         growth = offset + len(data) - len(self._node.current)
         missing = max(0, growth) - max(0, self._disk.left())
@@ -250,25 +262,31 @@ class FaultFile:
             self._disk.change(self._node, (offset, bytes(data)))
 
     def write_durably(self, offset: int, data: bytes) -> None:
+        """See `DiskFile`."""
         self.write(offset, data)
         self.flush()
 
     def allocate(self, start: int, end: int) -> None:
+        """See `DiskFile`."""
         self.write(start, bytes(end - start))
 
     def truncate(self, size: int) -> None:
+        """See `DiskFile`."""
         assert not self._closed
         self._disk.change(self._node, (size, None))
 
     def flush(self) -> None:
+        """See `DiskFile`."""
         assert not self._closed
         self._disk.flush(self._node)
 
     def lock(self, length: int) -> bool:
+        """See `DiskFile`."""
         holder = self._disk.locks.setdefault(id(self._node), self)
         return holder is self
 
     def close(self) -> None:
+        """See `DiskFile`."""
         assert not self._closed
         self._closed = True
         if self._disk.locks.get(id(self._node)) is self:

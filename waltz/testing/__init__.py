@@ -1,0 +1,32 @@
+"""A whole cluster in one process, for tests: real nodes; network, disks, ZooKeeper in memory.
+
+* `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
+* `network`, `transport`: connections in memory; `zookeeper`: the metadata store; `disk`: the disks
+* `engine`: the storage engine without threads; `clock`: an event loop on virtual time
+
+A test opens a client of a cluster:
+
+    from waltz.testing import InProcessCluster
+
+    async def test_transfers() -> None:
+        async with InProcessCluster(partitions=2, seed=7) as cluster:
+            async with cluster.connect() as client:      # in place of waltz.connect
+                await transfer(client, ...)
+"""
+
+from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
+from waltz.testing.cluster import InProcessCluster
+from waltz.testing.disk import MemoryDisk
+from waltz.testing.network import MemoryNetwork
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
+
+__all__ = [
+    "InProcessCluster",
+    "MemoryDisk",
+    "MemoryNetwork",
+    "MemoryStore",
+    "MemoryZooKeeper",
+    "NothingToWaitFor",
+    "VirtualTimeLoop",
+    "run",
+]

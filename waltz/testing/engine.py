@@ -1,0 +1,107 @@
+"""The storage engine without threads: each step is done on the event loop. Event loop.
+
+Requests that arrive in one turn of the event loop are in one step, as they are on the thread of a
+busy storage. A disk in memory does not block, so nothing else needs a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from typing_extensions import override
+
+from waltz_storage.core.engine.engine import Arrival, Done, Engine
+from waltz_storage.core.engine.rounds import RoundPart
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.engine_thread import Mailbox
+from waltz_storage.shell.parallel_flushes import ParallelFlushes
+
+
+class _AtOnce(Executor):
+    """Does work at once, on the thread that submits it."""
+
+    @override
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+class InlineEngine:
+    """Runs an engine on the running event loop; the arguments are those of `EngineThread`.
+
+    After ``fail`` was called, or after `abandon`, nothing is written or answered.
+    """
+
+    def __init__(
+        self,
+        directory: StorageDirectory,
+        mailbox: Mailbox,
+        fail: Callable[[BaseException], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.engine = Engine(directory)
+        self._mailbox = mailbox
+        self._fail = fail
+        self._clock = clock
+        self._flushes = ParallelFlushes(_AtOnce())
+        self._arrivals: list[Arrival] = []
+        self._scheduled = False
+        self._ended = False
+
+    @property
+    def flushes(self) -> int:
+        """How many flushes appends have taken so far."""
+        return self._flushes.flushes
+
+    def start(self) -> None:
+        """Do nothing: the first arrival starts the engine."""
+
+    def submit(self, arrivals: Sequence[Arrival]) -> None:
+        """Queue arrivals for the next turn of the event loop."""
+        self._arrivals += arrivals
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    async def stop(self) -> None:
+        """Do all submitted jobs and close the directory cleanly."""
+        self._run()
+        if not self._ended:
+            self._ended = True
+            self.engine.directory.close()
+
+    def abandon(self) -> None:
+        """End without doing anything more, as the death of the process does."""
+        self._ended = True
+
+    def _run(self) -> None:
+        self._scheduled = False
+        try:
+            while self._arrivals and not self._ended:
+                arrivals, self._arrivals = self._arrivals, []
+                self._step(arrivals)
+        except Exception as error:
+            self._ended = True
+            self._fail(error)
+
+    def _step(self, arrivals: Sequence[Arrival]) -> None:
+        ready = self.engine.step(arrivals)
+        self._mailbox.post(ready.answers)
+        for task in ready.tasks:
+            self._finish(self.engine.run_task(task))
+        if ready.parts:
+            self._flushes.commit(ready.parts, self._settle)
+
+    def _settle(self, part: RoundPart) -> None:
+        self._finish(self.engine.settle(part, self._clock()))
+
+    def _finish(self, done: Done) -> None:
+        self._mailbox.post(done.answers)
+        self._arrivals.append(done.freed)

@@ -1,0 +1,309 @@
+"""A network in memory: hosts, their listeners, connections, and faults. Event loops, threads.
+
+`MemoryNetwork.host` returns the network as one host sees it, which implements `waltz.net.Network`.
+The connections are real `FrameConnection`s over `MemoryTransport`s, without TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from waltz.net import DialFailed, FrameConnection, FrameHandler, ListenFailed, TlsConfig
+from waltz.net.network import ListeningPort, NewHandler
+from waltz.protocol import ProtocolSpec
+from waltz.testing.transport import MemoryTransport
+
+_DIAL_SECONDS = 10.0
+_DIAL_POLL_SECONDS = 0.05
+_FIRST_FREE_PORT = 40_000
+
+
+class Interceptor(Protocol):
+    """Changes the chunks of one connection to a listener; each chunk has whole frames."""
+
+    def to_listener(self, data: bytes) -> bytes:
+        """Return what is sent for ``data``; on the dialing side's event loop."""
+
+    def to_dialer(self, data: bytes) -> bytes:
+        """Return what arrives for ``data``; on the dialing side's event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialedConnection:
+    """A connection as an `Interceptor` sees it."""
+
+    dialer: str
+    """The dialing host."""
+
+    inject: Callable[[bytes], None]
+    """Lets bytes arrive at the dialing side, as if the listening side had written them."""
+
+
+NewInterceptor = Callable[[DialedConnection], Interceptor]
+
+
+class MemoryNetwork:
+    """The hosts of one cluster and of its clients.
+
+    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts; a random
+    number between them is drawn from ``seed``. The methods may be called on any thread.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.delay_seconds = (0.0, 0.0)
+        self._random = random.Random(f"{seed}/network")
+        self._lock = threading.RLock()
+        self._listeners: dict[tuple[str, int], MemoryListener] = {}
+        self._interceptors: dict[tuple[str, int], NewInterceptor] = {}
+        self._connections: dict[_Connection, None] = {}
+        self._down: set[str] = set()
+        self._partitioned: set[frozenset[str]] = set()
+        self._next_port = _FIRST_FREE_PORT
+
+    def host(self, name: str) -> MemoryHost:
+        """Return the network as the host ``name`` sees it."""
+        return MemoryHost(self, name)
+
+    def intercept(self, host: str, port: int, new_interceptor: NewInterceptor) -> None:
+        """Pass the chunks of later connections to ``host:port`` through an interceptor."""
+        self._interceptors[host, port] = new_interceptor
+
+    def take_down(self, host: str) -> None:
+        """Cut all connections of a host and refuse new ones, as its death does."""
+        with self._lock:
+            self._down.add(host)
+            for address in [a for a in self._listeners if a[0] == host]:
+                del self._listeners[address]
+        self.cut(host)
+
+    def bring_up(self, host: str) -> None:
+        """Let the host dial and listen again."""
+        self._down.discard(host)
+
+    def cut(self, host: str, other: str | None = None, *, bytes_arriving: int = 0) -> int:
+        """Cut the connections of ``host``, or those with ``other``; return their number.
+
+        In each direction at most ``bytes_arriving`` of the bytes on their way still arrive.
+        """
+        with self._lock:
+            found = [c for c in self._connections if c.between(host, other)]
+        for connection in found:
+            connection.cut(bytes_arriving)
+        return len(found)
+
+    def partition(self, host: str, other: str) -> None:
+        """Deliver nothing between two hosts until `heal`; their connections stay open."""
+        with self._lock:
+            self._partitioned.add(frozenset((host, other)))
+
+    def heal(self) -> None:
+        """End all partitions; what was written meanwhile arrives."""
+        with self._lock:
+            self._partitioned.clear()
+            connections = list(self._connections)
+        for connection in connections:
+            connection.proceed()
+
+    # ---- for hosts
+
+    def blocked(self, hosts: frozenset[str]) -> bool:
+        """Return whether nothing is delivered between ``hosts``."""
+        return hosts in self._partitioned
+
+    def draw_delay(self) -> float:
+        """Return the delay of the next chunk."""
+        if self.delay_seconds == (0.0, 0.0):
+            return 0.0
+        with self._lock:
+            return self._random.uniform(*self.delay_seconds)
+
+    def add_listener(self, listener: MemoryListener, host: str, port: int) -> int:
+        """Register a listener; return its port. Raises ListenFailed."""
+        with self._lock:
+            if port == 0:
+                port = self._next_port
+                self._next_port += 1
+            if host in self._down or (host, port) in self._listeners:
+                raise ListenFailed(f"{host}:{port} is down or in use")
+            self._listeners[host, port] = listener
+            return port
+
+    def remove_listener(self, listener: MemoryListener) -> None:
+        """Refuse connections to a listener from now on."""
+        with self._lock:
+            for address in [a for a, found in self._listeners.items() if found is listener]:
+                del self._listeners[address]
+
+    def connect(self, dialer: str, address: tuple[str, int], near: FrameConnection) -> bool:
+        """Connect ``near``, on the running event loop; return False if the address refuses."""
+        with self._lock:
+            listener = None if dialer in self._down else self._listeners.get(address)
+            if listener is None:
+                return False
+            loop = asyncio.get_running_loop()
+            connection = _Connection(self, dialer, address, (loop, listener.loop))
+            self._connections[connection] = None
+        listener.accept(connection.far)
+        connection.near.connect(near)
+        return True
+
+    def forget(self, connection: _Connection) -> None:
+        """Drop a connection of which an end is lost."""
+        with self._lock:
+            self._connections.pop(connection, None)
+
+    def interceptor(self, connection: DialedConnection, address: tuple[str, int]) -> Interceptor:
+        """Return the interceptor of a new connection to ``address``."""
+        new_interceptor = self._interceptors.get(address)
+        return _Unchanged() if new_interceptor is None else new_interceptor(connection)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock of all connections."""
+        return self._lock
+
+
+class MemoryHost:
+    """The network as one host sees it; implements `waltz.net.Network`. TLS settings are ignored."""
+
+    def __init__(self, network: MemoryNetwork, name: str) -> None:
+        self.name = name
+        self._network = network
+
+    async def dial(
+        self, host: str, port: int, spec: ProtocolSpec, handler: FrameHandler, tls: TlsConfig
+    ) -> FrameConnection:
+        """See Network."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DIAL_SECONDS
+        # As a connection attempt is answered only by a later packet.
+        await asyncio.sleep(self._network.draw_delay())
+        while self._network.blocked(frozenset((self.name, host))):
+            if loop.time() > deadline:
+                raise DialFailed(
+                    f"cannot reach {host}:{port}: no answer within {_DIAL_SECONDS:g} s"
+                )
+            await asyncio.sleep(_DIAL_POLL_SECONDS)
+        connection = FrameConnection(spec, handler, dialer=True)
+        if not self._network.connect(self.name, (host, port), connection):
+            raise DialFailed(f"cannot reach {host}:{port}: Connection refused")
+        return connection
+
+    def listener(
+        self, spec: ProtocolSpec, new_handler: NewHandler, tls: TlsConfig
+    ) -> ListeningPort:
+        """See Network."""
+        return MemoryListener(self._network, self.name, spec, new_handler)
+
+
+class MemoryListener:
+    """A port of a host; implements `waltz.net.ListeningPort`."""
+
+    def __init__(
+        self, network: MemoryNetwork, host: str, spec: ProtocolSpec, new_handler: NewHandler
+    ) -> None:
+        self.port = 0
+        self.loop = asyncio.get_running_loop()
+        self._network = network
+        self._host = host
+        self._spec = spec
+        self._new_handler = new_handler
+        # Callables keep their order in a dict; a set would not.
+        self._connections: dict[FrameConnection, None] = {}
+
+    def start(self, host: str | None, port: int) -> None:
+        """See ListeningPort; ``host`` is that of the network."""
+        self.loop = asyncio.get_running_loop()
+        self.port = self._network.add_listener(self, self._host, port)
+
+    async def close(self) -> None:
+        """See ListeningPort."""
+        self._network.remove_listener(self)
+        for connection in list(self._connections):
+            connection.close("shutting down")
+
+    def accept(self, transport: MemoryTransport) -> None:
+        """Accept a connection in a later turn; callable on any thread."""
+        transport.soon(self._enter, transport)
+
+    def _enter(self, transport: MemoryTransport) -> None:
+        if transport.is_closing():
+            return
+        connection = FrameConnection(
+            self._spec, self._new_handler(), dialer=False, on_end=self._ended
+        )
+        self._connections[connection] = None
+        transport.connect(connection)
+
+    def _ended(self, connection: FrameConnection) -> None:
+        self._connections.pop(connection, None)
+
+
+class _Connection:
+    """Two ends: ``near`` is that of the dialing host, ``far`` that of the listening one."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        dialer: str,
+        address: tuple[str, int],
+        loops: tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop],
+    ) -> None:
+        self._hosts = frozenset((dialer, address[0]))
+        seen = DialedConnection(dialer, lambda data: self.near.inject(data))
+        interceptor = network.interceptor(seen, address)
+        to_far = _Wire(network, self._hosts, interceptor.to_listener, _unchanged)
+        to_near = _Wire(network, self._hosts, _unchanged, interceptor.to_dialer)
+        self.near = MemoryTransport(loops[0], address, to_near, network.lock)
+        self.far = MemoryTransport(loops[1], (dialer, 0), to_far, network.lock)
+        self.near.peer, self.far.peer = self.far, self.near
+        self.near.on_lost = self.far.on_lost = lambda: network.forget(self)
+
+    def between(self, host: str, other: str | None) -> bool:
+        """Return whether it is a connection of ``host``, and of ``other`` if one is given."""
+        return host in self._hosts and (other is None or other in self._hosts)
+
+    def cut(self, bytes_arriving: int) -> None:
+        """Cut both directions."""
+        self.far.cut(bytes_arriving)
+        self.near.cut(bytes_arriving)
+
+    def proceed(self) -> None:
+        """Deliver what was held up."""
+        self.near.proceed()
+        self.far.proceed()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """One direction of a connection; implements `waltz.testing.transport.Wire`."""
+
+    network: MemoryNetwork
+    hosts: frozenset[str]
+    written: Callable[[bytes], bytes]
+    arrived: Callable[[bytes], bytes]
+
+    def blocked(self) -> bool:
+        return self.network.blocked(self.hosts)
+
+    def delay(self) -> float:
+        return self.network.draw_delay()
+
+
+class _Unchanged:
+    """An interceptor that changes nothing."""
+
+    def to_listener(self, data: bytes) -> bytes:
+        return data
+
+    def to_dialer(self, data: bytes) -> bytes:
+        return data
+
+
+def _unchanged(data: bytes) -> bytes:
+    return data

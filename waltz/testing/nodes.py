@@ -1,0 +1,202 @@
+"""The servers and storages of a cluster in one process: real nodes in an environment in memory.
+
+Event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from waltz.metadata.store import MetadataStore
+from waltz.net import PLAINTEXT, RpcConnection
+from waltz.protocol import admin
+from waltz.runtime.configuration import ListeningTlsSettings, TlsSettings
+from waltz.testing.disk import MemoryDisk
+from waltz.testing.engine import InlineEngine
+from waltz.testing.network import MemoryNetwork
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
+from waltz_server.shell.config import ServerConfig
+from waltz_server.shell.node import ServerEnvironment, ServerNode
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+from waltz_storage.shell.config import StorageConfig
+from waltz_storage.shell.engine_thread import Mailbox
+from waltz_storage.shell.node import StorageEnvironment, StorageNode, learn_cluster
+
+log = logging.getLogger(__name__)
+
+ROOT = "/waltz"
+SERVER_PORT = 55180
+STORAGE_PORT = 55280
+ADMIN_PORT = 55281
+SESSION_MS = 10_000
+
+_ZOOKEEPER = "zookeeper:2181"
+_ALLOCATED_BYTES = 16 << 10
+"""The step in which segment files grow: zeros in memory would cost more than all else."""
+
+
+@dataclass(slots=True)
+class World:
+    """What the nodes of one cluster share. ``failures`` are the errors that ended a node."""
+
+    network: MemoryNetwork
+    zookeeper: MemoryZooKeeper
+    random: random.Random
+    failures: list[BaseException] = field(default_factory=list)
+
+    async def open_store(self, timeout_ms: int) -> MemoryStore:
+        """Open a session with the ZooKeeper of the cluster."""
+        store = self.zookeeper.connect(clock=asyncio.get_running_loop().time)
+        store.operation_timeout = timeout_ms / 1000
+        return store
+
+
+class InProcessServer:
+    """A server that can be killed and started again."""
+
+    def __init__(self, number: int, world: World) -> None:
+        self.host = f"server-{number}"
+        self.node: ServerNode | None = None
+        self.store: MemoryStore | None = None
+        self._world = world
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start a new process of this server."""
+        assert self.node is None, f"{self.host} runs already"
+        self._world.network.bring_up(self.host)
+        config = ServerConfig(
+            zookeeper=_ZOOKEEPER,
+            session_timeout_ms=SESSION_MS,
+            cluster_root=ROOT,
+            port=SERVER_PORT,
+            advertised=self.host,
+            tls_settings=TlsSettings(enabled=False),
+        )
+        environment = ServerEnvironment(
+            self._world.network.host(self.host), self._open_store, self._world.random.shuffle
+        )
+        self.node = ServerNode(config, environment=environment)
+        await self.node.start()
+        self._watching = asyncio.create_task(self._watch(self.node))
+
+    async def kill(self, *, expire: bool) -> None:
+        """End the process without any farewell; its session expires at once, or stays."""
+        assert self.store is not None
+        self._world.network.take_down(self.host)
+        self._world.zookeeper.abandon(self.store, expire=expire)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop as a signal does."""
+        node, self.node = self.node, None
+        if node is None:
+            return
+        assert self._watching is not None
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
+        await node.stop()
+
+    async def _open_store(self, address: str, timeout_ms: int) -> MetadataStore:
+        self.store = await self._world.open_store(timeout_ms)
+        return self.store
+
+    async def _watch(self, node: ServerNode) -> None:
+        try:
+            await node.failed()
+        except Exception as error:
+            log.exception("%s: failed; the cluster reports the error when it is closed", self.host)
+            self._world.failures.append(error)
+
+
+class InProcessStorage:
+    """A storage that can be killed, lose power, and start again on its disk."""
+
+    def __init__(self, number: int, world: World) -> None:
+        self.host = f"storage-{number}"
+        self.address = f"{self.host}:{STORAGE_PORT}"
+        self.disk = MemoryDisk()
+        self.node: StorageNode | None = None
+        self._engine: InlineEngine | None = None
+        self._world = world
+
+    async def start(self) -> None:
+        """Start a new process of this storage on its disk."""
+        assert self.node is None, f"{self.host} runs already"
+        self._world.network.bring_up(self.host)
+        config = StorageConfig(
+            zookeeper=_ZOOKEEPER,
+            session_timeout_ms=SESSION_MS,
+            cluster_root=ROOT,
+            port=STORAGE_PORT,
+            admin_port=ADMIN_PORT,
+            directory=Path("/in-memory"),
+            tls_settings=ListeningTlsSettings(enabled=False),
+        )
+        loop = asyncio.get_running_loop()
+        environment = StorageEnvironment(
+            network=self._world.network.host(self.host),
+            open_store=self._open_store,
+            open_disk=lambda directory: self.disk,
+            disk_space=lambda directory: (self.disk.left(), self.disk.space),
+            new_engine=self._new_engine,
+            fail=self._failed,
+            clock=loop.time,
+            now_ms=lambda: int(loop.time() * 1000),
+            allocate_bytes=_ALLOCATED_BYTES,
+        )
+        node = StorageNode(config, environment=environment)
+        await node.start(await learn_cluster(config, environment))
+        self.node = node
+
+    async def add_partitions(self, cluster: tuple[uuid.UUID, int]) -> None:
+        """Give it an available replica of every partition of a new cluster."""
+        port = await RpcConnection.open_admin(
+            (self.host, ADMIN_PORT),
+            PLAINTEXT,
+            cluster,
+            self._world.network.host("administrator"),
+        )
+        partitions = tuple(range(cluster[1]))
+        await port.call(lambda seq: admin.PartitionAssignmentRequest(seq, partitions, True, False))
+        await port.call(lambda seq: admin.PartitionAvailableRequest(seq, partitions, True))
+        port.close()
+
+    def kill(self, *, power_loss: bool) -> None:
+        """End the process at once; with ``power_loss`` the disk loses what was not flushed."""
+        assert self._engine is not None
+        self._world.network.take_down(self.host)
+        self._engine.abandon()
+        self.disk = self.disk.crashed(self._world.random) if power_loss else self.disk.restarted()
+        self.node = None
+
+    async def stop(self) -> None:
+        """Stop as a signal does."""
+        node, self.node = self.node, None
+        if node is not None:
+            await node.stop()
+            self.disk = self.disk.restarted()
+
+    async def _open_store(self, address: str, timeout_ms: int) -> MetadataStore:
+        return await self._world.open_store(timeout_ms)
+
+    def _new_engine(
+        self,
+        directory: StorageDirectory,
+        mailbox: Mailbox,
+        fail: Callable[[BaseException], None],
+        clock: Callable[[], float],
+    ) -> InlineEngine:
+        self._engine = InlineEngine(directory, mailbox, fail, clock)
+        return self._engine
+
+    def _failed(self, error: BaseException) -> None:
+        """End the process, as a failed flush does."""
+        log.error("%s: ended: %s", self.host, error)
+        self.kill(power_loss=False)

@@ -1,0 +1,278 @@
+"""The transport of a connection in memory: what asyncio's socket transport does, without a socket.
+
+Each end belongs to one event loop; the ends of a connection may belong to different ones. A chunk
+arrives in a later turn of the receiver's event loop, never in the call that wrote it. Event loops,
+threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+_SOCKET_BYTES = 1 << 18
+"""What the buffers of the operating system would hold; only more counts as the write buffer."""
+
+
+class Wire(Protocol):
+    """What the network does with one direction of a connection."""
+
+    @property
+    def written(self) -> Callable[[bytes], bytes]:
+        """Return what is sent for a written chunk; called on the sender's event loop."""
+
+    @property
+    def arrived(self) -> Callable[[bytes], bytes]:
+        """Return what arrives for a sent chunk; called on the receiver's event loop."""
+
+    def blocked(self) -> bool:
+        """Whether nothing arrives at present; `MemoryTransport.proceed` must follow."""
+
+    def delay(self) -> float:
+        """Return the seconds until the next chunk arrives."""
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a connection. ``wire`` is that of the direction to this end."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        peer_address: tuple[str, int],
+        wire: Wire,
+        lock: threading.RLock,
+    ) -> None:
+        super().__init__({"peername": peer_address})
+        self.loop = loop
+        self.wire = wire
+        self.peer: MemoryTransport
+        self.on_lost: Callable[[], None] = lambda: None
+        self._protocol: asyncio.Protocol | None = None
+        self._lock = lock
+        self._inbox: deque[tuple[float, bytes]] = deque()
+        self._inbox_bytes = 0
+        self._last_due = 0.0
+        self._reading = True
+        self._delivering = False
+        self._paused_writing = False
+        self._closing = False
+        self._lost = False
+        self._peer_ended = False
+        self._high, self._low = 64 << 10, 16 << 10
+
+    # ---- asyncio.Transport
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Send a chunk; nothing after `close` or `abort`."""
+        peer = self.peer
+        if self._closing:
+            return
+        sent = peer.wire.written(bytes(data))
+        if not sent:
+            return
+        peer._receive(sent)
+        with self._lock:
+            pause = not self._paused_writing and self.get_write_buffer_size() > self._high
+            self._paused_writing = self._paused_writing or pause
+        if pause:
+            self._connected().pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        """Send the parts as one chunk."""
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        """Stop delivering; the peer's write buffer then grows."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+        self._reading = True
+        self.proceed()
+
+    def is_reading(self) -> bool:
+        """Return whether chunks are delivered."""
+        return self._reading and not self._closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the sizes at which the protocol is paused and resumed."""
+        self._high = 64 << 10 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes that the buffers of an operating system would not hold."""
+        return max(0, self.peer._inbox_bytes - _SOCKET_BYTES)
+
+    def can_write_eof(self) -> bool:
+        """Return False: no protocol of Waltz closes one direction only."""
+        return False
+
+    def is_closing(self) -> bool:
+        """Return whether the end is closed or about to be."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close when the peer has room for all that was written."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            self._inbox.clear()
+            self._inbox_bytes = 0
+        self.peer._end_of_peer()
+        if self.get_write_buffer_size() == 0:
+            self.soon(self._lose, None)
+
+    def abort(self) -> None:
+        """Close at once: the peer may not get what was written."""
+        self.reset(None)
+        self.peer.reset(ConnectionResetError("connection reset by the peer"))
+
+    # ---- for the peer and the network
+
+    def connect(self, protocol: asyncio.Protocol) -> None:
+        """Begin to deliver to ``protocol``; on the event loop of this end."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self.proceed()
+
+    def reset(self, error: Exception | None) -> None:
+        """Lose the connection with ``error``; callable on any thread."""
+        with self._lock:
+            self._closing = True
+            self._inbox.clear()
+            self._inbox_bytes = 0
+        self.soon(self._lose, error)
+
+    def cut(self, bytes_arriving: int) -> None:
+        """Lose the connection after at most ``bytes_arriving`` of the bytes that are on their way.
+
+        So it can end within a frame.
+        """
+        with self._lock:
+            way = b"".join(data for _, data in self._inbox)[:bytes_arriving]
+            self._inbox.clear()
+            self._inbox_bytes = 0
+        self.soon(self._deliver_last, way)
+
+    def proceed(self) -> None:
+        """Deliver what has arrived, in a later turn; callable on any thread."""
+        with self._lock:
+            if self._delivering or self._lost or self._protocol is None:
+                return
+            if not self._inbox and not self._peer_ended:
+                return
+            self._delivering = True
+        self.soon(self._deliver)
+
+    def inject(self, data: bytes) -> None:
+        """Let ``data`` arrive, behind what is on its way, as if the peer had written it."""
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        with self._lock:
+            if self._closing:
+                return
+            delay = self.wire.delay()
+            due = max(self._last_due, self.loop.time() + delay) if delay else self._last_due
+            self._last_due = due
+            self._inbox.append((due, data))
+            self._inbox_bytes += len(data)
+        self.proceed()
+
+    def _end_of_peer(self) -> None:
+        self._peer_ended = True
+        self.proceed()
+
+    def _deliver(self) -> None:
+        with self._lock:
+            self._delivering = False
+            if not self._reading or self._closing or self.wire.blocked():
+                return
+            chunk = self._take()
+            drained = self._peer_ended and not self._inbox
+            later = self._inbox[0][0] - self.loop.time() if self._inbox else None
+        if later is not None:
+            self.loop.call_later(max(0.0, later), self.proceed)
+        if chunk:
+            self._hand_over(chunk)
+        self.peer._peer_took()
+        if drained and not self._closing:
+            self._connected().eof_received()
+            self.close()
+
+    def _take(self) -> bytes:
+        """Take the chunks that are due, as one."""
+        now, parts = self.loop.time(), []
+        while self._inbox and self._inbox[0][0] <= now:
+            parts.append(self._inbox.popleft()[1])
+        chunk = b"".join(parts)
+        self._inbox_bytes -= len(chunk)
+        return chunk
+
+    def _hand_over(self, chunk: bytes) -> None:
+        arrived = self.wire.arrived(chunk)
+        if not arrived:
+            return
+        try:
+            self._connected().data_received(arrived)
+        except Exception as error:
+            message = "Fatal error: protocol.data_received() call failed."
+            self.loop.call_exception_handler(
+                {"message": message, "exception": error, "transport": self}
+            )
+            self.abort()
+
+    def _deliver_last(self, data: bytes) -> None:
+        if data and not self._closing:
+            self._hand_over(data)
+        self.reset(ConnectionResetError("connection reset by the peer"))
+
+    def _peer_took(self) -> None:
+        """Resume writing, or end a close, when the buffer has room; on the peer's event loop."""
+        with self._lock:
+            size = self.get_write_buffer_size()
+            resume = self._paused_writing and size <= self._low
+            if resume:
+                self._paused_writing = False
+            ended = self._closing and not self._lost and size == 0
+        if ended:
+            self.soon(self._lose, None)
+        elif resume:
+            self.soon(self._resume_writing)
+
+    def _resume_writing(self) -> None:
+        if not self._lost:
+            self._connected().resume_writing()
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        self.on_lost()
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+
+    def _connected(self) -> asyncio.Protocol:
+        assert self._protocol is not None, "used before connect"
+        return self._protocol
+
+    def soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Call on the event loop of this end, in a later turn; callable on any thread."""
+        if self.loop is _running_loop():
+            self.loop.call_soon(call, *arguments)
+        else:
+            # The event loop of the other end may have been closed without closing its connections.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(call, *arguments)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,443 @@
+"""A ZooKeeper in memory: the metadata store of clusters in one process. Event loops, threads.
+
+One `MemoryZooKeeper` is the ensemble; each `connect` returns a client with its own session, which
+belongs to one event loop. The same calls give the same results. Tests cause the faults: a suspended
+connection, an expired session, a lost answer, late watches, outdated reads, no answers at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from waltz.metadata.store import (
+    ANY_VERSION,
+    Children,
+    Node,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+    OnChange,
+    OperationTimedOut,
+    SessionExpired,
+    SessionHealth,
+    SessionState,
+    StoreClosed,
+    StoreConnectionLost,
+    StoreError,
+    VersionConflict,
+)
+
+Pause = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Stored:
+    data: bytes | None
+    owner: int | None
+    version: int = 0
+    children: set[str] = field(default_factory=set)
+    children_ever: int = 0
+
+    def cversion(self) -> int:
+        # Every creation of a child was one change, and every deletion another.
+        return 2 * self.children_ever - len(self.children)
+
+    def copy(self) -> _Stored:
+        return replace(self, children=set(self.children))
+
+
+@dataclass(slots=True)
+class _Lag:
+    """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
+
+    nodes: dict[str, _Stored]
+    missed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+
+
+class MemoryZooKeeper:
+    """The tree of nodes and the sessions of a ZooKeeper ensemble.
+
+    ``watch_delay`` is the number of seconds by which every watch is called late. The methods may be
+    called on any thread.
+    """
+
+    def __init__(self) -> None:
+        self.watch_delay = 0.0
+        self._lock = threading.RLock()
+        self._nodes = {"/": _Stored(None, None)}
+        self._last_session = 0
+        self._clients: list[MemoryStore] = []
+        self._answering = True
+
+    def connect(
+        self, *, clock: Callable[[], float] = lambda: 0.0, pause: Pause | None = None
+    ) -> MemoryStore:
+        """Return a client with a new session.
+
+        ``pause`` is awaited at the start of every operation, so that other tasks run between two
+        operations of one; by default for one iteration of the event loop.
+        """
+        client = MemoryStore(self, clock, pause or _one_turn)
+        with self._lock:
+            self._clients.append(client)
+            client.health.enter(SessionState.CONNECTED, self._new_session())
+        return client
+
+    def dump(self) -> dict[str, Node]:
+        """Return every node but "/", by path, sorted."""
+        with self._lock:
+            return {p: _view(n) for p, n in sorted(self._nodes.items()) if p != "/"}
+
+    def suspend(self, client: MemoryStore) -> None:
+        """Suspend the client: its operations raise StoreConnectionLost, its session stays valid."""
+        with self._lock:
+            client._drop_watches()
+        client._enter(SessionState.SUSPENDED, client.health.session_id)
+
+    def resume(self, client: MemoryStore) -> None:
+        """Reconnect the client: with its session, or with a new one if that has expired."""
+        if client._expired and client.health.state is not SessionState.LOST:
+            client._enter(SessionState.LOST, client.health.session_id)
+        with self._lock:
+            session_id = self._new_session() if client._expired else client.health.session_id
+            client._expired = False
+        client._enter(SessionState.CONNECTED, session_id)
+
+    def expire(self, client: MemoryStore) -> None:
+        """End the client's session; a suspended client sees it when it reconnects."""
+        session_id = client.health.session_id
+        assert session_id is not None
+        with self._lock:
+            client._expired = True
+            self._end_session(session_id)
+            client._drop_watches()
+        if client.health.state is SessionState.CONNECTED:
+            client._enter(SessionState.LOST, session_id)
+
+    def abandon(self, client: MemoryStore, *, expire: bool = True) -> None:
+        """End the client as the death of its process does: no watch is called any more.
+
+        Its session, with the ephemeral nodes, expires at once or stays for ever.
+        """
+        with self._lock:
+            session_id = client._forget()
+            if expire and session_id is not None and not client._expired:
+                self._end_session(session_id)
+
+    def lag(self, client: MemoryStore) -> None:
+        """Serve the client's reads from a follower that stays behind until `catch_up`.
+
+        As in ZooKeeper, a write of the client brings its follower up to date.
+        """
+        with self._lock:
+            client._lag = _Lag({path: node.copy() for path, node in self._nodes.items()})
+
+    def catch_up(self, client: MemoryStore) -> None:
+        """Bring the client's follower up to date; watches of what it missed are called."""
+        with self._lock:
+            lag, client._lag = client._lag, None
+            for changed, child_lists in lag.missed if lag is not None else ():
+                client._notify(changed, child_lists)
+
+    def stop_answering(self) -> None:
+        """Let every operation wait; one that waits for longer than its limit times out."""
+        with self._lock:
+            self._answering = False
+
+    def resume_answering(self) -> None:
+        """Answer the operations that wait, and all later ones."""
+        with self._lock:
+            self._answering = True
+            for client in self._clients:
+                client._wake()
+
+    def _new_session(self) -> int:
+        self._last_session += 1
+        return self._last_session
+
+    def _end_session(self, session_id: int) -> None:
+        for path in sorted(p for p, node in self._nodes.items() if node.owner == session_id):
+            self._delete(path, ANY_VERSION)
+
+    def _create(self, path: str, data: bytes | None, owner: int | None, sequence: bool) -> str:
+        parent_path, _, _ = path.rpartition("/")
+        parent = self._nodes.get(parent_path or "/")
+        if parent is None:
+            raise NodeMissing(path)
+        if parent.owner is not None:
+            raise StoreError(f"{parent_path} is ephemeral and cannot have children")
+        if sequence:
+            path += f"{parent.children_ever:010d}"
+        if path in self._nodes:
+            raise NodeExists(path)
+        self._nodes[path] = _Stored(data, owner)
+        parent.children.add(path.rpartition("/")[2])
+        parent.children_ever += 1
+        self._fire(path, parent_path or "/")
+        return path
+
+    def _set(self, path: str, data: bytes, version: int) -> int:
+        node = self._find(path)
+        if version not in (ANY_VERSION, node.version):
+            raise VersionConflict(path, version)
+        node.data = data
+        node.version += 1
+        self._fire(path)
+        return node.version
+
+    def _delete(self, path: str, version: int) -> None:
+        node = self._find(path)
+        if version not in (ANY_VERSION, node.version):
+            raise VersionConflict(path, version)
+        if node.children:
+            raise NodeNotEmpty(path)
+        del self._nodes[path]
+        parent_path, _, name = path.rpartition("/")
+        self._nodes[parent_path or "/"].children.remove(name)
+        self._fire(path, path, parent_path or "/")
+
+    def _fire(self, changed: str, *child_lists: str) -> None:
+        for client in self._clients:
+            client._notify(changed, child_lists)
+
+    def _find(self, path: str) -> _Stored:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NodeMissing(path)
+        return node
+
+
+def _view(node: _Stored) -> Node:
+    return Node(node.data, node.version, node.cversion(), node.owner)
+
+
+class MemoryStore:
+    """One session with a MemoryZooKeeper; implements MetadataStore. Made by ``connect``.
+
+    ``operation_timeout`` is the number of seconds after which an operation without an answer raises
+    OperationTimedOut.
+    """
+
+    def __init__(
+        self, zookeeper: MemoryZooKeeper, clock: Callable[[], float], pause: Pause
+    ) -> None:
+        self.operation_timeout = 10.0
+        self._zookeeper = zookeeper
+        self._pause = pause
+        self._health = SessionHealth(clock)
+        # Callables by path, each kept once, in the order of their registration.
+        self._data_watches: dict[str, dict[OnChange, None]] = {}
+        self._child_watches: dict[str, dict[OnChange, None]] = {}
+        self._expired = False
+        self._answers_to_lose = 0
+        self._writes_to_lose = 0
+        self._lag: _Lag | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+        self._loop = _running_loop()
+
+    def lose_next_answer(self) -> None:
+        """Execute the next operation but raise StoreConnectionLost instead of answering."""
+        self._answers_to_lose += 1
+
+    def lose_next_write(self, *, executed: bool) -> None:
+        """Raise StoreConnectionLost for the next write; ``executed`` decides whether it is done."""
+        if executed:
+            self._answers_to_lose += 1
+        else:
+            self._writes_to_lose += 1
+
+    @property
+    def health(self) -> SessionHealth:
+        """See MetadataStore."""
+        return self._health
+
+    async def get(self, path: str, on_change: OnChange | None = None) -> Node | None:
+        """See MetadataStore."""
+        await self._begin(path)
+        with self._zookeeper._lock:
+            node = self._nodes.get(path)
+            read = None if node is None else _view(node)
+            self._finish(path)
+            if on_change is not None:
+                self._data_watches.setdefault(path, {})[on_change] = None
+        return read
+
+    async def children(self, path: str, on_change: OnChange | None = None) -> Children:
+        """See MetadataStore."""
+        await self._begin(path)
+        with self._zookeeper._lock:
+            node = self._nodes.get(path)
+            if node is None:
+                raise NodeMissing(path)
+            read = Children(tuple(sorted(node.children)), node.version, node.cversion())
+            self._finish(path)
+            if on_change is not None:
+                self._child_watches.setdefault(path, {})[on_change] = None
+        return read
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """See MetadataStore."""
+        await self._begin(path)
+        with self._zookeeper._lock:
+            self._begin_write(path)
+            owner = self._health.session_id if ephemeral else None
+            created = self._zookeeper._create(path, data, owner, sequence)
+            self._finish(path)
+        return created
+
+    async def set(self, path: str, data: bytes, version: int) -> int:
+        """See MetadataStore."""
+        await self._begin(path)
+        with self._zookeeper._lock:
+            self._begin_write(path)
+            new_version = self._zookeeper._set(path, data, version)
+            self._finish(path)
+        return new_version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See MetadataStore."""
+        await self._begin(path)
+        with self._zookeeper._lock:
+            self._begin_write(path)
+            self._zookeeper._delete(path, version)
+            self._finish(path)
+
+    async def close(self) -> None:
+        """See MetadataStore."""
+        if self._health.state is SessionState.CLOSED:
+            return
+        with self._zookeeper._lock:
+            session_id = self._forget()
+            if session_id is not None and not self._expired:
+                self._zookeeper._end_session(session_id)
+
+    @property
+    def _nodes(self) -> dict[str, _Stored]:
+        return self._zookeeper._nodes if self._lag is None else self._lag.nodes
+
+    async def _begin(self, path: str) -> None:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        if self._health.state is not SessionState.CLOSED:
+            await self._pause()
+            await self._answered(path)
+        match self._health.state:
+            case SessionState.CLOSED:
+                raise StoreClosed("the connection to ZooKeeper was closed")
+            case SessionState.SUSPENDED:
+                raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+            case SessionState.LOST:
+                raise SessionExpired(f"the ZooKeeper session ended during an operation on {path}")
+            case SessionState.CONNECTED:
+                return
+
+    async def _answered(self, path: str) -> None:
+        """Wait while the ensemble does not answer; raises OperationTimedOut."""
+        if self._zookeeper._answering:
+            return
+        answering = asyncio.get_running_loop().create_future()
+        self._waiting.append(answering)
+        try:
+            async with asyncio.timeout(self.operation_timeout):
+                await answering
+        except TimeoutError:
+            raise OperationTimedOut(
+                f"ZooKeeper gave no answer about {path} within {self.operation_timeout:g} s"
+            ) from None
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            self._soon(partial(_settle, future))
+
+    def _begin_write(self, path: str) -> None:
+        self._zookeeper.catch_up(self)
+        if self._writes_to_lose:
+            self._writes_to_lose -= 1
+            self._lose_connection(path)
+
+    def _finish(self, path: str) -> None:
+        if self._answers_to_lose:
+            self._answers_to_lose -= 1
+            self._lose_connection(path)
+
+    def _lose_connection(self, path: str) -> None:
+        self._zookeeper.suspend(self)
+        self._zookeeper.resume(self)
+        raise StoreConnectionLost(f"the connection to ZooKeeper broke at {path}")
+
+    def _forget(self) -> int | None:
+        """Close without ending the session; return its id."""
+        session_id = self._health.session_id
+        self._data_watches.clear()
+        self._child_watches.clear()
+        if self in self._zookeeper._clients:
+            self._zookeeper._clients.remove(self)
+        self._wake()
+        self._enter(SessionState.CLOSED, None)
+        return session_id
+
+    def _enter(self, state: SessionState, session_id: int | None) -> None:
+        """Change the state on the event loop of the session."""
+        if self._loop is None or self._loop is _running_loop():
+            self._health.enter(state, session_id)
+        else:
+            self._soon(lambda: self._health.enter(state, session_id))
+
+    def _notify(self, changed: str, child_lists: tuple[str, ...]) -> None:
+        if self._lag is not None:
+            self._lag.missed.append((changed, child_lists))
+            return
+        due = list(self._data_watches.pop(changed, ()))
+        for path in child_lists:
+            due += self._child_watches.pop(path, ())
+        self._call_watches(due)
+
+    def _drop_watches(self) -> None:
+        watches = (*self._data_watches.values(), *self._child_watches.values())
+        self._data_watches, self._child_watches = {}, {}
+        self._call_watches([on_change for registered in watches for on_change in registered])
+
+    def _call_watches(self, due: list[OnChange]) -> None:
+        delay = self._zookeeper.watch_delay
+        for on_change in due:
+            if delay:
+                self._soon(partial(_call_later, delay, on_change))
+            else:
+                self._soon(on_change)
+
+    def _soon(self, call: Callable[[], object]) -> None:
+        loop = self._loop or asyncio.get_running_loop()
+        if loop is _running_loop():
+            loop.call_soon(call)
+        else:
+            # The session may outlive the event loop of a client that was not closed.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(call)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _call_later(delay: float, call: OnChange) -> None:
+    asyncio.get_running_loop().call_later(delay, call)
+
+
+async def _one_turn() -> None:
+    await asyncio.sleep(0)
