@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from waltz.client.replica_reader import Replicas, WantedRecords
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import UNRESOLVED, PartitionMetadata, ReplicaState
@@ -17,6 +16,7 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT, ConnectionLost, RemoteFailure, RpcConnection
 from waltz.protocol.storage import StoredRecordListRequest, StoredRecordListResponse
 from waltz.protocol.stored import NO_STORED_RECORDS, StoredBatch
+from waltz.testing.zookeeper import MemoryZooKeeper
 
 ROOT = "/test"
 STORAGES = ("a:1", "b:1")

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.support.memory_zookeeper import MemoryStore, MemoryZooKeeper
 from waltz.metadata.retry import compare_and_set, until_answered, wait_at_most
 from waltz.metadata.store import NodeMissing, StoreUnavailable, VersionConflict
+from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 PATH = "/node"
 OWN, OTHER = b"own", b"other"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.memory_zookeeper import MemoryZooKeeper
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
 from waltz.net import PLAINTEXT
 from waltz.runtime.configuration import read
+from waltz.testing.zookeeper import MemoryZooKeeper
 from waltz_server.shell.config import ServerConfig
 from waltz_server.shell.hosted_partition import HostedPartition
 from waltz_server.shell.node import ServerNode

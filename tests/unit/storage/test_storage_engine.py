@@ -231,7 +231,7 @@ def test_failed_flush_answers_no_append(engine: InlineEngine, disk: MemoryDisk) 
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_failed_flush_of_one_partition_fails_the_round(
-    engine: InlineEngine, disk: FaultDisk, failing: int
+    engine: InlineEngine, disk: MemoryDisk, failing: int
 ) -> None:
     """Every flush of a round counts, also those that run on other threads than the last one."""
     disk.failing_flush = failing
@@ -243,7 +243,7 @@ def test_failed_flush_of_one_partition_fails_the_round(
 
 
 def test_session_is_not_persisted_if_the_log_cannot_be_flushed(
-    engine: InlineEngine, disk: FaultDisk
+    engine: InlineEngine, disk: MemoryDisk
 ) -> None:
     """The control file must not name a mark below which records are not durable."""
     engine.ask(append(0, 0, 3))
