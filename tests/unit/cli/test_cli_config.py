@@ -66,7 +66,7 @@ def test_explain_shows_the_origin_of_every_value(file: Path) -> None:
     assert settings["server.tls.ca"]["value"] == "/ca.pem"
     assert settings["server.minFetchSize"]["origin"] == "default"
     assert found["problems"] == []
-    assert found["warnings"] == [f"{file}: server.region has no effect: no server uses it"]
+    assert found["warnings"] == [f"{file}: server.region has no effect: no server uses the region"]
 
 
 def test_explain_as_yaml_equals_json(file: Path) -> None:

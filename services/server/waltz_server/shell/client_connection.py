@@ -1,4 +1,4 @@
-"""A client's connection: passes its messages to partitions. Touches one connection."""
+"""Pass the messages of a client's connection to the partitions. Touches one connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PartitionRequest = (
 
 
 class PartitionHost(Protocol):
-    """The functions of the server that a connection calls."""
+    """The functions of the server that a `ClientConnection` calls."""
 
     num_partitions: int
 
@@ -61,20 +61,20 @@ class PartitionHost(Protocol):
         """Register a client's connection after its handshake."""
 
     def disconnected(self, peer: Peer) -> None:
-        """Remove a client's connection, which is closed."""
+        """Forget a client's connection, which is closed."""
 
     def overloaded(self, connection: FrameConnection) -> None:
         """Stop reading from ``connection`` until the partitions have fewer open appends."""
 
     async def check_storages(self) -> dict[str, bool]:
-        """Dial every storage in use; return which can be reached."""
+        """Dial every storage that holds a partition; return for each whether it was reached."""
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
-        """Change the server's preferred partitions; raises PolicyError."""
+        """Add ``partitions`` to the server's preferred ones, or remove them; raises PolicyError."""
 
 
 class ClientConnection(FrameHandler):
-    """A connection on the client-facing port."""
+    """A connection on the port for clients."""
 
     def __init__(self, host: PartitionHost) -> None:
         self._host = host
@@ -83,7 +83,7 @@ class ClientConnection(FrameHandler):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ready(self, connection: FrameConnection) -> None:
-        """Register with the server: the protocol version is known."""
+        """Register the connection with the server: its protocol version is known now."""
         self._connection = connection
         self._peer = Peer(connection.version)
         self._host.connected(self._peer, connection)
@@ -116,7 +116,7 @@ class ClientConnection(FrameHandler):
                 hosted.core.lost(self._peer)
 
     def congested(self) -> None:
-        """Stop the partitions from sending to this client: it does not read fast enough."""
+        """Stop the partitions from sending to this client, which does not read fast enough."""
         if self._peer is not None:
             self._peer.congested = True
 
@@ -163,6 +163,7 @@ class ClientConnection(FrameHandler):
             hosted.perform_effects()
 
     def _answer_without_partition(self, peer: Peer, message: _PartitionRequest) -> None:
+        """Answer a request to a partition that this server does not own."""
         match message:
             case cs.MountRequest(req_id):
                 self._send(cs.MountResponse(req_id, cs.MountState.NOT_READY))
@@ -175,7 +176,7 @@ class ClientConnection(FrameHandler):
             case cs.RecordsRequest() | cs.HeadersRequest():
                 self._connected().send(refusal(peer, message, NOT_HERE, UNRESOLVED).frames)
             case cs.FeedRequest() | cs.FlushRequest():
-                pass
+                pass  # The protocol has no answer that refuses these requests.
             case _:
                 assert_never(message)
 
@@ -198,7 +199,7 @@ class ClientConnection(FrameHandler):
 
     def _prefer(self, req_id: ReqId, partitions: tuple[int, ...], *, preferred: bool) -> None:
         if not partitions:
-            raise MalformedMessage("a preference without partitions")
+            raise MalformedMessage("a change of preferred partitions that names no partition")
         if min(partitions) < 0 or max(partitions) >= self._host.num_partitions:
             self._send(_preference_answer(req_id, preferred, result=False))
         else:
@@ -210,7 +211,9 @@ class ClientConnection(FrameHandler):
         try:
             await self._host.prefer(partitions, preferred)
         except PolicyError as error:
-            log.warning("preferred partitions %s: set, not assigned yet: %s", partitions, error)
+            log.warning(
+                "preferred partitions %s changed, assignment not changed yet: %s", partitions, error
+            )
         self._send(_preference_answer(req_id, preferred, result=True))
 
     async def _check_storages(self, req_id: ReqId) -> None:
@@ -232,11 +235,11 @@ class ClientConnection(FrameHandler):
 
 
 def _decoded(decode: Callable[..., _Decoded], *message: Any) -> _Decoded:
-    """Return the decoded message; raise MalformedMessage for every exception of the decoder.
+    """Return the decoded message; raise MalformedMessage for every exception of ``decode``.
 
     An unexpected exception must not end the server: the client would then send the same message to
-    the next server, and every server would end. The message has changed nothing yet, so closing the
-    connection is enough.
+    the next server, and one server after another would end. The message has changed nothing yet, so
+    it is safe to close only the connection.
     """
     try:
         return decode(*message)

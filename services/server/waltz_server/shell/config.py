@@ -1,6 +1,6 @@
-"""The server's settings: those of 0.13.2 and this system's own (spec/behaviour.md section 14).
+"""The server's settings: those of Waltz 0.13.2 and new ones (spec/behaviour.md section 14).
 
-Touches the host's name, when no other is set.
+Reads the host's name, if the setting ``server.advertised.host`` is not set.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from waltz.runtime.configuration import (
 from waltz_server.core.limits import ReplicationLimits
 from waltz_server.core.partition import PartitionSettings
 
+# Settings of Waltz 0.13.2 that are accepted and have no effect, each with the reason.
 _WITHOUT_EFFECT = {
-    "server.region": "no server uses it",
-    "server.transactionDataCacheAllocation": "there is one kind of memory here",
+    "server.region": "no server uses the region",
+    "server.transactionDataCacheAllocation": "this server has one kind of memory",
     "server.ssl.": KEY_STORES,
     "server.graphite.": "metrics are read from the HTTP port",
 }
@@ -61,19 +62,21 @@ class ServerConfig(ClusterSettings):
         "server.optimisticLockTableSize", "slots of a partition's lock table", 30_000
     )
     feed_cache_bytes: Positive = setting(
-        "server.feedCacheSize", "bytes of feed, shared by the partitions", 64 << 20
+        "server.feedCacheSize",
+        "bytes of cached transaction headers for feeds, shared by the partitions",
+        64 << 20,
     )
     min_fetch: Positive = setting(
         "server.minFetchSize", "the fewest transactions fed for one feed request", 100
     )
     realtime_threshold: Positive = setting(
         "server.realtimeThreshold",
-        "distance to the log's end up to which a feed is real-time",
+        "a feed less than this many transactions behind the log's end is real-time",
         1000,
     )
     data_cache_bytes: Positive = setting(
         "server.transactionDataCacheSize",
-        "bytes of recent data, shared by the partitions",
+        "bytes of cached recent transactions with their data, shared by the partitions",
         128 << 20,
     )
     batch_records: Positive = setting(
@@ -86,16 +89,21 @@ class ServerConfig(ClusterSettings):
     )
     longest_retry_ms: Positive = setting(
         "storage.maxRetryInterval",
-        "the most milliseconds between two retries: the interval doubles",
+        "the most milliseconds between two retries; the interval doubles up to this value",
         20_000,
     )
     checkpoint_interval: Positive = setting(
-        "storage.checkpointInterval", "transactions in one store session", 250_000
+        "storage.checkpointInterval",
+        "transactions after which a store session ends and the next one begins",
+        250_000,
     )
     tls_settings: TlsSettings = group("server.tls", TlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each combination of values that cannot be used."""
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored`` has the settings in use that have no effect, with their values.
+        """
         if self.min_fetch >= self.realtime_threshold:
             yield "server.realtimeThreshold must exceed server.minFetchSize"
         if self.port and self.port == self.http_port:

@@ -1,6 +1,7 @@
-"""One partition on this server: performs the effects of its core. Touches network and ZooKeeper.
+"""Perform the effects of one partition on this server. Touches the network and ZooKeeper.
 
-The shell calls the core's inputs directly, each followed by `perform_effects`.
+The shell calls the inputs of the partition's core directly, and after each input
+`perform_effects`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from waltz_server.shell.storage_links import StorageLink, StorageLinks
 log = logging.getLogger(__name__)
 
 _METADATA_SECONDS = 10.0
+"""How long ZooKeeper may take for one operation on the metadata."""
 
 
 class HostedPartition:
     """A partition's core with its connections, timers and metadata operations.
 
-    ``connections`` has the present connections of the server's clients.
+    ``connections`` has the open connections of all clients of the server.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class HostedPartition:
         self.latency = LatencyTimer()
         """How long appends take from their arrival until they are resolved."""
         self._arrivals: deque[tuple[int, float]] = deque()
-        """Number of appends received, and when the last of them came, for each chunk."""
+        """For each chunk with unresolved appends: number of appends received up to the end of the
+        chunk, and time of its arrival."""
         self._received = 0
+        """Number of appends received."""
 
     async def close(self) -> None:
         """Release the partition: end its feeds, timers, operations and connections to storages."""
@@ -83,7 +87,8 @@ class HostedPartition:
     def perform_effects(self) -> None:
         """Perform the effects that the core has added since the last call."""
         if self._performing:
-            # An effect's own input, as of a storage that is connected already: see the loop below.
+            # An effect has called an input, as `ConnectStorages` does if a storage is connected
+            # already. The loop below takes the effects of that input, too.
             return
         self._performing = True
         self._note_arrival()
@@ -96,17 +101,17 @@ class HostedPartition:
         self._note_resolved()
 
     def storage_up(self, storage: str) -> None:
-        """A storage's connection is open."""
+        """Tell the core that the connection to ``storage`` is open."""
         self.core.store.storage_up(storage)
         self.perform_effects()
 
     def storage_down(self, storage: str) -> None:
-        """Handle the loss of a storage's connection."""
+        """Tell the core that the connection to ``storage`` is lost."""
         self.core.store.storage_down(storage)
         self.perform_effects()
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """A storage answered, or its connection was lost (None)."""
+        """Pass ``response`` to the core; it is None if the connection was lost."""
         self.core.store.answered(storage, request, response, elapsed_ms)
         self.perform_effects()
 
@@ -155,6 +160,7 @@ class HostedPartition:
             self._arrivals.append((received, self._loop.time()))
 
     def _note_resolved(self) -> None:
+        """Add the latency of the chunks whose appends are all resolved."""
         arrivals, latency = self._arrivals, self.latency
         resolved = self._received - self.core.open_appends
         while arrivals and arrivals[0][0] <= resolved:

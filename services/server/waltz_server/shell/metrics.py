@@ -1,4 +1,7 @@
-"""The metrics of a server and its health (spec/behaviour.md sections 12 and 13). Reads only."""
+"""The metrics of a server and its health (spec/behaviour.md sections 12 and 13).
+
+Reads the state of the server and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,10 @@ from waltz_server.shell.node import ServerNode
 
 
 def health(node: ServerNode) -> tuple[bool, dict[str, Any]]:
-    """Return whether the server is healthy, and a report in the form of 0.13.2.
+    """Return whether the server is healthy, and a report in the form of Waltz 0.13.2.
 
-    It is healthy if the connection to ZooKeeper works, or did until recently, and the store of
-    every partition is open or was.
+    A server is healthy if its connection to ZooKeeper works or was lost only a short time ago, and
+    all its partitions are healthy (`StorePartition.healthy`).
     """
     grace = 2 * node.config.session_timeout_ms / 1000
     since = node.store.health.unhealthy_since
@@ -52,7 +55,7 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
     ),
     gauge(
         "waltz_server_partitions",
-        "number of partitions that this server has",
+        "number of partitions that this server owns",
         "waltz-server-num-partitions",
         lambda node: len(node.partitions()),
     ),
@@ -62,13 +65,13 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
     ),
     counter(
         "waltz_server_feed_cache_misses_total",
-        "feed requests that needed a read from a storage",
+        "times that a feed needed headers from a storage",
         "feed-cache-miss",
         lambda node: sum(h.core.feed_cache_misses for h in node.partitions()),
     ),
     counter(
         "waltz_server_data_cache_misses_total",
-        "reads of transaction data that needed a read from a storage",
+        "client requests for transaction data that needed a read from a storage",
         "transaction-cache-miss",
         lambda node: sum(h.core.data_cache_misses for h in node.partitions()),
     ),
@@ -77,7 +80,7 @@ _PROCESS: tuple[Family[ServerNode], ...] = (
 _PARTITION: tuple[Family[HostedPartition], ...] = (
     gauge(
         "waltz_server_partition_open",
-        "1 while the partition accepts appends, in a store session; in JSON the opposite",
+        "1 while the partition has an open store session; in JSON the opposite",
         "is-closed",
         lambda hosted: not hosted.core.store.is_open,
         not_,
@@ -96,7 +99,7 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
     ),
     gauge(
         "waltz_server_partition_open_appends",
-        "appends without outcome",
+        "appends received that have no outcome yet",
         "pending-append",
         lambda hosted: hosted.core.open_appends,
     ),
@@ -151,7 +154,7 @@ _PARTITION: tuple[Family[HostedPartition], ...] = (
     Family(
         "waltz_server_partition_feeds_removed_total",
         Kind.COUNTER,
-        "feeds that ended there",
+        "feeds that ended, by distance from the log's end: near is real-time, far is catch-up",
         (
             value(
                 "total-real-time-feed-context-removed",

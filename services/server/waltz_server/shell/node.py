@@ -1,4 +1,4 @@
-"""A server process: its membership, its partitions, its clients. The outermost shell.
+"""Run one server: its membership in the cluster, its partitions and its clients.
 
 Touches ZooKeeper (membership, replica assignments) and the network (clients, storages).
 """
@@ -31,8 +31,9 @@ log = logging.getLogger(__name__)
 
 _OVERLOAD_CHECK_SECONDS = 0.01
 _RECENT_SHARE = 0.5
-"""Share of the memory for recent data that is kept as whole batches."""
+"""Share of ``server.transactionDataCacheSize`` for `RecentRecords`; the rest is for `DataCache`."""
 _FINISH_SECONDS = 3.0
+"""How long a server that stops waits for its open appends."""
 _FINISH_CHECK_SECONDS = 0.005
 
 OnHosted = Callable[[HostedPartition], None]
@@ -41,9 +42,9 @@ OnGone = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class ServerEnvironment:
-    """The outside world of a server; the defaults are those of a process.
+    """What a server uses from its environment; a simulation replaces the defaults.
 
-    ``shuffle`` is the randomness of the assignment of partitions to servers.
+    ``shuffle`` is the randomness of the assignment of partitions (`waltz.metadata.core.policy`).
     """
 
     network: Network = TCP
@@ -55,10 +56,10 @@ PROCESS = ServerEnvironment()
 
 
 class ServerNode:
-    """One running server. `start`, then `stop`; it also implements the connections' `Host`.
+    """One server. Call `start`, then `stop`. It is the `PartitionHost` of its clients' connections.
 
-    ``clients`` and ``storages`` are the protocol versions that it offers to them: all, or fewer to
-    act as an older server.
+    ``clients`` and ``storages`` are the protocol versions that the server offers to clients and to
+    storages: all versions, or fewer to act as an older server.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ServerNode:
         return self._store
 
     async def start(self) -> None:
-        """Listen, connect to ZooKeeper, join. Partitions follow as they are assigned.
+        """Connect to ZooKeeper, listen, and join the cluster, which then assigns partitions.
 
         Raises ListenFailed, NoCluster, and the errors of reading the metadata.
         """
@@ -169,7 +170,10 @@ class ServerNode:
             task.result()
 
     def on_hosted(self, hosted: OnHosted, gone: OnGone) -> None:
-        """Call these for every partition acquired or released, and now for those acquired."""
+        """Set the callbacks for a partition acquired (``hosted``) or released (``gone``).
+
+        ``hosted`` is also called now for each partition that this server already has.
+        """
         self._on_hosted, self._on_gone = hosted, gone
         for each in self._hosted.values():
             hosted(each)
@@ -181,27 +185,27 @@ class ServerNode:
     # ---- for connections (`PartitionHost`)
 
     def partition(self, partition: int) -> HostedPartition | None:
-        """Return a partition if it is on this server."""
+        """Return a partition, None if this server does not own it."""
         return self._hosted.get(partition)
 
     def partitions(self) -> list[HostedPartition]:
-        """Return all partitions on this server."""
+        """Return all partitions that this server owns."""
         return list(self._hosted.values())
 
     def connected(self, peer: Peer, connection: FrameConnection) -> None:
-        """A client's handshake is done."""
+        """Register a client's connection after its handshake."""
         self._connections[peer] = connection
         if self._leaving:
             connection.pause_reading()
 
     def disconnected(self, peer: Peer) -> None:
-        """Handle the loss of a client's connection."""
+        """Forget a client's connection, which is closed."""
         connection = self._connections.pop(peer, None)
         if connection in self._paused:
             self._paused.remove(connection)
 
     def overloaded(self, connection: FrameConnection) -> None:
-        """Stop reading a connection until the partitions have caught up."""
+        """Stop reading from ``connection`` until the partitions have fewer open appends."""
         if connection not in self._paused:
             connection.pause_reading()
             self._paused.append(connection)
@@ -209,13 +213,13 @@ class ServerNode:
                 self._check_overload()
 
     async def check_storages(self) -> dict[str, bool]:
-        """Dial every storage that holds a partition."""
+        """Dial every storage that holds a partition; return for each whether it was reached."""
         assert self._links is not None
         used = frozenset(s for s, held in self._assignments.partitions.items() if held)
         return await self._links.check(used)
 
     async def prefer(self, partitions: tuple[int, ...], preferred: bool) -> None:
-        """Change the preferred partitions; raises PolicyError."""
+        """Add ``partitions`` to the preferred ones, or remove them; raises PolicyError."""
         assert self._membership is not None
         if preferred:
             self._preferred |= set(partitions)
@@ -226,7 +230,10 @@ class ServerNode:
     # ---- changes in the cluster
 
     def _own(self, owned: Mapping[int, int]) -> None:
-        """Acquire and release partitions so that exactly ``owned`` remain, in their generations."""
+        """Acquire and release partitions, so that this server has exactly those in ``owned``.
+
+        ``owned`` maps each partition to its generation.
+        """
         for partition in self._hosted.keys() - owned.keys():
             log.info("partition %d: released", partition)
             self._on_gone(partition)
@@ -258,10 +265,10 @@ class ServerNode:
                 hosted.perform_effects()
 
     async def _finish_appends(self) -> None:
-        """Wait until open appends are resolved, so that their clients need not look them up.
+        """Wait until open appends are resolved, so that their clients get the outcomes.
 
-        Appends of a partition without an open session are not waited for: another server resolves
-        them, and a session begun here would end that server's.
+        Do not wait for a partition without an open session: another server owns it now, and a new
+        session of this server would end the other server's session.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _FINISH_SECONDS
@@ -270,7 +277,7 @@ class ServerNode:
         ):
             if loop.time() > deadline:
                 log.warning(
-                    "%d appends unresolved after %g s: their clients look them up in the log",
+                    "%d appends unresolved after %g s: their clients look for them in the log",
                     unfinished,
                     _FINISH_SECONDS,
                 )

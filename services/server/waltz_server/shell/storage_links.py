@@ -1,8 +1,8 @@
-"""Connections from this server to storage nodes: one each, shared by all partitions.
+"""Connect this server to storages: one link per storage, shared by all partitions.
 
-A link exists as long as a partition needs it (`waltz.net.link`). A connection to a storage that
-leaves a request unanswered for too long is closed, so that a hung machine does not delay appends
-that a quorum of the others could acknowledge
+A link (`waltz.net.link`) reconnects after a failure. It exists as long as a partition uses it. If a
+storage leaves a request unanswered for too long, the server closes the connection. Otherwise a hung
+storage would delay appends that a quorum of other storages could acknowledge
 (``test_storage_that_leaves_a_request_unanswered_is_disconnected``). Touches the network.
 """
 
@@ -40,21 +40,21 @@ _BACKOFF = Backoff(0.05, 1.0)
 
 
 class StorageUser(Protocol):
-    """The callbacks of the links that a partition uses."""
+    """A user of links, which is a partition. The links call these methods."""
 
     def storage_up(self, storage: str) -> None:
-        """The connection is open."""
+        """Note that the connection is open."""
 
     def storage_down(self, storage: str) -> None:
-        """Handle the loss of the connection, after every request on it was answered with None."""
+        """Note that the connection is lost; every request on it was answered with None before."""
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
-        """An answer, or None if the connection was lost."""
+        """Handle the response to ``request``, None if the connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCluster:
-    """The identity of the cluster; a storage of another cluster refuses it."""
+    """The identity of the server's cluster; a storage of another cluster refuses to connect."""
 
     key: uuid.UUID
     num_partitions: int
@@ -81,12 +81,13 @@ class StorageLink:
     def __init__(self, storage: str, dialer: Dialer, identity: ExpectedCluster) -> None:
         self.storage = storage
         self.users: dict[StorageUser, None] = {}
-        """A set in the order of `StorageLinks.connect`, so that a run can be repeated."""
+        """The users, as a set that keeps its order, so that a simulation run can be repeated."""
         self._dialer = dialer
         self._identity = identity
         self._loop = asyncio.get_running_loop()
         self._sizes = RecordSizes()
-        self._asked: dict[int, float] = {}
+        self._sent_at: dict[int, float] = {}
+        """When each unanswered request was sent, by its sequence number."""
         self._deadline: asyncio.TimerHandle | None = None
         self._link: ReconnectingLink[RpcConnection] = ReconnectingLink(
             f"storage {storage}", self, _BACKOFF
@@ -95,22 +96,22 @@ class StorageLink:
 
     @property
     def connected(self) -> bool:
-        """Whether requests can be sent."""
+        """Whether the connection is open, so that requests can be sent."""
         return self._link.connection is not None
 
     def send_request(self, user: StorageUser, request: st.Request) -> None:
-        """Send ``request``; ``user.answered`` follows, without an answer if there is none."""
+        """Send ``request``; call ``user.answered`` with its response, or None if the link fails."""
         rpc = self._link.connection
         if rpc is None or rpc.closed:
             self._loop.call_soon(user.answered, self.storage, request, None, 0.0)
             return
         seq, begun = rpc.next_seq(), self._loop.time()
-        self._asked[seq] = begun
+        self._sent_at[seq] = begun
         if self._deadline is None:
             self._deadline = self._loop.call_later(_ANSWER_SECONDS, self._check_deadline)
 
         def answered(answer: Any) -> None:
-            self._asked.pop(seq, None)
+            self._sent_at.pop(seq, None)
             response = None if isinstance(answer, ConnectionLost) else answer
             if response is not None:
                 self._link.mark_useful()
@@ -123,7 +124,7 @@ class StorageLink:
         rpc.send_request(replace(sent, seq_num=seq), answered)
 
     async def close(self) -> None:
-        """Close permanently; pending requests end without an answer."""
+        """Close permanently; no unanswered request gets a response."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.users.clear()
@@ -146,12 +147,14 @@ class StorageLink:
     def _check_deadline(self) -> None:
         self._deadline = None
         rpc = self._link.connection
-        if not self._asked or rpc is None:
+        if not self._sent_at or rpc is None:
             return
-        oldest = min(self._asked.values())
+        oldest = min(self._sent_at.values())
         waited = self._loop.time() - oldest
         if waited >= _ANSWER_SECONDS:
-            log.error("storage %s: no answer for %.0f s, closing", self.storage, waited)
+            log.error(
+                "storage %s: no answer for %.0f s, closing the connection", self.storage, waited
+            )
             rpc.abort("no answer")
         else:
             left = _ANSWER_SECONDS - waited
@@ -159,7 +162,7 @@ class StorageLink:
 
 
 class StorageLinks:
-    """All links of a server. ``spec`` has the protocol versions that it offers to storages."""
+    """All links of a server, which offers the protocol versions in ``spec`` to storages."""
 
     def __init__(
         self,
@@ -199,7 +202,7 @@ class StorageLinks:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def check(self, storages: frozenset[str]) -> dict[str, bool]:
-        """Open a new connection to every storage; return which storages could be reached."""
+        """Open a new connection to each storage; return for each whether that succeeded."""
         return dict(
             zip(storages, await asyncio.gather(*map(self._reachable, storages)), strict=True)
         )
