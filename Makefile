@@ -7,7 +7,7 @@ MINUTES ?= 10
 KILLS ?= 50
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-long e2e-kind test-matrix lock clean
+.PHONY: help demo test lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
@@ -26,7 +26,6 @@ help:
 	@echo "make release  TAG=v0.1.0: build wheel, sdist, chart and images of one version"
 	@echo "make test-matrix   run the unit tests on every installed Python from 3.11 to 3.14"
 	@echo "make e2e     test the operator on the Kubernetes of the current context"
-	@echo "make e2e-long   the same with many more kills"
 	@echo "make e2e-kind   the same as make e2e on a new kind cluster"
 	@echo "make lock    update the locked versions in requirements.lock"
 
@@ -91,9 +90,6 @@ test-matrix: .venv
 	.venv/bin/nox --no-error-on-missing-interpreters
 
 e2e: .venv
-	.venv/bin/python -m pytest e2e -m "not long" --durations=0
-
-e2e-long: .venv
 	.venv/bin/python -m pytest e2e --durations=0
 
 e2e-kind: images

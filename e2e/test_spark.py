@@ -105,7 +105,6 @@ def test_job_whose_pod_is_the_driver_reads_the_whole_log(
     assert all("-exec-" in pod for pod in report["pods"])
 
 
-@pytest.mark.long
 def test_spark_submit_in_cluster_mode_reads_the_whole_log(
     log: Kubectl, counts: dict[str, int]
 ) -> None:

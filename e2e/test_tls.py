@@ -68,7 +68,6 @@ def test_users_own_certificates_are_required_and_used(secured: Kubectl) -> None:
     witness.finish()
 
 
-@pytest.mark.long
 def test_renewed_certificates_are_used_without_a_restart(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     witness = Witness(secured)

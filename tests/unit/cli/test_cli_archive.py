@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.cli.log.archive import BadArchive, Form, Piece, Row, exported_up_to, from_json, pieces
@@ -31,7 +31,6 @@ CONTENTS = st.lists(
 
 
 @pytest.mark.parametrize("form", Form)
-@settings(deadline=None)  # the first example loads pyarrow, and every one flushes files
 @given(contents=CONTENTS, first_id=st.integers(0, 1 << 62))
 def test_archive_round_trip_keeps_rows(
     tmp_path_factory: pytest.TempPathFactory,

@@ -589,4 +589,4 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestFaults.settings = settings(max_examples=150, stateful_step_count=60)

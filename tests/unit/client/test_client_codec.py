@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.client.core.codec import FeedRun, encode_message, parse
@@ -22,7 +22,6 @@ _LOCKS = st.lists(_INTS, max_size=4).map(tuple)
 _VERSIONS = st.sampled_from((0, 1, 2, 3, 4))
 
 
-@settings(deadline=None)
 @given(
     _REQ_IDS, _LONGS, st.tuples(_LOCKS, _LOCKS, _LOCKS), _INTS, st.binary(max_size=50), _VERSIONS
 )
@@ -44,7 +43,6 @@ def test_fast_append_encoding_equals_the_plain_encoding(
         assert encode_message(request, version) == expected
 
 
-@settings(deadline=None)
 @given(_REQ_IDS, _LONGS, _VERSIONS)
 def test_fast_data_request_encoding_equals_the_plain_encoding(
     req_id: ReqId, wanted: int, version: int
@@ -53,7 +51,6 @@ def test_fast_data_request_encoding_equals_the_plain_encoding(
     assert encode_message(request, version) == client_server.encode(request, version)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), _LONGS, _INTS), max_size=20), _VERSIONS)
 def test_feed_runs_keep_the_order_of_messages(
     steps: list[tuple[int, bool, int, int]], version: int

@@ -141,7 +141,7 @@ def test_position_beyond_the_log_is_detected() -> None:
     assert wire.feed.position == 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(

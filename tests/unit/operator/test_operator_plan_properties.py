@@ -275,7 +275,7 @@ def check_reached(world: World) -> None:
         assert live["metadata"]["labels"][MANAGER_LABEL]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.integers(0, 2**32))
 @example(523)
 @example(1050)
@@ -285,7 +285,7 @@ def test_plan_from_any_state_reaches_the_desired_state(seed: int) -> None:
     check_reached(world)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_cluster_in_any_state_can_be_deleted(seed: int) -> None:
     world = broken_world(random.Random(seed))

@@ -114,7 +114,7 @@ def check_changes(world: World, decided: ClusterPlan) -> int:
     return added
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32))
 def test_plan_adds_an_empty_replica_only_if_all_others_are_healthy(seed: int) -> None:
     dice = random.Random(seed)
@@ -142,7 +142,7 @@ def test_damaged_worlds_include_partitions_that_get_a_replica() -> None:
     assert added > 20
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_damaged_cluster_reaches_the_desired_state_once_all_storages_are_back(seed: int) -> None:
     world = damaged_world(random.Random(seed))

@@ -45,7 +45,7 @@ def chunked(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in pairwise(edges)]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     SPECS,
     st.lists(st.binary(min_size=0, max_size=60), max_size=12),
@@ -83,7 +83,7 @@ def test_decoder_keeps_half_a_frame() -> None:
     assert not decoder.mid_frame
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     SPECS,
     st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=5),
@@ -109,7 +109,7 @@ def test_decoder_of_mutated_streams_raises_only_protocol_violation(
             decoder.feed(chunk)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=200), st.booleans())
 def test_decoder_of_garbage_raises_only_its_two_errors(junk: bytes, shaken: bool) -> None:
     decoder = agreed() if shaken else FrameDecoder(CLIENT_SERVER)
@@ -118,7 +118,7 @@ def test_decoder_of_garbage_raises_only_its_two_errors(junk: bytes, shaken: bool
             client_server.decode(body, NEWEST)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(st.integers(-(2**15), 2**15 - 1), max_size=6, unique=True),
     st.sets(st.sampled_from(CLIENT_SERVER.versions), min_size=1),

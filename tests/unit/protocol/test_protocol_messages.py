@@ -162,7 +162,7 @@ ANY_MESSAGE = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ANY_MESSAGE)
 def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
     (spec, messages), message = case
@@ -180,7 +180,7 @@ def test_messages_round_trip_at_every_version(case: tuple[Any, Any]) -> None:
     assert encoded
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(ANY_MESSAGE, st.data())
 def test_mutated_bodies_raise_only_malformed_message(
     case: tuple[Any, Any], data: st.DataObject
@@ -207,7 +207,7 @@ def test_mutated_bodies_raise_only_malformed_message(
     assert type(decoded) in message_classes(messages)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.sampled_from(PROTOCOLS), st.binary(max_size=120), st.integers(0, 30))
 def test_random_bodies_raise_only_malformed_message(
     protocol: tuple[ProtocolSpec, ModuleType], junk: bytes, code: int

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.runtime.configuration import (
@@ -270,7 +270,6 @@ def _regroup(flat: dict[str, Any], cut: int) -> dict[str, Any]:
 
 
 @given(_TREES, st.integers(1, 4))
-@settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_flatten_gives_the_same_names_for_any_split_of_dots_and_maps(
     tree: dict[str, Any], cut: int
 ) -> None:

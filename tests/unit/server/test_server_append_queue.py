@@ -192,7 +192,7 @@ class History:
 
 
 @given(_STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_history_keeps_order_and_locks_exclusive(steps: list[tuple[object, ...]]) -> None:
     history = History()
     for name, *arguments in steps:

@@ -222,7 +222,7 @@ def _check_outcomes(
 
 
 @given(_STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_batch_outcome_agrees_with_the_log(steps: list[tuple[object, ...]]) -> None:
     history = History()
     for name, *arguments in steps:

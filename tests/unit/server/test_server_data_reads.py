@@ -87,7 +87,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.integers(0, 4000))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_data_read_gets_one_answer(steps: list[tuple[str, int]], cache_bytes: int) -> None:
     reads, peer = Requests(cache_bytes), Peer(4)
     store = reads.store

@@ -83,7 +83,7 @@ class Crowd:
 
 
 @given(st.integers(0, 700), st.lists(st.integers(0, 700), min_size=3, max_size=3), _STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_feeds_have_no_gap_and_no_repetition_in_any_history(
     last: int, behind: list[int], steps: list[tuple[str, int]]
 ) -> None:

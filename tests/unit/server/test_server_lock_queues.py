@@ -178,7 +178,7 @@ class Both:
 
 
 @given(_STEPS, st.sampled_from((5, 11, 30_000)))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_lock_queues_decide_as_repeated_passes_over_all_waiters(
     steps: list[tuple[object, ...]], size: int
 ) -> None:

@@ -102,7 +102,7 @@ _ENDS = st.one_of(
 
 
 @given(_ENDS, _EVENTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_failing_replica_cuts_nothing_and_blocks_no_other(
     ends: list[int], events: list[tuple[str, int]]
 ) -> None:

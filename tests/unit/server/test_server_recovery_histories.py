@@ -121,7 +121,7 @@ class World:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 def test_resolved_mark_never_goes_down_in_a_later_session(seed: int) -> None:
     random = Random(seed)
     world = World(random, random.choice((3, 3, 4, 5)))

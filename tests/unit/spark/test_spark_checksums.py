@@ -8,13 +8,12 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.spark.core.checksums import concatenated, match, shifted
 
 
-@settings(deadline=None)
 @given(st.data(), st.integers(0, 40), st.integers(0, 40))
 def test_checksums_concatenation_matches_crc32(data: st.DataObject, size: int, count: int) -> None:
     pieces = [data.draw(st.binary(min_size=size, max_size=size)) for _ in range(count)]
@@ -22,7 +21,6 @@ def test_checksums_concatenation_matches_crc32(data: st.DataObject, size: int, c
     assert concatenated(crcs, size) == crc32(b"".join(pieces))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), st.binary(max_size=5000))
 def test_checksums_shift_matches_crc32(first: bytes, second: bytes) -> None:
     assert shifted(crc32(first), len(second)) ^ crc32(second) == crc32(first + second)
@@ -31,7 +29,6 @@ def test_checksums_shift_matches_crc32(first: bytes, second: bytes) -> None:
 PIECES = st.lists(st.binary(max_size=9) | st.binary(min_size=30, max_size=40), max_size=20)
 
 
-@settings(deadline=None)
 @given(PIECES, st.data())
 def test_checksums_match_only_their_pieces(pieces: list[bytes], data: st.DataObject) -> None:
     crcs = np.array([crc32(piece) for piece in pieces], np.uint32)

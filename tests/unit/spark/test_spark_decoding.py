@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.protocol.records import Record, RecordBatch, ReqId, checksum
@@ -27,7 +27,6 @@ RECORDS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(RECORDS, max_size=12))
 def test_decoding_each_record_is_one_row(records: list[Record]) -> None:
     batch = to_arrow(RecordBatch.of(records))
@@ -69,7 +68,6 @@ def stored(batch: RecordBatch) -> StoredBatch:
     return StoredBatch(batch.count, b"".join(encoder.parts))
 
 
-@settings(deadline=None)
 @given(DATA)
 def test_decoding_disk_form_equals_wire_form(data: list[bytes]) -> None:
     batch = stored_to_arrow(stored(wire_of(data)), FIRST)
@@ -77,7 +75,6 @@ def test_decoding_disk_form_equals_wire_form(data: list[bytes]) -> None:
     assert batch == to_arrow(wire_of(data))
 
 
-@settings(deadline=None)
 @given(DATA.filter(bool), st.data())
 def test_decoding_any_flipped_bit_is_detected(data: list[bytes], draw: st.DataObject) -> None:
     found = stored(wire_of(data))
@@ -87,7 +84,6 @@ def test_decoding_any_flipped_bit_is_detected(data: list[bytes], draw: st.DataOb
         stored_to_arrow(StoredBatch(found.count, bytes(raw)), FIRST)
 
 
-@settings(deadline=None)
 @given(DATA.filter(bool), st.integers(-2, 2), st.integers(-2, 2), st.integers(-50, 50))
 def test_decoding_unrequested_records_are_refused(
     data: list[bytes], first: int, count: int, size: int

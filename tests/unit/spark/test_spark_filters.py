@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -58,7 +58,6 @@ ROWS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(FILTERS, max_size=4))
 def test_filters_keep_the_rows_that_spark_keeps(filters: list[Filter]) -> None:
     wanted, left = push(RowFilter(), filters)

@@ -120,7 +120,7 @@ def on_disk(disk: MemoryDisk) -> bytes:
     return b"".join(disk.content(f"0/{name}")[128:].rstrip(b"\0") for name in names)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(0, 33), st.integers(-1, 40))
 @pytest.mark.parametrize("slice_bytes", [1, 250, 1 << 20])
 def test_range_checksum_equals_crc_of_bytes_on_disk(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz.protocol.records import Record, RecordBatch, ReqId
@@ -192,9 +192,7 @@ class History:
         self.expected.settle(self.expected.log, info.as_assigned())
 
 
-@settings(
-    max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=150)
 @given(steps, st.sampled_from([300, 2_000, 60_000]), st.integers(0, 1 << 30))
 def test_answered_appends_survive_any_crash(history: list[Step], threshold: int, seed: int) -> None:
     run = History(threshold, seed)

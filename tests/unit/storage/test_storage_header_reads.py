@@ -73,7 +73,7 @@ class Source:
 SIZES = st.lists(st.sampled_from([0, 1, 60, 3000, 8152, 8153, LARGE]), max_size=60)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(SIZES, st.integers(-1, 70), st.integers(-1, 70), st.sampled_from([500, 30_000, EVERYTHING]))
 def test_headers_equal_those_of_records(
     sizes: list[int], first: int, most: int, threshold: int
@@ -83,7 +83,7 @@ def test_headers_equal_those_of_records(
     assert list(log.read_headers(first, most)) == expected
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(SIZES)
 def test_headers_of_large_records_do_not_read_data(sizes: list[int]) -> None:
     source = Source(sizes)

@@ -82,7 +82,7 @@ def test_records_are_readable_only_after_complete() -> None:
     assert log.max_id == 1
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(-2, 45), st.integers(-1, 60), st.integers(0, 2500))
 def test_read_batch_ends_at_its_bounds(first: int, most: int, size: int) -> None:
     log = open_on(MemoryDisk(), threshold=700)

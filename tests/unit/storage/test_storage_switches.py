@@ -101,7 +101,7 @@ OURS = st.tuples(st.booleans(), st.booleans())
 THEIRS = st.one_of(st.none(), st.booleans())
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(OURS.map(lambda s: ("ours", s)), THEIRS.map(lambda a: ("theirs", a)))))
 def test_switch_is_on_only_if_both_programs_agree(
     updates: list[tuple[str, Any]],
@@ -263,7 +263,7 @@ def stored_ids(engine: InlineEngine, request: storage.StoredRecordListRequest) -
     return [int.from_bytes(raw[at : at + 8]) for at in range(0, len(raw), RECORD_BYTES)]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(-1, 8), st.integers(-1, 9), st.integers(-1, 300), st.integers(-1, 9))
 def test_record_list_ends_at_first_bound(first: int, most: int, size: int, last: int) -> None:
     options = LogOptions(lambda: 1, 200, allocate_bytes=0)
