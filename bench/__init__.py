@@ -1,4 +1,4 @@
-"""Benchmarks: a load generator, the shapes of load, tables, and programs to compare with.
+"""Measure throughput, latency and memory of a local cluster: `python -m bench --help`.
 
-`python -m bench --help` lists the measurements. Nothing here is part of the product.
+A *yardstick* is another program that does comparable work. Nothing here is part of the product.
 """

@@ -1,4 +1,7 @@
-"""`python -m bench`: throughput and latency of a local cluster, alone or beside a yardstick."""
+"""Measure throughput and latency of a local cluster, alone or in turns with a yardstick.
+
+Runs as `python -m bench`. Starts processes, touches the network and the disk.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,20 @@ from bench.streaming import measure_pause, measure_stream
 from bench.yardstick import Reading, ratio_of_medians, read_yardstick
 
 SHAPES = {(1, 1): 4_000, (8, 5): 60_000, (32, 5): 90_000, (4, 100): 250_000}
-"""Clients and window, and how many records of up to 512 bytes make a run of a few seconds."""
+"""The number of records of a run, by the number of clients and the window of each client.
+
+The window is the number of appends that a client keeps open. With records of up to 512 bytes a run
+takes a few seconds.
+"""
 SIZES = (64, 512, 4096)
+"""The sizes of records in bytes."""
 CHECKPOINT_INTERVAL = 20_000
-"""Small, so that every run spans several store sessions."""
+"""The number of transactions in one store session; so small that a run has several sessions."""
 
 console = Console(width=120)
 _YARDSTICK_HELP = (
-    "A command to run in turns, for each shape; {clients} {window} {size} {records} are filled in."
+    "A command of a yardstick to run in turns with this cluster. The program replaces {clients}, "
+    "{window}, {size} and {records} in the command."
 )
 
 
@@ -50,7 +59,10 @@ async def _row(
     locks: bool,
     scale: float,
 ) -> None:
-    """Measure one shape; CPU columns are microseconds per transaction, storages together."""
+    """Measure one shape and add a row. The CPU columns are microseconds per transaction.
+
+    The CPU time of storages is the sum over all storages.
+    """
     before = cluster.usage()
     out = await cluster.put(*shape, size, _records(shape, size, scale), locks=locks)
     used, n = cluster.usage().since(before), out.committed
@@ -71,6 +83,7 @@ async def _row(
 
 
 async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> None:
+    """Measure all shapes and print the tables; ``everything``: with TLS and 16 partitions, too."""
     table = _columns("one partition, TLS off")
     async with measured_cluster(checkpoint_interval=CHECKPOINT_INTERVAL) as cluster:
         for size in sizes:
@@ -95,10 +108,12 @@ async def _measure(sizes: tuple[int, ...], scale: float, everything: bool) -> No
 
 
 async def _interleave(command: str, pairs: int, size: int, scale: float) -> None:
+    """Run Waltz and the yardstick ``command`` in turns, ``pairs`` times, and print the medians."""
     table = Table(title=f"medians of {pairs} runs in turns, {size} bytes")
-    for name in ("clients x open", "ours tx/s", "yardstick tx/s", "ratio", "ours p50", "its p50"):
+    for name in ("clients x open", "waltz tx/s", "yardstick tx/s", "ratio"):
         table.add_column(name, justify="right")
-    table.add_column("p50 ratio", justify="right")
+    for name in ("waltz p50 ms", "yardstick p50 ms", "p50 ratio"):
+        table.add_column(name, justify="right")
     async with measured_cluster() as cluster:
         for shape in SHAPES:
             records = _records(shape, size, scale)
@@ -123,14 +138,17 @@ async def _interleave(command: str, pairs: int, size: int, scale: float) -> None
 
 def _command(
     interleave: Annotated[str | None, typer.Option(help=_YARDSTICK_HELP)] = None,
-    pairs: Annotated[int, typer.Option(help="How many turns with the yardstick.")] = 7,
-    size: Annotated[int | None, typer.Option(help="Only records of this many bytes.")] = None,
-    scale: Annotated[float, typer.Option(help="Run so many times as long.")] = 1.0,
-    everything: Annotated[bool, typer.Option(help="Also with TLS and 16 partitions.")] = True,
+    pairs: Annotated[int, typer.Option(help="The number of runs of the yardstick per shape.")] = 7,
+    size: Annotated[int | None, typer.Option(help="Measure only records of this size.")] = None,
+    scale: Annotated[float, typer.Option(help="Multiply the number of records by this.")] = 1.0,
+    everything: Annotated[
+        bool, typer.Option(help="Measure with TLS and with 16 partitions, too.")
+    ] = True,
 ) -> None:
-    """Measure a cluster of 3 storages and a server on this machine.
+    """Measure a cluster of 3 storages and 1 server on this machine.
 
-    An append counts when its client has been fed it: after fdatasync on a quorum of storages.
+    An append counts when the feed has delivered its transaction to the client. That is after an
+    fdatasync on a quorum of storages.
     """
     if interleave is not None:
         asyncio.run(_interleave(interleave, pairs, size or 512, scale))

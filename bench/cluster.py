@@ -1,4 +1,7 @@
-"""A local cluster to be measured: the owners of its partitions, and the use of CPU time."""
+"""Run a local cluster, put load on it, and read the CPU time that its processes have used.
+
+Starts processes, touches the network and the disk.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The resources used so far: CPU seconds by role, and flushes of all storages."""
+    """The resources used so far: CPU seconds of servers and storages, and flushes of storages."""
 
     server_seconds: float
     storage_seconds: float
@@ -38,7 +41,7 @@ class Usage:
 
 
 class MeasuredCluster:
-    """A running cluster of three storages, and the loads put on it."""
+    """A running local cluster; `put` puts load on it, and `usage` reads the resources used."""
 
     def __init__(self, cluster: LocalCluster, tls: bool) -> None:
         self.local = cluster
@@ -53,7 +56,11 @@ class MeasuredCluster:
     async def put(
         self, clients: int, window: int, size: int, records: int, *, locks: bool
     ) -> Outcome:
-        """Run the load generator in a separate process."""
+        """Run the load generator in a separate process and return its result.
+
+        ``records`` of ``size`` bytes are shared by ``clients``, each of which keeps ``window``
+        appends open. ``locks``: every append has one lock with a pseudo-random id.
+        """
         host, _, port = self.local.plan.servers[0].address.rpartition(":")
         load = Load(
             host,
@@ -77,7 +84,7 @@ class MeasuredCluster:
         return Outcome(**json.loads(out))
 
     def usage(self) -> Usage:
-        """Read the resources that the processes have used."""
+        """Return the resources that the processes have used since they started."""
         pids = self.local.pids()
         storages = [name for name in pids if name.startswith("storage/")]
         return Usage(

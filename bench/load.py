@@ -1,10 +1,12 @@
-"""Generate load: many clients with a window of appends each, on one event loop.
+"""Generate load: many clients on one event loop, each with a window of open appends.
 
-It encodes the protocol itself, so that the server is measured and not the client library; this is
-why it shares no code with ``waltz perf``. An append counts when the feed has delivered its
-transaction to the client, which is after a quorum's fdatasync.
+This program encodes appends itself instead of using the client library, so that it loads the
+server and not the library. So it shares no code with ``waltz perf``. An append counts when the feed
+has delivered its transaction to the client, which is after an fdatasync on a quorum of storages.
 
-    python -m bench.load '{"host": …, "port": …, …}'      prints one JSON object
+    python -m bench.load '{"host": …, "port": …, …}'
+
+The argument is a `Load` as JSON. The program prints an `Outcome` as JSON. Touches the network.
 """
 
 from __future__ import annotations
@@ -39,19 +41,23 @@ class Load:
     host: str
     port: int
     generations: dict[int, int]
-    """The partitions to append to, with their generations."""
+    """The generation of each partition to append to, by the partition's number."""
     clients: int
     window: int
+    """The number of appends that a client keeps open."""
     size: int
+    """The number of bytes of a record."""
     records: int
+    """The number of records of all clients together."""
     locks: bool
+    """Whether every append has one lock with a pseudo-random id."""
     tls: bool
     first_client_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run; latencies in milliseconds."""
+    """The result of a run. ``cpu_seconds`` is the CPU time of the load generator."""
 
     seconds: float
     committed: int
@@ -122,7 +128,7 @@ class LoadClient(FrameHandler):
             self.done.set_exception(ConnectionError(reason))
 
     def fill(self) -> None:
-        """Open as many appends as the window has room for, in one write."""
+        """Send as many appends as the window has room for, in one write."""
         count = min(self._load.window - self._open, self._left)
         if count <= 0:
             return
@@ -165,7 +171,7 @@ class LoadClient(FrameHandler):
 
 
 async def run(load: Load) -> Outcome:
-    """Run the load to its end and return the result."""
+    """Run the load until all appends are committed, and return the result."""
     partitions = list(load.generations)
     share = max(1, load.records // load.clients)
     clients = [

@@ -2,8 +2,9 @@
 
     python -m bench.soak --minutes 10
 
-Prints the resident memory of server and storages periodically. Exits with 1 if one of them grows
-beyond its bound, or if the consumer misses a transaction.
+The program prints the resident memory of the server and the storages periodically. It exits with
+status 1 if a process uses more memory than its bound, or if the consumer misses a transaction.
+Starts processes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import waltz
 from bench.cluster import MeasuredCluster, measured_cluster
 
 _BOUND_MB = 700
-"""Caches of 192 MiB, Python's overhead for them, and the work in progress."""
+"""The bound for one process: caches of 192 MiB, Python's overhead, and the work in progress."""
 _SLOW_PAUSE_SECONDS = 0.5
 _ROUND_RECORDS = 300_000
 _SIZE = 256
@@ -30,7 +31,10 @@ console = Console()
 
 
 async def _consume_slowly(cluster: MeasuredCluster, seen: list[int]) -> None:
-    """Stream with data from the start, with pauses between batches; every id must be the next."""
+    """Stream a partition from its start, with pauses; fail if a transaction id is missing.
+
+    ``seen`` has one element: the id of the last transaction.
+    """
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         async for batch in client.stream(0, after=-1, data=True).batches():
@@ -74,9 +78,9 @@ async def _soak(minutes: float) -> float:
 
 
 def _command(
-    minutes: Annotated[float, typer.Option(help="How long to keep up the load.")] = 10.0,
+    minutes: Annotated[float, typer.Option(help="The duration of the load in minutes.")] = 10.0,
 ) -> None:
-    """Keep up full load and watch the memory of server and storages."""
+    """Put full load on a cluster and watch the memory of its server and storages."""
     peak = asyncio.run(_soak(minutes))
     console.print(f"largest: {peak:.0f} MB, the bound is {_BOUND_MB} MB")
     if peak > _BOUND_MB:

@@ -1,4 +1,7 @@
-"""How fast a partition is read back, and how long a fault interrupts its writing."""
+"""Measure how fast a partition is streamed, and how long a fault interrupts its appends.
+
+Touches the network, kills a storage.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _PARTITION = 0
 
 
 async def measure_stream(cluster: MeasuredCluster, most: int = 200_000) -> float:
-    """Return the transactions per second of a stream with data, from the partition's start."""
+    """Return the transactions per second of a stream of ``most`` transactions with their data."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         last = min(await client.high_water_mark(_PARTITION), most)
@@ -26,7 +29,7 @@ async def measure_stream(cluster: MeasuredCluster, most: int = 200_000) -> float
 
 
 async def measure_pause(cluster: MeasuredCluster) -> float:
-    """Kill a storage while clients append; return the longest time without a commit, in seconds."""
+    """Kill a storage during appends; return the longest time without a commit, in seconds."""
     local = cluster.local
     async with waltz.connect(local.zookeeper, root=local.root, tls=local.tls) as client:
         appends = ContinuousAppends([client], (_PARTITION,), lambda *_: b"tick")

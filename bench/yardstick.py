@@ -1,4 +1,4 @@
-"""Another program that does comparable work, run in turns with ours."""
+"""Run a yardstick: another program that does comparable work. Starts processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _P50 = re.compile(r"p50 ([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One run's committed transactions per second and median latency in milliseconds."""
+    """The result of one run: committed transactions per second, and median latency."""
 
     rate: float
     p50_ms: float
@@ -24,10 +24,11 @@ class Reading:
 async def read_yardstick(
     command: str, clients: int, window: int, size: int, records: int
 ) -> Reading:
-    """Run ``command`` for a shape and read its figures.
+    """Run the yardstick ``command`` for one shape, and return the figures that it prints.
 
-    ``{clients}``, ``{window}``, ``{size}`` and ``{records}`` are filled in; it must print
-    ``… tx/s p50 …``. Raises RuntimeError if it does not.
+    ``{clients}``, ``{window}``, ``{size}`` and ``{records}`` in the command are replaced. The
+    command must print a text such as ``900 tx/s p50 4.1``, with the latency in milliseconds. Raises
+    RuntimeError if it does not.
     """
     filled = command.format(clients=clients, window=window, size=size, records=records)
     process = await asyncio.create_subprocess_exec(*shlex.split(filled), stdout=-1, stderr=-1)
@@ -35,10 +36,12 @@ async def read_yardstick(
     text = out.decode()
     rate, p50 = _RATE.search(text), _P50.search(text)
     if rate is None or p50 is None:
-        raise RuntimeError(f"no figures in what {filled!r} printed: {text}{err.decode()}")
+        raise RuntimeError(
+            f"the output of {filled!r} has no 'N tx/s' and 'p50 N': {text}{err.decode()}"
+        )
     return Reading(float(rate[1]), float(p50[1]))
 
 
 def ratio_of_medians(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return how the medians compare."""
+    """Return the median of ``ours`` divided by the median of ``theirs``."""
     return statistics.median(ours) / statistics.median(theirs)

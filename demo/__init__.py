@@ -1,13 +1,14 @@
-"""The demo: appends a year of flights to the log, and computes propagated delays by Spark.
+"""Run the demo: append a year of flights to a log, and compute propagated delays by Spark.
 
     python -m demo [--flights N] [--out DIR]
 
-The three airports of New York append every departure of 2013 to a cluster on this machine, each
-flight under a lock on its aircraft, while a storage node is killed and restarted. Then a Spark job
-reads the log, checks it against the source, and answers a question.
+Three producers, one for each airport of New York, append every departure of 2013 to a cluster on
+this machine. Each flight is appended under a lock on its aircraft. Meanwhile a storage is killed
+and restarted. Then a Spark job reads the log, compares it with the source, and answers a question.
 
-* pure: `flights` (the data; reads one file), `timeline` (the flights that may be logged next),
-  `fleet` (an airport's state), `checks` (the checks of the flights that Spark has read)
-* network and processes: `airport` (a producer), `traffic` (all of them, and the fault), `delays`
-  (the Spark job), `spark_log` (its noise), `plot`, `screen`, `__main__`
+* data and logic: `flights` (reads the data), `timeline` (the flights that may be logged next),
+  `fleet` (the state of an airport), `checks` (the checks of the flights that Spark has read)
+* network and processes: `airport` (one producer), `traffic` (all producers, and the fault),
+  `delays` (the Spark job), `spark_log` (redirects the output of Java)
+* output: `plot` (the picture), `screen` (the terminal), `__main__` (runs all steps)
 """

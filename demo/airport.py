@@ -1,8 +1,9 @@
-"""An airport: one producer with its own client. Touches the network.
+"""Log the departures of one airport: a producer with its own client. Touches the network.
 
-It logs its departures in their order, many at a time. Each transaction names the previous
-transaction of the same aircraft, by the airport's state. If another one has been logged meanwhile,
-the server refuses the lock on the aircraft, and the airport decides again by the newer state.
+An airport logs its departures in their order, many at a time. Each transaction names the previous
+transaction of the same aircraft, which the airport finds in its state. If another flight of the
+aircraft has been logged meanwhile, the server refuses the lock on the aircraft, and the airport
+decides again by the newer state.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from waltz import Attempt, Client, Draft
 
 
 @dataclass(eq=False)
-class Knowledge:
-    """A partition's state, and the airports that wait for a change of it."""
+class PartitionState:
+    """The state of one partition, and the decisions that wait for a newer state.
+
+    Each element of ``waiting`` is a transaction id and a future that is set when the state has
+    reached this transaction.
+    """
 
     fleet: Fleet = field(default_factory=Fleet)
     waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
 
-    async def reaches(self, transaction_id: int) -> None:
-        """Return when the state reflects everything up to ``transaction_id``."""
+    async def wait_for(self, transaction_id: int) -> None:
+        """Return when the state includes all transactions up to ``transaction_id``."""
         if self.fleet.position < transaction_id:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.waiting.append((transaction_id, future))
             await future
 
-    def tell(self) -> None:
-        """Resume the waits that the new state fulfils."""
+    def resume_waiting(self) -> None:
+        """Resume the decisions whose transaction the state has reached."""
         position = self.fleet.position
         for transaction_id, future in self.waiting:
             if transaction_id <= position and not future.done():
@@ -42,8 +47,9 @@ class Knowledge:
 class Airport:
     """Logs the departures of one airport.
 
-    ``clear`` waits until a departure may be logged. ``logged`` is called with the number of each
-    flight that is in the log.
+    ``departures`` are flights and their numbers. ``clear`` returns a future that is set when a
+    departure at a time may be logged, None if it may be logged now. ``logged`` is called with the
+    number of each flight that is in the log. ``conflicts`` counts the refused locks.
     """
 
     def __init__(
@@ -58,7 +64,7 @@ class Airport:
         self._departures = departures
         self._clear = clear
         self._logged = logged
-        self._known = [Knowledge() for _ in range(client.num_partitions)]
+        self._states = [PartitionState() for _ in range(client.num_partitions)]
         self._latest: dict[int, asyncio.Task[None]] = {}
 
     async def work(self) -> None:
@@ -77,27 +83,27 @@ class Airport:
             following.cancel()
 
     async def _follow(self) -> None:
-        """Follow the log: the header of a transaction is the number of its aircraft."""
-        after = dict.fromkeys(range(len(self._known)), -1)
+        """Apply the log to the states; a transaction's header is the number of its aircraft."""
+        after = dict.fromkeys(range(len(self._states)), -1)
         async with self._client.stream(after) as stream:
             async for batch in stream.batches():
                 for transaction in batch:
-                    known = self._known[transaction.partition]
-                    known.fleet.apply(transaction.id, transaction.header)
-                for known in self._known:
-                    known.tell()
+                    state = self._states[transaction.partition]
+                    state.fleet.apply(transaction.id, transaction.header)
+                for state in self._states:
+                    state.resume_waiting()
 
     async def _log(self, number: int, flight: Flight, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
             await before
-        partition = flight.aircraft % len(self._known)
-        known = self._known[partition]
+        partition = flight.aircraft % len(self._states)
+        state = self._states[partition]
 
         async def decide(attempt: Attempt) -> Draft:
             if attempt.conflict is not None:
                 self.conflicts += 1
-                await known.reaches(attempt.conflict)
-            fleet = known.fleet
+                await state.wait_for(attempt.conflict)
+            fleet = state.fleet
             previous = fleet.last(flight.aircraft)
             return Draft(
                 flight.record(previous),

@@ -1,4 +1,4 @@
-"""The checks of the flights that Spark has read from the log. Pure."""
+"""Check the flights that Spark has read from the log. No input or output."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from demo.flights import Totals
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The results of Spark's job.
+    """The totals of the flights in the log, and the number of faults of each kind.
 
-    ``gaps`` counts ids that are missing between 0 and the last, in all partitions; ``doubles`` are
-    flights that are there more than once. ``broken_links`` are flights that do not name the
-    transaction of their aircraft's last flight: two airports have both believed to be next.
-    ``disorder`` are flights logged after a much later one of their aircraft.
+    ``gaps`` are transaction ids that are missing in a partition. ``doubles`` are flights that were
+    logged more than once. ``broken_links`` are flights that do not name the transaction of their
+    aircraft's previous flight: then a lock has failed to exclude another airport. ``disorder`` are
+    flights that were logged after a much later flight of their aircraft.
     """
 
     totals: Totals
@@ -26,7 +26,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An expected value, and the value that was found."""
+    """The name of a value, its expected value, and the value that was found."""
 
     what: str
     wanted: int
@@ -48,7 +48,7 @@ _TOTALS = {
 _FAULTS = {
     "gaps": "gaps in the logs",
     "doubles": "flights logged twice",
-    "broken_links": "flights logged past a lock",
+    "broken_links": "flights logged despite a lock",
     "disorder": "flights out of order",
 }
 

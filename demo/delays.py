@@ -1,4 +1,4 @@
-"""The Spark job: from the log to Parquet, to checks, and to an answer. Runs Spark.
+"""Run the Spark job: write the log to Parquet, check it, and answer a question. Runs Spark.
 
 The question: how much of its delay does an aircraft propagate to its next flight from New York?
 """
@@ -16,7 +16,10 @@ from demo.checks import Findings
 from demo.flights import NO_AIRCRAFT, Totals
 
 GROUND_HOURS = (0, 2, 3, 6, 12)
-"""Ends of the classes of time between two departures that the aircraft was not in the air."""
+"""The bounds of the classes of ground time, in hours.
+
+The ground time is the time between two departures in which the aircraft was not in the air.
+"""
 
 _ROWS_PER_TASK = 25_000
 _DELAY_STEP, _DELAY_MIN, _DELAY_MAX = 15, -15, 150
@@ -34,9 +37,10 @@ _RECORD = """
 class Answer:
     """The propagation of delays.
 
-    ``curves``: by class of ground time (an index into GROUND_HOURS), points of arrival delay and
-    the mean delay of the next departure, in minutes. ``carriers``: by code, how many minutes of
-    each minute late are handed on when less than 3 hours are between; ``overall``: of all.
+    ``curves`` has points of arrival delay and mean delay of the next departure, in minutes, by
+    class of ground time: the index of its lower bound in GROUND_HOURS. ``carriers`` has the share
+    of the delay that is passed on with a ground time below 3 hours, by the code of the airline.
+    ``overall`` is this share for all airlines. ``pairs`` is the number of pairs of departures.
     """
 
     curves: dict[int, list[tuple[float, float]]]
@@ -46,7 +50,7 @@ class Answer:
 
 
 def read_log(spark: SparkSession, cluster_file: Path) -> DataFrame:
-    """Return the flights in the log, with the columns that the log has for each."""
+    """Return the flights in the log, with the columns of their transactions."""
     log = (
         spark.read.format("waltz")
         .option("cluster", str(cluster_file))
@@ -63,13 +67,15 @@ def read_log(spark: SparkSession, cluster_file: Path) -> DataFrame:
 
 
 def write_parquet(flights: DataFrame, path: Path) -> None:
-    """Write what `read_log` returns."""
+    """Write the flights that `read_log` returns."""
     flights.write.mode("overwrite").parquet(str(path))
 
 
 def examine(flights: DataFrame, order_minutes: int) -> Findings:
-    """Return the contents of the log; flights are out of order if logged ``order_minutes`` too
-    late.
+    """Return the totals of the log and its faults.
+
+    A flight is out of order if it was logged after a flight of its aircraft whose departure is more
+    than ``order_minutes`` later.
     """
     identity = f.struct("departure", "carrier", "flight", "origin")
     aircraft = f.when(f.col("aircraft") != NO_AIRCRAFT, f.col("aircraft"))
@@ -135,7 +141,10 @@ def _linked(flights: DataFrame, order_minutes: int) -> DataFrame:
 
 
 def _pairs(flights: DataFrame) -> DataFrame:
-    """Return flown flights with the delay of their aircraft's next departure, if it was soon."""
+    """Return each flight with the delay of its aircraft's next departure.
+
+    Cancelled flights, and flights without a next departure in a class of ground time, are omitted.
+    """
     by_time = Window.partitionBy("aircraft").orderBy("departure", "transaction_id")
     flown = flights.where((f.col("aircraft") != NO_AIRCRAFT) & f.col("dep_delay").isNotNull())
     between = f.unix_timestamp("next_departure") - f.unix_timestamp("departure")

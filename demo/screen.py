@@ -1,4 +1,4 @@
-"""The output of the demo: steps with their times, and progress bars of long steps. Terminal."""
+"""Print the demo's steps, their durations, and progress bars. Touches the terminal."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ SetDone = Callable[[int, int], None]
 
 
 class Screen:
-    """The terminal, and how long each step took."""
+    """Prints to the terminal, and counts the seconds of the demo."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
         self._begun = time.monotonic()
 
     def title(self, text: str) -> None:
-        """Begin."""
+        """Print the title."""
         self._console.print(f"\n[bold]{text}[/]\n")
 
-    def say(self, text: str) -> None:
-        """Print a remark to the step under way."""
+    def remark(self, text: str) -> None:
+        """Print a remark about the current step."""
         self._console.print(f"    [yellow]{text}[/]")
 
     @contextmanager
     def step(self, text: str, *, progress: bool = False) -> Iterator[SetDone]:
-        """Show a step in progress, its progress, and its duration."""
+        """Show a step while the context is open, then its duration; yield a progress function."""
         columns = [SpinnerColumn(), TextColumn("{task.description}")]
         if progress:
             columns += [BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
@@ -67,10 +67,10 @@ class Screen:
         self._console.print(table)
 
     def result(self, text: str) -> None:
-        """Print the results."""
+        """Print the main result."""
         self._console.print(f"\n  [bold]{text}[/]")
 
     def end(self, text: str) -> None:
-        """Print the paths of the results, and the total duration."""
+        """Print the last text, and the total duration."""
         seconds = time.monotonic() - self._begun
         self._console.print(f"\n  {text}  [dim]({seconds:.0f} s in all)[/]\n", soft_wrap=True)

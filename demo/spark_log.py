@@ -1,4 +1,4 @@
-"""Redirects the output of Java away from the terminal. Touches file descriptors."""
+"""Redirect the output of Java from the terminal to a file. Touches file descriptors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 @contextmanager
-def java_speaks_to(path: Path) -> Iterator[None]:
-    """Redirect the standard error of processes that are started meanwhile to ``path``."""
+def redirect_java_output(path: Path) -> Iterator[None]:
+    """Redirect the standard error of processes that start in this context to ``path``."""
     sys.stderr.flush()
     terminal = os.dup(2)
     with path.open("ab") as log:

@@ -1,8 +1,8 @@
-"""Keeps producers in step with the clock of the data. No I/O.
+"""Keep producers in step with the departure times in the data. No input or output.
 
-A flight may be logged as soon as every flight scheduled more than ``lead`` minutes earlier is in
-the log. So flights of one aircraft that are further apart than that are logged in order by any
-producer, and the others still overlap.
+A flight may be logged when every flight scheduled more than ``lead`` minutes earlier is in the log.
+So two flights of one aircraft that are more than ``lead`` minutes apart are logged in order, even
+by different producers. Flights that are closer together may be logged at the same time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from collections.abc import Sequence
 
 
 class Timeline:
-    """Which flights, numbered in the order of ``departures``, are in the log."""
+    """Records which flights are in the log.
+
+    ``departures`` are the sorted departure times of all flights, and ``lead`` is in minutes. The
+    number of a flight is its index in ``departures``.
+    """
 
     def __init__(self, departures: Sequence[int], lead: int) -> None:
         self._departures = departures
@@ -21,7 +25,7 @@ class Timeline:
 
     @property
     def horizon(self) -> int | None:
-        """The latest departure that may be logged now; None when all have been."""
+        """The latest departure that may be logged now, None when all flights are in the log."""
         if self._oldest == len(self._departures):
             return None
         return self._departures[self._oldest] + self._lead
@@ -32,7 +36,7 @@ class Timeline:
         return horizon is None or departure <= horizon
 
     def logged(self, number: int) -> bool:
-        """Note that a flight is in the log; return whether the horizon has moved."""
+        """Record that the flight ``number`` is in the log; return whether `horizon` has changed."""
         before = self._oldest
         self._done[number] = True
         while self._oldest < len(self._done) and self._done[self._oldest]:

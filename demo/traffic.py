@@ -1,4 +1,7 @@
-"""Append all departures to the log, while a storage is killed and restarted. Network, processes."""
+"""Append all departures to the log, while a storage is killed and restarted.
+
+Touches the network, kills and starts a process.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +17,37 @@ from demo.timeline import Timeline
 from waltz.local import LocalCluster
 
 LEAD_MINUTES = 120
-"""How far airports may be apart, in the time of the data."""
+"""The largest difference of departure times by which one airport may be ahead of another."""
 
 VICTIM = "storage/1"
+"""The storage that is killed."""
 _KILL_AT, _RESTART_AT = 0.5, 0.65
+"""The shares of the flights that are logged before the storage is killed and restarted."""
 
-Tell = Callable[[int, str | None], None]
-"""Called with the number of logged flights, and the text of an event, if there was one."""
+Report = Callable[[int, str | None], None]
+"""A function that is called with the number of logged flights, and the text of an event or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How the logging went."""
+    """The number of airports, and the number of lock failures after which one decided again."""
 
     airports: int
     conflicts: int
-    """The number of lock failures, after which an airport decided again."""
 
 
 class _Tower:
-    """Clears flights for departure, in step with the slowest airport."""
+    """Counts logged flights, and permits departures in step with the slowest airport."""
 
-    def __init__(self, flights: list[Flight], tell: Tell) -> None:
+    def __init__(self, flights: list[Flight], report: Report) -> None:
         self.count = 0
-        self._tell = tell
+        self._report = report
         self._timeline = Timeline([flight.departure for flight in flights], LEAD_MINUTES)
         self._holding: list[tuple[int, asyncio.Future[None]]] = []
         self._alarms: list[tuple[int, asyncio.Future[None]]] = []
 
     def clear(self, departure: int) -> asyncio.Future[None] | None:
-        """Return the wait before ``departure``, None if it may be logged now."""
+        """Return a future that is set when ``departure`` may be logged, None if it may be now."""
         if self._timeline.may_depart(departure):
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -51,15 +55,15 @@ class _Tower:
         return future
 
     def logged(self, number: int) -> None:
-        """A flight is in the log."""
+        """Record that the flight ``number`` is in the log."""
         self.count += 1
-        self._tell(self.count, None)
+        self._report(self.count, None)
         if self._timeline.logged(number) and self._holding:
             _release(self._holding, self._timeline.may_depart)
         if self._alarms:
             _release(self._alarms, lambda count: count <= self.count)
 
-    async def counts(self, count: int) -> None:
+    async def wait_for_count(self, count: int) -> None:
         """Return when ``count`` flights are in the log."""
         if self.count < count:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -67,12 +71,12 @@ class _Tower:
             await future
 
 
-async def log_all(cluster: LocalCluster, flights: list[Flight], tell: Tell) -> Traffic:
-    """Log every flight, each by its airport, and kill a storage half-way.
+async def log_all(cluster: LocalCluster, flights: list[Flight], report: Report) -> Traffic:
+    """Log every flight by its airport, and kill a storage when half of the flights are logged.
 
     Raises an ExceptionGroup of waltz.WaltzError and waltz.local.ProcessFailed.
     """
-    tower = _Tower(flights, tell)
+    tower = _Tower(flights, report)
     async with AsyncExitStack() as clients, asyncio.TaskGroup() as group:
         airports = []
         for origin in sorted({flight.origin for flight in flights}):
@@ -81,25 +85,25 @@ async def log_all(cluster: LocalCluster, flights: list[Flight], tell: Tell) -> T
             )
             own = [(i, flight) for i, flight in enumerate(flights) if flight.origin == origin]
             airports.append(Airport(client, own, tower.clear, tower.logged))
-        group.create_task(_fault(cluster, tower, len(flights), tell))
+        group.create_task(_inject_fault(cluster, tower, len(flights), report))
         for airport in airports:
             group.create_task(airport.work())
     return Traffic(len(airports), sum(airport.conflicts for airport in airports))
 
 
-async def _fault(cluster: LocalCluster, tower: _Tower, total: int, tell: Tell) -> None:
-    await tower.counts(int(total * _KILL_AT))
+async def _inject_fault(cluster: LocalCluster, tower: _Tower, total: int, report: Report) -> None:
+    await tower.wait_for_count(int(total * _KILL_AT))
     cluster.kill(VICTIM)
-    tell(tower.count, f"{VICTIM} killed (kill -9) after {tower.count:,} flights")
-    await tower.counts(int(total * _RESTART_AT))
+    report(tower.count, f"{VICTIM} killed (kill -9) after {tower.count:,} flights")
+    await tower.wait_for_count(int(total * _RESTART_AT))
     await cluster.start_one(VICTIM)
-    tell(tower.count, f"{VICTIM} started again after {tower.count:,} flights")
+    report(tower.count, f"{VICTIM} started again after {tower.count:,} flights")
 
 
 def _release(
     waiting: list[tuple[int, asyncio.Future[None]]], is_due: Callable[[int], bool]
 ) -> None:
-    """Resume the waits whose number is reached, and keep the others."""
+    """Set the futures whose number ``is_due``, and keep the others in ``waiting``."""
     for number, future in waiting:
         if is_due(number) and not future.done():
             future.set_result(None)

@@ -1,9 +1,10 @@
-"""End-to-end tests of the operator on a real Kubernetes: the one of the kubeconfig's context.
+"""End-to-end tests of the operator on a real Kubernetes cluster, that of the kubeconfig's context.
 
-The tests need ``kubectl`` and ``helm``, the images of ``make images``, and a command that loads an
-image's archive into the cluster's nodes (``WALTZ_E2E_LOAD``). ``make e2e`` runs them.
+The tests need ``kubectl`` and ``helm``, the images of ``make images``, and a command that loads the
+archive of an image into the cluster's nodes (``WALTZ_E2E_LOAD``). ``make e2e`` runs the tests.
 
-``kubectl`` and ``waiting`` are the tests' access to the cluster, ``resources`` what they apply.
-``witness`` is a program that appends and reads during a test and reports every broken guarantee;
-``witnessing`` runs it in a pod. ``killed_operator`` runs an operator that is killed after a step.
+``kubectl`` runs commands on the cluster, ``waiting`` waits for conditions, ``resources`` defines
+the objects that the tests apply. ``witness`` is a program that appends and reads during a test and
+reports every broken guarantee; ``witnessing`` runs the witness in a pod. ``killed_operator`` runs
+an operator that is killed after a number of steps.
 """

@@ -1,4 +1,7 @@
-"""Fixtures: the cluster that most tests share, installed as the README says, and namespaces."""
+"""Define the fixtures: the cluster that most tests share, namespaces and witnesses.
+
+The shared cluster is installed by the commands of the README.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ _DELETION_SECONDS = 180.0
 _LOCK_SECONDS = 1800.0
 
 LOGS = Kubectl("logs")
-"""The namespace of the shared cluster, which is named ``log``."""
+"""The namespace of the shared cluster. The name of the cluster is ``log``."""
 
 _LOCK = "waltz-e2e"
 _DEFAULT = Kubectl("default")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Lock the Kubernetes cluster: two sessions of these tests would disturb each other."""
+    """Lock the Kubernetes cluster, because two sessions of these tests would disturb each other."""
     if session.config.option.collectonly:
         return
 
@@ -43,11 +46,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             return False
         return True
 
-    remedy = (
-        "the lock of these tests is free; another session runs, or one was killed: in that case "
-        f"kubectl delete configmap -n default {_LOCK}"
+    description = (
+        "the lock of these tests is free; another session of them runs, or was killed: if none "
+        f"runs, kubectl delete configmap -n default {_LOCK}"
     )
-    until(locked, _LOCK_SECONDS, remedy)
+    until(locked, _LOCK_SECONDS, description)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -73,8 +76,8 @@ class FirstStart:
     seconds: float
 
 
-def _keeps() -> bool:
-    """Whether the shared cluster stays for the next session, which then uses it."""
+def _keeps_cluster() -> bool:
+    """Whether the shared cluster is kept after this session, so that the next session uses it."""
     return os.environ.get("WALTZ_E2E_KEEP") == "1"
 
 
@@ -96,7 +99,7 @@ def images() -> None:
 @pytest.fixture(scope="session")
 def first_start(images: None) -> Iterator[FirstStart]:
     """Install and start the shared cluster by the README's commands."""
-    if _keeps() and LOGS.get("namespace", LOGS.namespace) is not None:
+    if _keeps_cluster() and LOGS.get("namespace", LOGS.namespace) is not None:
         yield FirstStart(LOGS, 0.0)
         return
     started = time.monotonic()
@@ -105,7 +108,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
     LOGS.apply_file(resources.EXAMPLE)
     LOGS.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
     yield FirstStart(LOGS, time.monotonic() - started)
-    if not _keeps():
+    if not _keeps_cluster():
         LOGS.delete_namespace()
         installing.await_deleted_namespaces(_DELETION_SECONDS)
         installing.uninstall()
@@ -113,7 +116,7 @@ def first_start(images: None) -> Iterator[FirstStart]:
 
 @pytest.fixture(scope="session")
 def operator(first_start: FirstStart) -> Operator:
-    """The operator of all namespaces."""
+    """The operator that manages all namespaces."""
     return Operator(installing.OPERATOR)
 
 
@@ -125,21 +128,21 @@ def log(first_start: FirstStart) -> Kubectl:
 
 @pytest.fixture
 def namespace(operator: Operator) -> Iterator[Kubectl]:
-    """A namespace of one test."""
+    """A new namespace for one test."""
     with _new_namespace() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def module_namespace(operator: Operator) -> Iterator[Kubectl]:
-    """A namespace of all tests of one module."""
+    """A new namespace for all tests of one module."""
     with _new_namespace() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def module_witness(log: Kubectl) -> Iterator[Witness]:
-    """A witness of the shared cluster that runs during all tests of a module."""
+    """A witness that runs on the shared cluster during all tests of a module."""
     witness = Witness(log)
     witness.start("log")
     yield witness
@@ -148,7 +151,7 @@ def module_witness(log: Kubectl) -> Iterator[Witness]:
 
 @pytest.fixture
 def witness(module_witness: Witness, log: Kubectl) -> Iterator[Witness]:
-    """A witness during one test. After the test appends succeed and the cluster is Healthy."""
+    """A running witness. After the test, appends must succeed and the cluster must be Healthy."""
     yield module_witness
     module_witness.await_progress(60)
     log.await_condition("waltzcluster/log", "Healthy", 120)

@@ -1,4 +1,4 @@
-"""Load the images, install and uninstall the chart. Starts programs."""
+"""Load the images into the cluster; install and uninstall the chart. Starts programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ RELEASE = "waltz"
 
 
 def load_images() -> None:
-    """Load every archive of ``make images`` by the command in ``WALTZ_E2E_LOAD``, if it is set."""
+    """Load every archive of ``make images`` by the command in ``WALTZ_E2E_LOAD``.
+
+    Without this variable the images are expected to be in the cluster.
+    """
     command = os.environ.get("WALTZ_E2E_LOAD")
     if command is None:
         return
@@ -25,7 +28,7 @@ def load_images() -> None:
 
 
 def install(**values: str) -> None:
-    """Install or upgrade the chart; return when Helm does, which is before pods are ready."""
+    """Install or upgrade the chart; return when Helm returns, which is before pods are ready."""
     arguments = ["-n", OPERATOR.namespace, "--create-namespace"]
     for name, value in values.items():
         arguments += ["--set", f"{name}={value}"]
@@ -33,7 +36,7 @@ def install(**values: str) -> None:
 
 
 def await_deleted_namespaces(seconds: float) -> None:
-    """Return when no namespace is terminating: without the operator its deletion would not end."""
+    """Return when no namespace is being deleted; a deletion needs the operator to end."""
 
     def all_deleted() -> bool:
         return "Terminating" not in run("kubectl", "get", "namespaces")

@@ -3,8 +3,8 @@
     python3 killed_operator.py STEPS
 
 With 0 steps the operator is never killed. A ConfigMap mounts this program into the operator's own
-image, so that the product contains no fault injection. For that reason it imports nothing of this
-package.
+image, so that the product contains no fault injection. The image does not contain the package
+``e2e``, so this program imports nothing from it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from waltz_operator.shell.executor import Executor
 
 
 class Performer(Protocol):
-    """A class that performs steps, as `Executor` does."""
+    """An object that performs steps, as `Executor` does."""
 
     async def perform(self, step: Any) -> None:
         """Perform one step."""
 
 
 def kill_after(steps: int, performer: type[Performer] = Executor) -> None:
-    """Have this process killed as soon as ``performer`` has performed so many steps."""
+    """Change ``performer`` so that this process is killed after that number of steps."""
     perform, performed = performer.perform, 0
 
     async def perform_and_count(self: Performer, step: Any) -> None:

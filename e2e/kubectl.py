@@ -1,4 +1,4 @@
-"""Access to Kubernetes by ``kubectl``, as a user has it. Starts programs."""
+"""Run ``kubectl`` and other commands as a user does. Starts programs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from e2e.waiting import until
 
 
 class CommandFailed(AssertionError):
-    """A command ended with an error; the message is the command's own."""
+    """A command ended with an error; the message contains the error output of the command."""
 
 
 def run(*command: str, given: str | None = None, seconds: float = 120.0) -> str:
-    """Run a command and return what it printed. Raises CommandFailed."""
+    """Run a command with the input ``given`` and return its output. Raises CommandFailed."""
     ran = subprocess.run(
         command, input=given, capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -28,12 +28,12 @@ def run(*command: str, given: str | None = None, seconds: float = 120.0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Commands in one namespace."""
+    """Runs ``kubectl`` in one namespace."""
 
     namespace: str
 
     def __call__(self, *arguments: str, given: str | None = None, seconds: float = 120.0) -> str:
-        """Run ``kubectl``. Raises CommandFailed."""
+        """Run ``kubectl`` with ``arguments`` and return its output. Raises CommandFailed."""
         return run("kubectl", "-n", self.namespace, *arguments, given=given, seconds=seconds)
 
     def apply(self, *bodies: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class Kubectl:
         return json.loads(found) if found.strip() else None
 
     def find(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        """Return the objects with these labels."""
+        """Return the objects of a kind that ``selector`` selects by label, by default all."""
         items: list[dict[str, Any]] = json.loads(self("get", kind, "-l", selector, "-o", "json"))[
             "items"
         ]
@@ -66,7 +66,10 @@ class Kubectl:
         self("delete", kind, *names, "--ignore-not-found", f"--wait={str(wait).lower()}", *options)
 
     def await_condition(self, resource: str, condition: str, seconds: float) -> None:
-        """Return when a condition of ``resource`` (``pod/x``) is true."""
+        """Return when ``resource``, such as ``pod/x``, has ``condition``, such as ``Ready``.
+
+        Raises CommandFailed after ``seconds``.
+        """
         try:
             self(
                 "wait",
@@ -97,7 +100,7 @@ class Kubectl:
         run("kubectl", "delete", *arguments, seconds=seconds)
 
     def describe(self) -> str:
-        """Return the output of a failed test: resources, statuses and events."""
+        """Return the state that a failed test prints: resources, statuses and events."""
         queries: Iterable[tuple[str, ...]] = (
             ("get", "waltzclusters,storagepools,pods,persistentvolumeclaims", "-o", "wide"),
             ("get", "waltzclusters", "-o", "jsonpath={.items[*].status}"),

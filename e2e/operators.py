@@ -1,4 +1,4 @@
-"""The operator's pods: which one is the leader, and their metrics. Starts programs."""
+"""Find the leader among the operator's pods, and read the pods' metrics. Starts programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PODS = "app.kubernetes.io/name=waltz-operator"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """The operator's namespace."""
+    """The operator that runs in the namespace of ``kubectl``."""
 
     kubectl: Kubectl
 
@@ -22,11 +22,11 @@ class Operator:
         return None if lease is None else lease["spec"].get("holderIdentity") or None
 
     def pods(self) -> list[str]:
-        """Return the names of its pods."""
+        """Return the names of the operator's pods."""
         return [each["metadata"]["name"] for each in self.kubectl.find("pod", _PODS)]
 
     def metrics(self, pod: str) -> dict[str, float]:
-        """Return a pod's metrics, none if it does not answer."""
+        """Return a pod's metrics by name; an empty dictionary if the pod does not answer."""
         path = f"/api/v1/namespaces/{self.kubectl.namespace}/pods/{pod}:8080/proxy/metrics"
         try:
             text = self.kubectl("get", "--raw", path)
@@ -44,7 +44,7 @@ class Operator:
         return any(self.is_leader(pod) for pod in self.pods())
 
     def reconciles(self) -> float:
-        """Return the number of reconciles that the leader has finished."""
+        """Return the number of reconciles that the leader has finished, 0 without a leader."""
         leader = self.leader()
         return (
             0.0

@@ -1,4 +1,4 @@
-"""The objects that the tests apply: small clusters, and pods that are clients. Reads files."""
+"""Define the objects that the tests apply: small clusters, and client pods. Reads files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def version() -> str:
 
 
 def pool(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a StoragePool."""
+    """Return a StoragePool with small volumes; ``spec`` overrides fields of its spec."""
     return {
         "apiVersion": "waltz.dev/v1alpha1",
         "kind": "StoragePool",
@@ -34,7 +34,10 @@ def pool(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def cluster(name: str, pools: list[str], **spec: Any) -> dict[str, Any]:
-    """Return a WaltzCluster; by default it has one partition and one server."""
+    """Return a WaltzCluster; ``spec`` overrides fields of its spec.
+
+    By default it has one partition, one server and one ZooKeeper member.
+    """
     zookeeper = {"managed": {"members": 1}}
     small = {"partitions": 1, "servers": {"replicas": 1}, "zookeeper": zookeeper}
     return {
@@ -55,11 +58,12 @@ def client_pod(
     zookeeper: str = "",
     root: str = "/waltz",
 ) -> dict[str, Any]:
-    """Return a pod that is a client of a cluster.
+    """Return a pod that runs ``command`` as a client of a cluster.
 
-    Without ``zookeeper`` the cluster has a managed ZooKeeper. The environment variables give the
-    cluster's address to the command line ``waltz`` and to programs. The pod can write to ``/work``;
-    ``/programs`` holds the files of the ConfigMap ``programs``.
+    ``zookeeper`` is the address of an external ZooKeeper; an empty text means the cluster's managed
+    ZooKeeper. Environment variables give the cluster's address to the command line ``waltz`` and to
+    programs. The pod can write to ``/work``; ``/programs`` has the files of the ConfigMap
+    ``programs``.
     """
     zookeeper = zookeeper or f"{cluster_name}-zookeeper.{namespace}.svc:2181"
     environment = {"ZOOKEEPER": zookeeper, "WALTZ_ZOOKEEPER": zookeeper}
@@ -106,7 +110,7 @@ def client_pod(
 
 
 def programs(cluster_name: str, namespace: str) -> dict[str, Any]:
-    """Return the ConfigMap with the files of client pods."""
+    """Return the ConfigMap ``programs``: TLS settings and the witness, for client pods."""
     tls = "\n".join(
         (
             "certificate: /tls/tls.crt",

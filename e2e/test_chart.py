@@ -1,4 +1,4 @@
-"""The chart: upgrade of definitions, an operator of one namespace, and uninstall."""
+"""Test the chart: upgrade of the definitions, an operator of one namespace, and uninstall."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_helm_upgrade_upgrades_the_definitions(operator: Operator, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def no_shared_operator(operator: Operator) -> Iterator[None]:
-    """The operator of all namespaces, scaled to zero: two must not reconcile one cluster."""
+    """Scale the operator of all namespaces to zero: two operators must not manage one cluster."""
 
     def scale(replicas: int) -> None:
         operator.kubectl("scale", f"deployment/{installing.RELEASE}", f"--replicas={replicas}")
@@ -103,7 +103,7 @@ def test_example_cluster_is_created_once_and_survives_upgrade_and_uninstall(
 
 @pytest.fixture(scope="module")
 def apart(no_shared_operator: None) -> Iterator[Kubectl]:
-    """A namespace with its own operator, and another one that this operator does not watch."""
+    """A namespace with its own operator, which does not watch the namespace ``elsewhere``."""
     for each in (_APART, _ELSEWHERE):
         each.create_namespace()
         each.apply(resources.pool("p"), resources.cluster("small", ["p"], zookeeper=_TINY))
@@ -124,7 +124,9 @@ def test_operator_of_one_namespace_starts_a_cluster(apart: Kubectl) -> None:
 @pytest.mark.parametrize(
     "resource", ["secrets", "pods", "statefulsets.apps", "waltzclusters.waltz.dev"]
 )
-def test_operator_of_one_namespace_has_rights_in_no_other(apart: Kubectl, resource: str) -> None:
+def test_operator_of_one_namespace_has_no_rights_in_other_namespaces(
+    apart: Kubectl, resource: str
+) -> None:
     def may(namespace: Kubectl) -> bool:
         try:
             answer = namespace("auth", "can-i", "list", resource, f"--as={_ACCOUNT}")
@@ -136,7 +138,7 @@ def test_operator_of_one_namespace_has_rights_in_no_other(apart: Kubectl, resour
     assert not may(_ELSEWHERE)
 
 
-def test_operator_of_one_namespace_changes_no_other(apart: Kubectl) -> None:
+def test_operator_of_one_namespace_changes_nothing_in_other_namespaces(apart: Kubectl) -> None:
     cluster = _ELSEWHERE.get("waltzcluster", "small")
     assert cluster is not None
     assert "finalizers" not in cluster["metadata"]
@@ -156,6 +158,6 @@ def test_log_takes_appends_after_the_operator_is_uninstalled(apart: Kubectl) -> 
     witness.finish()
 
 
-def test_namespace_can_be_deleted_after_the_operator(apart: Kubectl) -> None:
+def test_namespace_with_a_cluster_can_be_deleted_after_uninstall(apart: Kubectl) -> None:
     apart.delete_namespace(_DELETED_SECONDS)
     apart.create_namespace()

@@ -1,4 +1,4 @@
-"""Deletion of a cluster: it always ends, and volumes are kept or deleted as the spec says."""
+"""Test that every deletion of a cluster ends, and that volumes are kept or deleted by the spec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _DELETE = _KEEP | {"onDeletion": "Delete"}
 def without_zookeeper(module_namespace: Kubectl) -> Kubectl:
     """The namespace of a deleted cluster whose ZooKeeper does not exist.
 
-    The fixture is used by all tests so that the deletion, which lasts a minute, runs meanwhile.
+    The deletion lasts a minute. The fixture starts it before the first test of the module, so that
+    it runs while the other tests run.
     """
     unreachable = {"external": {"connectString": "unreachable.example:2181"}}
     cluster = resources.cluster("small", ["p"], zookeeper=unreachable)
@@ -28,7 +29,7 @@ def without_zookeeper(module_namespace: Kubectl) -> Kubectl:
     return module_namespace
 
 
-def claims(namespace: Kubectl) -> set[str]:
+def claim_names(namespace: Kubectl) -> set[str]:
     return {each["metadata"]["name"] for each in namespace.find("pvc")}
 
 
@@ -45,7 +46,7 @@ def test_deletion_keeps_volumes_and_a_new_cluster_uses_them(namespace: Kubectl) 
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_deleted("waltzcluster", "small", _DELETED_SECONDS)
     assert not namespace.find("pod", "waltz.dev/cluster=small")
-    assert claims(namespace) == {
+    assert claim_names(namespace) == {
         "data-p-storage-0",
         "meta-p-storage-0",
         "data-small-zookeeper-0",
@@ -71,7 +72,7 @@ def test_deletion_with_on_deletion_delete_deletes_volumes(namespace: Kubectl) ->
     namespace.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     namespace.delete("waltzcluster", "small", wait=False)
     namespace.await_deleted("waltzcluster", "small", _DELETED_SECONDS)
-    for claim in claims(namespace):
+    for claim in claim_names(namespace):
         namespace.await_deleted("pvc", claim, _DELETED_SECONDS)
 
 

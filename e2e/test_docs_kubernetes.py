@@ -20,20 +20,20 @@ _UNINSTALL = "Uninstall"
 
 @pytest.fixture
 def reader(operator: Operator, tmp_path: Path) -> Iterator[Reader]:
-    """A reader in a folder with the repository's charts and examples."""
+    """A `Reader`, which runs the commands of a page, in a folder with the charts and examples."""
     for name in ("charts", "examples"):
         (tmp_path / name).symlink_to(resources.HERE / name)
     yield Reader(tmp_path, {}, {})
     Kubectl("orders").delete_namespace()
 
 
-def test_commands_of_the_page_print_what_it_shows(reader: Reader) -> None:
+def test_commands_of_the_page_print_the_output_that_it_shows(reader: Reader) -> None:
     sections = dict.fromkeys(block.section for block in blocks(_PAGE))
     typed = reader.follow(_PAGE, *(name for name in sections if name != _UNINSTALL))
     assert typed > 25
 
 
-def test_commands_of_the_uninstall_section_print_what_it_shows(
+def test_commands_of_the_uninstall_section_print_the_output_that_it_shows(
     reader: Reader, operator: Operator
 ) -> None:
     assert reader.follow(_PAGE, _UNINSTALL) == 1

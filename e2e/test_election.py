@@ -1,4 +1,4 @@
-"""Leader election: one operator pod is active, and another one takes over when it ends."""
+"""Test leader election: one operator pod is active, and another one becomes active if it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from e2e.waiting import until
 _REPLACED_SECONDS = 15.0
 
 
-def test_killed_leader_is_replaced_within_15_seconds_and_two_are_never_active(
+def test_killed_leader_is_replaced_within_15_seconds_and_two_pods_are_never_active(
     operator: Operator,
 ) -> None:
     first = operator.leader()
@@ -28,7 +28,7 @@ def test_killed_leader_is_replaced_within_15_seconds_and_two_are_never_active(
     assert operator.leader() != first
 
 
-def test_terminated_leader_releases_the_lease_at_once(operator: Operator) -> None:
+def test_terminated_leader_is_replaced_before_its_lease_expires(operator: Operator) -> None:
     first = operator.leader()
     assert first is not None
     operator.kubectl.delete("pod", first, wait=False)

@@ -1,4 +1,4 @@
-"""Clusters with an external ZooKeeper: here, the one of the shared cluster."""
+"""Test clusters with an external ZooKeeper. The tests use the ZooKeeper of the shared cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DELETED_SECONDS = 90.0
 _DELETE = {"data": {"size": "1Gi"}, "onDeletion": "Delete"}
 
 
-def guest(log: Kubectl, name: str, pool: str) -> dict[str, Any]:
-    """Return a cluster with its own root in the shared ZooKeeper."""
+def guest_cluster(log: Kubectl, name: str, pool: str) -> dict[str, Any]:
+    """Return a cluster with its own root in the ZooKeeper of the shared cluster."""
     address = f"log-zookeeper.{log.namespace}.svc:2181"
     zookeeper = {"external": {"connectString": address}, "root": f"/guests/{name}"}
     return resources.cluster(name, [pool], zookeeper=zookeeper)
@@ -30,7 +30,7 @@ def append_and_read(namespace: Kubectl, cluster: dict[str, Any]) -> None:
 
 
 def test_two_clusters_share_one_external_zookeeper(log: Kubectl, namespace: Kubectl) -> None:
-    clusters = [guest(log, "one", "p"), guest(log, "two", "q")]
+    clusters = [guest_cluster(log, "one", "p"), guest_cluster(log, "two", "q")]
     namespace.apply(*(resources.pool(name, volumes=_DELETE) for name in ("p", "q")), *clusters)
     for each in ("one", "two"):
         namespace.await_condition(f"waltzcluster/{each}", "Ready", _READY_SECONDS)

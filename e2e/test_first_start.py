@@ -1,4 +1,4 @@
-"""First start of a cluster by the README's commands."""
+"""Test the first start of a cluster by the commands of the README."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_client_pod_appends_and_reads(log: Kubectl) -> None:
         log.delete("pod", "client", now=True)
 
 
-def test_kubectl_get_columns_show_the_state(log: Kubectl) -> None:
+def test_kubectl_get_shows_readiness_and_counts_in_columns(log: Kubectl) -> None:
     table = log("get", "waltzclusters,storagepools").splitlines()
     rows = {row.split()[0]: row.split() for row in table if "/" in row}
     assert rows["waltzcluster.waltz.dev/log"][1:5] == ["True", "4/4", "3/3", "2/2"]
@@ -37,7 +37,7 @@ def test_kubectl_get_columns_show_the_state(log: Kubectl) -> None:
         assert "1/1" in rows[f"storagepool.waltz.dev/{pool}"]
 
 
-def test_conditions_are_true_for_the_current_generation(log: Kubectl) -> None:
+def test_conditions_of_a_started_cluster_are_true_for_the_current_generation(log: Kubectl) -> None:
     cluster = log.get("waltzcluster", "log")
     assert cluster is not None
     conditions = {each["type"]: each for each in cluster["status"]["conditions"]}

@@ -1,4 +1,4 @@
-"""A pool with a separate volume for control files."""
+"""Test a pool with a separate volume for control files."""
 
 from __future__ import annotations
 

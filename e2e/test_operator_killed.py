@@ -1,4 +1,4 @@
-"""A first start completes although the operator is killed by SIGKILL after any of its steps."""
+"""Test that a first start completes although the operator is killed after any of its steps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from e2e.witnessing import Witness
 _POD = "killed-operator"
 _PROGRAM = Path(__file__).with_name("killed_operator.py")
 _READY_SECONDS = 540.0
-"""Each of some 25 steps includes the start of an operator, which takes 10 s on a busy machine."""
+"""Each of about 25 steps includes the start of an operator, which takes 10 s on a busy machine."""
 _MIN_STEPS = 20
-"""A first start has more steps."""
+"""A first start has at least this number of steps."""
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def no_other_operator(operator: Operator) -> Iterator[Operator]:
     operator.kubectl.await_condition(deployment, "Available", 60)
 
 
-def program() -> dict[str, Any]:
+def program_config_map() -> dict[str, Any]:
     """Return the ConfigMap with the program that runs an operator and kills it."""
     return {
         "apiVersion": "v1",
@@ -43,7 +43,7 @@ def program() -> dict[str, Any]:
     }
 
 
-def killed_operator(first: int, then: int) -> dict[str, Any]:
+def killed_operator_pod(first: int, then: int) -> dict[str, Any]:
     """Return a pod that runs one operator after another.
 
     The first one is killed after ``first`` steps, each later one after ``then`` steps. With 0 steps
@@ -79,10 +79,13 @@ def killed_operator(first: int, then: int) -> dict[str, Any]:
 
 
 def start_cluster(namespace: Kubectl, operator: Operator, first: int, then: int) -> int:
-    """Start a cluster with operators that are killed; return how many of them were."""
+    """Start a cluster with operators that are killed; return the number of killed operators.
+
+    The first operator is killed after ``first`` steps, every later one after ``then`` steps.
+    """
     pools = [resources.pool(name) for name in "xyz"]
     namespace.apply(*pools, resources.cluster("log", list("xyz")))
-    operator.kubectl.apply(program(), killed_operator(first, then))
+    operator.kubectl.apply(program_config_map(), killed_operator_pod(first, then))
     try:
         namespace.await_condition("waltzcluster/log", "Ready", _READY_SECONDS)
     finally:
@@ -103,7 +106,7 @@ def test_first_start_with_operator_killed_after_every_step_reaches_ready(
 
 
 @pytest.mark.parametrize("steps", [4, 13, 25])
-def test_first_start_with_operator_killed_after_one_step_reaches_ready(
+def test_first_start_with_operator_killed_once_after_n_steps_reaches_ready(
     no_other_operator: Operator, namespace: Kubectl, steps: int
 ) -> None:
     start_cluster(namespace, no_other_operator, steps, 0)

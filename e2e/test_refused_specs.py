@@ -1,6 +1,6 @@
-"""The API server refuses invalid resources with a message that says what to write instead.
+"""Test that the API server refuses invalid resources with a message that says what to write.
 
-Needs a kubeconfig and the definitions of the resources, not the operator.
+The tests need a kubeconfig and the definitions of the resources. They do not need the operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Body = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def refused() -> Iterator[Kubectl]:
-    """A namespace, and the definitions; they are installed if the cluster has none."""
+    """A namespace; the definitions of the resources are installed if they do not exist."""
     installed = run(
         "kubectl", "get", "crd", "waltzclusters.waltz.dev", "--ignore-not-found"
     ).strip()
@@ -264,7 +264,7 @@ def test_change_of_an_immutable_field_is_refused(refused: Kubectl, case: str) ->
     body, change, sentence = CHANGES[case]
     kind, name = body["kind"].lower(), body["metadata"]["name"]
     if kind == "waltzcluster":
-        # So that a running operator does not act on it.
+        # The cluster is paused, so that a running operator does not create it.
         body = body | {"spec": body["spec"] | {"paused": True}}
     refused.apply(body)
     try:

@@ -1,4 +1,4 @@
-"""Spark on Kubernetes reads the shared cluster's log, by the commands of docs/spark.md."""
+"""Test that Spark on Kubernetes reads the shared cluster's log by the commands of docs/spark.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ asyncio.run(fill())
 
 @pytest.fixture(scope="module")
 def counts(log: Kubectl) -> Iterator[dict[str, int]]:
-    """Fill the log; return the number of transactions by partition. No other client appends."""
+    """Fill the log; return the number of transactions by partition.
+
+    No other client appends during these tests.
+    """
     pod = resources.client_pod("fill", "log", log.namespace, ["python3", "-c", FILL])
     log.apply(pod)
     phase = until(lambda: ended(log, "fill"), 120, "the log is filled", show=log.describe)
@@ -66,7 +69,7 @@ def ended(kubectl: Kubectl, pod: str) -> str | None:
 
 
 def commands_of(first: str) -> str:
-    """Return the commands of the page's block that starts with ``first``."""
+    """Return the commands in the block of the page that starts with ``first``."""
     [block] = [b for b in blocks(PAGE) if b.language == "sh" and b.text.startswith(first)]
     return block.text
 
@@ -88,7 +91,7 @@ def run_commands(commands: str) -> str:
 
 
 def report_in(printed: str) -> dict[str, Any]:
-    """Return the report, which the driver prints as its last line."""
+    """Return the report, which is the last line of JSON that the driver prints."""
     lines = [line for line in printed.splitlines() if line.startswith('{"transactions"')]
     assert lines, printed[-3000:]
     report: dict[str, Any] = json.loads(lines[-1])

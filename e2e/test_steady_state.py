@@ -1,4 +1,4 @@
-"""Steady state: the operator repairs outside changes, and appends continue meanwhile."""
+"""Test that the operator repairs changes by others, and that appends succeed afterwards."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ _SOON_SECONDS = 30.0
 _START_SECONDS = 90.0
 
 
-def existing(log: Kubectl, kind: str, name: str) -> dict[str, Any]:
+def get_existing(log: Kubectl, kind: str, name: str) -> dict[str, Any]:
     found = log.get(kind, name)
     assert found is not None, f"{kind} {name} does not exist"
     return found
 
 
 def uid(log: Kubectl, kind: str, name: str) -> str:
-    return str(existing(log, kind, name)["metadata"]["uid"])
+    return str(get_existing(log, kind, name)["metadata"]["uid"])
 
 
-def await_another(log: Kubectl, kind: str, name: str, old: str, seconds: float) -> None:
+def await_replaced(log: Kubectl, kind: str, name: str, old: str, seconds: float) -> None:
+    """Return when the object exists with another uid than ``old``."""
+
     def replaced() -> bool:
         found = log.get(kind, name)
         return found is not None and found["metadata"]["uid"] != old
@@ -34,7 +36,7 @@ def await_another(log: Kubectl, kind: str, name: str, old: str, seconds: float) 
 
 def await_status(log: Kubectl, seconds: float, **wanted: str) -> None:
     def matches() -> bool:
-        status = existing(log, "waltzcluster", "log")["status"]
+        status = get_existing(log, "waltzcluster", "log")["status"]
         return all(status[name] == value for name, value in wanted.items())
 
     until(matches, seconds, f"the status has {wanted}", show=log.describe)
@@ -43,14 +45,14 @@ def await_status(log: Kubectl, seconds: float, **wanted: str) -> None:
 def test_deleted_service_is_created_again(log: Kubectl, witness: Witness) -> None:
     old = uid(log, "service", "a-storage")
     log.delete("service", "a-storage")
-    await_another(log, "service", "a-storage", old, _SOON_SECONDS)
+    await_replaced(log, "service", "a-storage", old, _SOON_SECONDS)
 
 
 def test_edited_stateful_set_is_repaired(log: Kubectl, witness: Witness) -> None:
     pod = uid(log, "pod", "b-storage-0")
     log.patch("statefulset", "b-storage", {"spec": {"replicas": 0}})
-    await_another(log, "pod", "b-storage-0", pod, _START_SECONDS)
-    assert existing(log, "statefulset", "b-storage")["spec"]["replicas"] == 1
+    await_replaced(log, "pod", "b-storage-0", pod, _START_SECONDS)
+    assert get_existing(log, "statefulset", "b-storage")["spec"]["replicas"] == 1
 
 
 def test_partition_switched_off_by_hand_is_switched_on_again(
@@ -70,7 +72,7 @@ def test_partition_switched_off_by_hand_is_switched_on_again(
 def test_deleted_storage_pod_restarts_with_its_volume(log: Kubectl, witness: Witness) -> None:
     claim, pod = uid(log, "pvc", "data-a-storage-0"), uid(log, "pod", "a-storage-0")
     log.delete("pod", "a-storage-0", now=True)
-    await_another(log, "pod", "a-storage-0", pod, _START_SECONDS)
+    await_replaced(log, "pod", "a-storage-0", pod, _START_SECONDS)
     log.await_condition("pod/a-storage-0", "Ready", _START_SECONDS)
     assert uid(log, "pvc", "data-a-storage-0") == claim
 
@@ -97,7 +99,7 @@ def test_partitions_are_reassigned_when_the_number_of_servers_changes(
 def test_deleted_zookeeper_pod_restarts(log: Kubectl, witness: Witness) -> None:
     pod = uid(log, "pod", "log-zookeeper-0")
     log.delete("pod", "log-zookeeper-0", now=True)
-    await_another(log, "pod", "log-zookeeper-0", pod, _START_SECONDS)
+    await_replaced(log, "pod", "log-zookeeper-0", pod, _START_SECONDS)
     log.await_condition("pod/log-zookeeper-0", "Ready", _START_SECONDS)
 
 
@@ -110,23 +112,26 @@ def test_log_loses_nothing_when_all_pods_are_killed_at_once(log: Kubectl, witnes
 def test_paused_cluster_is_not_repaired(log: Kubectl, witness: Witness, operator: Operator) -> None:
     log.patch("waltzcluster", "log", {"spec": {"paused": True}})
     until(
-        lambda: "paused" in existing(log, "waltzcluster", "log")["status"]["message"],
+        lambda: "paused" in get_existing(log, "waltzcluster", "log")["status"]["message"],
         _SOON_SECONDS,
         "the status says that the cluster is paused",
     )
     old = uid(log, "service", "a-storage")
     log.delete("service", "a-storage")
-    # Two more finished reconciles include one that began after the Service was deleted.
+    # Of the next two reconciles that finish, the second begins after the Service was deleted.
     before = operator.reconciles()
     until(lambda: operator.reconciles() >= before + 2, 60, "the cluster is reconciled again")
     assert log.get("service", "a-storage") is None
     log.patch("waltzcluster", "log", {"spec": {"paused": False}})
-    await_another(log, "service", "a-storage", old, _SOON_SECONDS)
+    await_replaced(log, "service", "a-storage", old, _SOON_SECONDS)
 
 
-def test_resync_annotation_causes_a_reconcile_at_once(log: Kubectl, witness: Witness) -> None:
-    # Disruption budgets are not watched: without the annotation the periodic reconcile repairs it.
+def test_changed_resync_annotation_causes_a_reconcile_at_once(
+    log: Kubectl, witness: Witness
+) -> None:
+    # Disruption budgets are not watched: without the annotation, only the periodic reconcile would
+    # create the budget again.
     old = uid(log, "poddisruptionbudget", "log-storage")
     log.delete("poddisruptionbudget", "log-storage")
     log("annotate", "waltzcluster", "log", "waltz.dev/resync=again", "--overwrite")
-    await_another(log, "poddisruptionbudget", "log-storage", old, 5.0)
+    await_replaced(log, "poddisruptionbudget", "log-storage", old, 5.0)

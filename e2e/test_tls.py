@@ -1,4 +1,4 @@
-"""TLS: a user's own certificates, their renewal without a restart, and plaintext."""
+"""Test TLS with a user's own certificates, their renewal without a restart, and plaintext."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def secret(own: KeyPair) -> dict[str, Any]:
 
 
 def days_left(namespace: Kubectl, pod: str, port: int) -> float:
-    """Return the remaining days of a storage's certificate, by its metrics."""
+    """Return the remaining days of a storage's certificate, which the storage's metrics show."""
     path = f"/api/v1/namespaces/{namespace.namespace}/pods/{pod}:{port}/proxy/metrics"
     gauges = json.loads(namespace("get", "--raw", path))["gauges"]
     return float(gauges["waltz-storage.tls-certificate-days-left"]["value"])
@@ -61,9 +61,9 @@ def test_users_own_certificates_are_required_and_used(secured: Kubectl) -> None:
     secured.await_condition("waltzcluster/small", "Ready", _READY_SECONDS)
     witness = Witness(secured)
     witness.start("small")
-    without = ("env", "WALTZ_TLS=off", "python3", "-m", "waltz.cli", "log", "read", "0", "0-")
+    read_without_tls = ("env", "WALTZ_TLS=off", "python3", "-m", "waltz.cli", "log", "read")
     with pytest.raises(CommandFailed):
-        secured("exec", "witness", "--", *without)
+        secured("exec", "witness", "--", *read_without_tls, "0", "0-")
     assert days_left(secured, "p-storage-0", 6002) < 5.1
     witness.finish()
 

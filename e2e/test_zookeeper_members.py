@@ -1,4 +1,4 @@
-"""A managed ZooKeeper of three members: any one can be lost, even with its volume."""
+"""Test that a managed ZooKeeper of three members survives the loss of a member and its volume."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def is_replaced(log: Kubectl, number: int, old: str) -> bool:
 
 
 def replace(log: Kubectl, number: int, *, with_volume: bool) -> None:
-    """Delete a member, and wait until its replacement is ready."""
+    """Delete the pod of a member, and its volume if ``with_volume``; wait until it is replaced."""
     found = pod(log, number)
     assert found is not None
     if with_volume:
-        # Kubernetes deletes the claim after its pod.
+        # Kubernetes deletes the claim only after the pod that uses it.
         log.delete("pvc", f"data-log-zookeeper-{number}", wait=False)
     log.delete("pod", f"log-zookeeper-{number}", wait=False)
     until(
@@ -56,6 +56,6 @@ def test_member_that_lost_its_volume_copies_the_data_from_the_others(
     log: Kubectl, witness: Witness
 ) -> None:
     replace(log, 0, with_volume=True)
-    # The replaced member has all data again: the other two can be replaced, one after the other.
+    # The replaced member has all data again: now each of the other two members can be replaced.
     replace(log, 1, with_volume=False)
     replace(log, 2, with_volume=False)

@@ -18,9 +18,9 @@ def until(
     *,
     show: Callable[[], object] | None = None,
 ) -> T:
-    """Call ``condition`` until its result counts as true; return that result.
+    """Call ``condition`` until its result is true or not empty; return that result.
 
-    Fails after so many seconds with ``description`` and the result of ``show``.
+    After ``seconds`` it raises AssertionError with ``description`` and the result of ``show``.
     """
     deadline = time.monotonic() + seconds
     while True:

@@ -1,9 +1,11 @@
-"""A program that appends to every partition and reads all of them until it is stopped.
+"""Append to every partition and read every partition until the file ``stop`` exists.
 
-It runs in a pod while a test changes the cluster, and reports every committed transaction that is
-lost, reordered or duplicated. Touches the log and its folder: it writes its counters to the file
-``progress``, creates ``started`` when every partition was appended to and read, and ends when
-``stop`` exists.
+    python3 witness.py FOLDER
+
+The program runs in a pod while a test changes the cluster, and reports every committed transaction
+that is lost, reordered or duplicated. Touches the log and FOLDER: the program writes its counters
+to the file ``progress``, and creates the file ``started`` when it has read an append in every
+partition.
 """
 
 from __future__ import annotations
@@ -27,19 +29,29 @@ _LAST_CHECK_S = 120.0
 
 @dataclass
 class Partition:
-    """The transactions that were appended to one partition, and those that were read from it."""
+    """The transactions that this run has appended to one partition and read from it.
+
+    Every append of this run has a number, counted from 0.
+    """
 
     first: int
     """The first transaction id that this run may write or read."""
 
     appended: int = 0
+    """The number of acknowledged appends."""
+
     acknowledged: dict[int, int] = field(default_factory=dict)
+    """The acknowledged transaction id by the number of the append."""
+
     read: list[tuple[int, bytes]] = field(default_factory=list)
+    """The id and data of every transaction that was read, including those of other clients."""
+
     ids_read: dict[int, int] = field(default_factory=dict)
+    """The transaction id that was read, by the number of this run's append."""
 
 
 class Witness:
-    """One run; ``violations`` are the guarantees that were broken, as sentences."""
+    """One run of the program; ``violations`` describes every broken guarantee in a sentence."""
 
     def __init__(self, folder: Path) -> None:
         self.run = uuid.uuid4().hex[:8]
@@ -116,7 +128,7 @@ class Witness:
             )
 
     async def _read_again(self) -> None:
-        """Read everything with a new client, and compare."""
+        """Read everything again with a new client, and compare it with the first reading."""
         async with connect() as client:
             for number, partition in self.partitions.items():
                 end = await client.high_water_mark(number)
@@ -152,7 +164,7 @@ class Witness:
 
 
 def connect() -> waltz.client.opening.Opening[waltz.Client]:
-    """Return a client of the cluster that the environment names."""
+    """Return a client of the cluster that the environment variables name."""
     tls = waltz.PLAINTEXT
     if (name := os.environ.get("TLS_NAME")) is not None:
         files = (Path(os.environ["TLS"]) / part for part in ("tls.crt", "tls.key", "ca.crt"))
@@ -162,7 +174,7 @@ def connect() -> waltz.client.opening.Opening[waltz.Client]:
 
 
 def main() -> None:
-    """Work in the folder that the command line names; end with status 1 after a violation."""
+    """Run the witness; end with status 1 if there is a violation."""
     folder = Path(sys.argv[1])
     witness = Witness(folder)
     asyncio.run(witness.work())

@@ -1,4 +1,4 @@
-"""The witness's pod: started before a test changes a cluster, checked afterwards."""
+"""Run the program `witness` in a pod while a test changes the cluster. Starts programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _POD = "witness"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The witness's counters by partition, and the broken guarantees that it found."""
+    """The counters of the witness, one number per partition, and the broken guarantees.
+
+    ``longest_pauses`` are the longest times between two acknowledged appends, in seconds.
+    """
 
     appended: list[int]
     read: list[int]
@@ -24,14 +27,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A writer and a reader of every partition, in a pod of the cluster's namespace."""
+    """A pod, in the cluster's namespace, that appends to and reads from every partition."""
 
     kubectl: Kubectl
 
     def start(
         self, cluster: str, *, tls: bool = True, zookeeper: str = "", root: str = "/waltz"
     ) -> None:
-        """Start it; return when it has appended to every partition and read it."""
+        """Start the pod; return when it has read an append in every partition."""
         namespace = self.kubectl.namespace
         command = ["python3", "/programs/witness.py", "/work"]
         pod = resources.client_pod(
@@ -45,11 +48,11 @@ class Witness:
         self.kubectl.await_condition(f"pod/{_POD}", "Ready", 60)
 
     def waltz(self, *arguments: str) -> str:
-        """Run the command line ``waltz`` in its pod, and return what that printed."""
+        """Run the command line ``waltz`` in the pod, and return its output."""
         return self.kubectl("exec", _POD, "--", "python3", "-m", "waltz.cli", *arguments)
 
     def progress(self) -> Progress:
-        """Return its progress; fails if it found a violation."""
+        """Return the progress of the witness; fails if the witness has found a violation."""
         try:
             text = self.kubectl("exec", _POD, "--", "cat", "/work/progress")
         except CommandFailed as failed:
@@ -59,7 +62,7 @@ class Witness:
         return progress
 
     def await_progress(self, seconds: float, appends: int = 10) -> Progress:
-        """Return when every partition has so many more appends, and they were read."""
+        """Return when the witness has read ``appends`` more appends in every partition."""
         wanted = [count + appends for count in self.progress().appended]
 
         def advanced() -> Progress | None:
@@ -71,7 +74,7 @@ class Witness:
         return until(advanced, seconds, "every partition takes appends", show=self.kubectl.describe)
 
     def finish(self) -> Progress:
-        """Stop it after a final check of everything; fails if it found a violation."""
+        """Stop the witness after a check of all transactions; fails if there is a violation."""
         self.kubectl("exec", _POD, "--", "touch", "/work/stop")
         phase = until(self._ended, 150, "the witness has ended", show=self.kubectl.describe)
         log = self.kubectl("logs", _POD)

@@ -1,4 +1,9 @@
-"""Append the first transaction: python examples/01_hello.py HOST:PORT, the ZooKeeper address."""
+"""Append a transaction and read it back.
+
+    python examples/01_hello.py HOST:PORT
+
+HOST:PORT is the address of the cluster's ZooKeeper.
+"""
 
 import sys
 

@@ -1,8 +1,10 @@
 """Decide under a lock: take the next invoice number while other programs do the same.
 
-``number`` decides by the log up to ``attempt.mark``. If another client takes the lock after that,
-the server refuses the transaction and ``number`` is called again. Run it several times, also at the
-same time: python examples/02_locks.py HOST:PORT
+``decide`` counts the invoices in the log up to ``attempt.mark``. If another client takes the lock
+after that mark, the server refuses the transaction, and the client calls ``decide`` again. Run this
+program several times, also at the same time:
+
+    python examples/02_locks.py HOST:PORT
 """
 
 import asyncio
@@ -14,16 +16,16 @@ INVOICES = waltz.Lock("invoices", 1)
 
 
 async def main(zookeeper: str) -> None:
-    """Take ten numbers, five at a time."""
+    """Take ten invoice numbers, five at a time."""
     async with waltz.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
 
-        async def number(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
+        async def decide(attempt: waltz.Attempt) -> waltz.Draft[bytes]:
             log = client.stream(0, until=attempt.mark, data=True)
             taken = [t.data async for t in log if t.data.startswith(b"invoice ")]
             return waltz.Draft(b"invoice %d" % len(taken), write_locks=[INVOICES])
 
         for _ in range(2):
-            taken = await asyncio.gather(*(client.submit(0, number) for _ in range(5)))
+            taken = await asyncio.gather(*(client.submit(0, decide) for _ in range(5)))
             for tx in sorted(tx for tx in taken if tx is not None):
                 print((await client.read(0, tx)).decode())
 

@@ -1,7 +1,8 @@
-"""Follow a log and store the mark: each line is printed once, however often this program runs.
+"""Follow a log and store the mark, so that the next run prints only new lines.
 
-The mark is in a file. It is written after the line is printed. So a crash between the two prints a
-line twice, but never omits one. Example 6 changes data and mark in one transaction.
+The mark is the id of the last transaction that was printed. The program writes it to a file after
+it has printed a line. So after a crash a line may be printed twice, but no line is omitted. Example
+6 changes data and mark in one transaction.
 
     python examples/03_follow.py HOST:PORT MARK-FILE
 """
@@ -13,7 +14,7 @@ import waltz.sync
 
 
 def main(zookeeper: str, mark_file: Path) -> None:
-    """Print what was appended to partition 0 since the last run."""
+    """Append a line to partition 0, then print all lines since the last run."""
     mark = int(mark_file.read_text()) if mark_file.exists() else -1
     with waltz.sync.connect(zookeeper, root="/waltz", tls=waltz.PLAINTEXT) as client:
         client.append(0, b"one more line")

@@ -1,7 +1,7 @@
 """Append values instead of bytes: with a serializer the client appends and reads your own type.
 
-A type checker verifies it: ``client`` is a ``SyncClient[Measurement]``, and a stream that reads
-data gives ``Transaction[Measurement]``.
+A type checker verifies the types: ``client`` is a ``SyncClient[Measurement]``, and a stream that
+reads data returns ``Transaction[Measurement]``.
 
     python examples/04_serializers.py HOST:PORT
 """
@@ -14,7 +14,7 @@ import waltz.sync
 
 @dataclass(frozen=True)
 class Measurement:
-    """The values in the log. A field with a default may be added later."""
+    """The values in the log. Fields that have a default may be added later."""
 
     sensor: str
     celsius: float

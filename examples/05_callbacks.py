@@ -1,7 +1,8 @@
-"""Use callbacks: an application applies the log, and submits contexts.
+"""Use callbacks: an application applies transactions of the log, and submits its own.
 
-Several of these programs may run at the same time. All see the same words in the same order, and no
-word is taken twice. A real application keeps its state and its marks on disk, as in example 6.
+Each run of this program takes words. Several runs may be active at the same time: all apply the
+same words in the same order, and no word is taken twice. A real application stores its state and
+its marks on disk, as in example 6.
 
     python examples/05_callbacks.py HOST:PORT WORD...
 """
@@ -13,13 +14,13 @@ from waltz.sync import callbacks
 
 
 class Words(callbacks.Application[str]):
-    """The words taken so far. The state is in memory, and is built from the log in each run."""
+    """The words that are taken. The state is in memory, and each run rebuilds it from the log."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
 
     def get_client_high_water_mark(self, partition: int) -> int:
-        """Return -1: no state is kept, so that every transaction is applied."""
+        """Return -1, so that every transaction is applied, because no state is stored."""
         return -1
 
     def apply_transaction(self, transaction: waltz.Transaction[str]) -> None:
@@ -28,18 +29,21 @@ class Words(callbacks.Application[str]):
 
 
 class Take(callbacks.TransactionContext[str]):
-    """Takes a word unless it is taken."""
+    """Takes a word if no program has taken it."""
 
     def __init__(self, words: Words, word: str) -> None:
         self.words = words
         self.word = word
 
     def partition_id(self, num_partitions: int) -> int:
-        """Return the last partition, which has all words."""
+        """Return the last partition, which has the transactions of all words."""
         return num_partitions - 1
 
     def execute(self, builder: callbacks.TransactionBuilder[str]) -> bool:
-        """Decide by the state. If another program takes the lock first, this is called again."""
+        """Build the transaction, or return False if the word is taken.
+
+        If another program takes the lock first, the client calls this method again.
+        """
         if self.word in self.words.taken:
             return False
         builder.data = self.word
@@ -47,12 +51,12 @@ class Take(callbacks.TransactionContext[str]):
         return True
 
     def on_completion(self, result: bool) -> None:
-        """Print the result; it is called once."""
+        """Print the result. The client calls this method once."""
         print(f"{self.word}: {'mine' if result else 'taken'}")
 
 
 def main(zookeeper: str, words: list[str]) -> None:
-    """Take words."""
+    """Take the words that are free."""
     application = Words()
     with callbacks.connect(
         application,

@@ -1,7 +1,7 @@
 """Keep a state in a database that follows the log: data and mark change in one SQL transaction.
 
-Stop it, kill it, or run several at the same time: the counts are always those of the log. It needs
-waltz-log[sql], and the driver of the database unless that is SQLite.
+Stop or kill this program, or run it several times at once: the counts always agree with the log.
+The program needs waltz-log[sql], and for a database other than SQLite the driver of that database.
 
     python examples/06_state_store.py HOST:PORT sqlite:///counts.db
 """
@@ -17,11 +17,11 @@ from waltz.sync import callbacks
 
 
 class Base(DeclarativeBase):
-    """The tables."""
+    """The base class of the tables."""
 
 
 class Count(Base):
-    """A counter."""
+    """The number of transactions that were seen in one partition."""
 
     __tablename__ = "counts"
     name: Mapped[str] = mapped_column(String(50), primary_key=True)
@@ -32,7 +32,7 @@ class Counts(StateStore[bytes]):
     """Counts the transactions of each partition."""
 
     def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
-        """Count one. The change is committed together with the mark, or not at all."""
+        """Count one transaction. The store commits this change and the mark together."""
         name = f"partition {transaction.partition}"
         count = session.get(Count, name) or Count(name=name, seen=0)
         count.seen += 1

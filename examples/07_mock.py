@@ -1,7 +1,7 @@
 """Test an application without a cluster: a mock cluster with faults on demand.
 
-``book`` is the application. It takes any `waltz.LogClient`: a test gives it that of a mock cluster,
-and the program a real one. The functions below it are tests of this application:
+``book`` is the application. Its client is any `waltz.LogClient`: that of a mock cluster in a test,
+or that of a real cluster in production. The functions after ``book`` are tests of the application:
 
     python examples/07_mock.py
 """
@@ -31,7 +31,7 @@ async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
 
 
 async def no_seat_is_booked_twice() -> None:
-    """Test with many guests, delayed and lost messages, and locks that fail without a conflict."""
+    """Test with ten guests, delayed and lost messages, and locks that fail without a conflict."""
     faults = mock.Faults(delay_seconds=(0, 0.01), lost=0.2, conflict=0.2)
     cluster = mock.MockCluster(seed=1, faults=faults)
     async with cluster.connect() as one, cluster.connect() as two:
@@ -42,7 +42,7 @@ async def no_seat_is_booked_twice() -> None:
 
 
 async def a_lock_failure_is_retried() -> None:
-    """Test with one fault, in the next append."""
+    """Test with one fault: the lock of the next append fails."""
     cluster = mock.MockCluster()
     cluster.fail_next_lock(0)
     async with cluster.connect() as client:

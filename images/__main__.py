@@ -1,6 +1,7 @@
-"""``python -m images [COMPONENT ...]``: build images by Docker, or from layers without it.
+"""Build images by ``python -m images [COMPONENT ...]``. Touches the disk, starts programs.
 
-Without components it builds all of them. The archives are written to ``build/images``.
+Without COMPONENT the program builds all images. It uses Docker, or layers if the environment
+variable WALTZ_IMAGE_TOOL is set. The archives of the images are written to ``build/images``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def main() -> None:
     _FOLDER.mkdir(parents=True, exist_ok=True)
     builder = _builder()
     if builder is None and not docker.is_available():
-        sys.exit("Docker does not answer: start it, or set WALTZ_IMAGE_TOOL and its bases")
+        sys.exit(
+            "Docker does not answer, no image is built: start Docker, or set WALTZ_IMAGE_TOOL, "
+            "WALTZ_IMAGE_PYTHON_BASE and WALTZ_IMAGE_JAVA_BASE to build without Docker"
+        )
     images = [each for each in IMAGES if each.component in (sys.argv[1:] or each.component)]
     if builder is None:
         archives = docker.build(images, _FOLDER, _arguments)
@@ -41,12 +45,15 @@ def _builder() -> LayerBuilder | None:
     python, java = (Path(os.environ[f"WALTZ_IMAGE_{name}_BASE"]) for name in ("PYTHON", "JAVA"))
     for base in (python, java):
         if not has_this_python(base):
-            sys.exit(f"{base} has another Python than {sys.executable}: run this with its version")
+            sys.exit(
+                f"{base} has another version of Python than {sys.executable}, no image is built: "
+                "run this program with the version that the base has"
+            )
     return LayerBuilder(tool, python, java, _FOLDER)
 
 
 def _arguments(component: str) -> dict[str, str]:
-    """Return the Dockerfile's arguments from environment variables."""
+    """Return the build arguments of a component's Dockerfile, from environment variables."""
     python, java = (os.environ.get(f"WALTZ_IMAGE_{name}_BASE") for name in ("PYTHON", "JAVA"))
     wanted = {"BASE": java if component in ("zookeeper", "spark") else python}
     if component == "zookeeper":

@@ -1,4 +1,4 @@
-"""The images: names, contents, entry points. Reads pyproject.toml."""
+"""Define the images: their names, contents and entry points. Reads pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _OF_SPARK = HERE / "images" / "spark"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image with the dependencies of ``extras``; without extras it has no Python code.
+    """One image of a component.
 
-    ``java``: it has Java, too. ``files`` are further files by their paths in the image.
+    ``extras`` are the extras of pyproject.toml whose dependencies the image contains; without
+    extras the image has no Python code. ``environment`` has settings of the form ``NAME=VALUE``.
+    ``java`` is true if the image also has Java. ``files`` are further files by their paths in the
+    image.
     """
 
     component: str
@@ -32,7 +35,7 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """The tag, which is the default in the chart and in the resources."""
+        """The name and tag of the image, which the chart and the resources use by default."""
         return f"waltz-{self.component}:{version()}"
 
 
@@ -52,7 +55,7 @@ _SPARK = (
 
 
 IMAGES = (
-    # Client pods run the command line in the server's image.
+    # The server's image also contains the command line, which client pods run.
     _python("server", "cli"),
     _python("storage"),
     _python("operator"),

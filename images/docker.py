@@ -1,4 +1,4 @@
-"""Builds the images with Docker. Starts ``docker``."""
+"""Build the images with Docker. Starts ``docker``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def is_available() -> bool:
 def build(
     images: Iterable[Image], folder: Path, arguments: Callable[[str], Mapping[str, str]]
 ) -> Iterator[Path]:
-    """Build and save images; ``arguments`` returns the ARGs of a component's Dockerfile."""
+    """Build images, and save each one as an archive in ``folder``; yield the archives.
+
+    ``arguments`` returns the build arguments of a component's Dockerfile.
+    """
     for image in images:
         command = ["docker", "build", "--file", str(image.dockerfile), "--tag", image.tag]
         for name, value in arguments(image.component).items():

@@ -1,6 +1,7 @@
 """Build the images without Docker, from archives of root file systems. Touches disk and network.
 
-A program given by the environment joins layers into an image in the format of ``docker save``::
+The program that the environment variable WALTZ_IMAGE_TOOL names joins layers into an image in the
+format of ``docker save``. It is called like this::
 
     TOOL -o IMAGE -t NAME:TAG -l LAYER --add HOSTPATH=INPATH --entrypoint JSON -e K=V -u USER
 
@@ -30,9 +31,10 @@ _USER = "1000:1000"
 
 @dataclass(frozen=True, slots=True)
 class LayerBuilder:
-    """Builds images by ``tool`` in ``folder``, on top of base root file systems.
+    """Builds images by the program ``tool``, and writes them to ``folder``.
 
-    ``python_base`` has the same version of Python as this process; ``java_base`` has Java, too.
+    The bases are archives of root file systems. ``python_base`` has the same version of Python as
+    this process. ``java_base`` has this version of Python, and Java.
     """
 
     tool: str
@@ -41,7 +43,7 @@ class LayerBuilder:
     folder: Path
 
     def build(self, images: Iterable[Image]) -> Iterator[Path]:
-        """Build images one after the other."""
+        """Build images one after the other; yield the archive of each image."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             code, home = _code(Path(scratch)), _zookeeper(Path(scratch))
             for image in images:
@@ -98,14 +100,14 @@ class LayerBuilder:
 
 
 def has_this_python(base: Path) -> bool:
-    """Whether a root file system has this process's version of Python, as the libraries need."""
+    """Whether a root file system has this process's version of Python, which libraries require."""
     wanted = f"usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     with tarfile.open(base) as archive:
         return any(member.name.removeprefix("./") == wanted for member in archive)
 
 
 def _code(scratch: Path) -> Path:
-    """Return a folder with the code of the distribution."""
+    """Return a folder with the Python code of the distribution."""
     _pip("wheel", "--no-deps", "--wheel-dir", str(scratch), ".")
     [wheel] = scratch.glob("waltz_log-*.whl")
     code = scratch / "code"

@@ -20,19 +20,22 @@ DIST = ROOT / "dist"
 
 def main(
     tag: Annotated[
-        str, typer.Option(help="The git tag to release, v and the version. Without: a dry run.")
+        str,
+        typer.Option(
+            help="The git tag to release: v and the version. Without a tag, nothing is released."
+        ),
     ] = "",
-    images: Annotated[bool, typer.Option(help="Build the images too.")] = True,
+    images: Annotated[bool, typer.Option(help="Build the images, too.")] = True,
 ) -> None:
-    """Build every artifact of one version; stop if files name different versions."""
+    """Build every artifact of one version; build nothing if files name different versions."""
     version = project_version()
     problems = [f"{place} names version {other}" for place, other in differing_versions()]
     if tag and tag != f"v{version}":
-        problems.append(f"the tag is {tag}")
+        problems.append(f"the tag is {tag} instead of v{version}")
     if tag and not is_in_changelog(version):
         problems.append("CHANGELOG.md has no section for this version")
     if shutil.which("helm") is None:
-        problems.append("helm is not on the PATH, and the chart needs it")
+        problems.append("helm, which packages the chart, is not on the PATH")
     if problems:
         sys.exit(f"version {version} cannot be released:\n  " + "\n  ".join(problems))
     shutil.rmtree(DIST, ignore_errors=True)

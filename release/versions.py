@@ -1,4 +1,4 @@
-"""Find the version in every file that names it: one release has one version. Reads files."""
+"""Find every place that names the version; all must name the same version. Reads files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WITH_IMAGES = (
 
 
 def project_version(root: Path = ROOT) -> str:
-    """Return the version of the distribution, which all others must equal."""
+    """Return the version of the distribution, which all other places must name."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     return str(project["project"]["version"])
 

@@ -1,5 +1,6 @@
-"""`python -m bench.spark`: how quickly Spark reads the log, and follows it.
+"""Measure how quickly Spark reads the log, and how quickly it follows the log.
 
-`fill` puts the records there, `reading` and `following` are measured in Spark, `__main__` runs them
-and prints the table.
+`python -m bench.spark` runs it. `fill` appends the records, `reading` and `following` measure
+Spark, `__main__` runs them and prints the results. A *yardstick* is another program that does
+comparable work.
 """

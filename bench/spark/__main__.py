@@ -1,4 +1,7 @@
-"""`python -m bench.spark`: rows per second that Spark reads, and the latency of following."""
+"""Measure the rows per second that Spark reads, and the latency with which it follows the log.
+
+Runs as `python -m bench.spark`. Starts processes and a JVM.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +24,45 @@ from bench.spark.reading import Pass, read, session
 from waltz.local import LocalCluster, Shape
 
 LAYOUTS = {"1 partition": {0: 1.0}, "2 partitions": {1: 0.5, 2: 0.5}}
-"""The partitions that are read, and the share of the records that each one has."""
+"""By name of the layout: the partitions that are read, and the share of the records in each."""
 
 SOURCES = ("servers", "replicas")
+"""The values of the option ``readFrom`` that are measured."""
 
 Rates = dict[str, list[float]]
-"""Rows per second of each pass, by source and number of partitions."""
+"""The rows per second of each pass, by layout and source, or by reader of the yardstick."""
 
 console = Console(width=120)
 
 
 def main(
-    records: Annotated[int, typer.Option(help="How many to read.")] = 2_000_000,
-    size: Annotated[int, typer.Option(help="Bytes of each.")] = 512,
-    passes: Annotated[int, typer.Option(help="How often in a turn, beside a first pass.")] = 3,
-    turns: Annotated[int, typer.Option(help="How often this and the yardstick take turns.")] = 1,
-    rate: Annotated[int, typer.Option(help="Transactions per second to follow.")] = 5000,
-    seconds: Annotated[float, typer.Option(help="How long to follow; 0: not at all.")] = 30.0,
+    records: Annotated[int, typer.Option(help="The number of records to read.")] = 2_000_000,
+    size: Annotated[int, typer.Option(help="The number of bytes of a record.")] = 512,
+    passes: Annotated[
+        int, typer.Option(help="The number of measured passes per turn, after one warm-up pass.")
+    ] = 3,
+    turns: Annotated[
+        int, typer.Option(help="The number of turns; in each, Waltz runs, then the yardstick.")
+    ] = 1,
+    rate: Annotated[
+        int, typer.Option(help="The appended transactions per second while Spark follows.")
+    ] = 5000,
+    seconds: Annotated[
+        float, typer.Option(help="The duration of following in seconds; 0 omits it.")
+    ] = 30.0,
     yardstick: Annotated[
         str | None,
-        typer.Option(help="A command that reads as much; see bench/spark/yardstick.py."),
+        typer.Option(
+            help="A command of a yardstick that reads the same number of records; "
+            "bench/spark/yardstick.py describes its output."
+        ),
     ] = None,
     follow_yardstick: Annotated[
         str | None,
-        typer.Option(help="A command that follows at the same rate; see there."),
+        typer.Option(
+            help="A command of a yardstick that follows at the same rate; "
+            "bench/spark/yardstick.py describes its output."
+        ),
     ] = None,
 ) -> None:
     """Fill a local cluster, read it with Spark on two cores, and print a table."""
@@ -67,7 +85,7 @@ def main(
                 if seconds and turn == turns - 1:
                     checkpoint = scratch / "checkpoint"
                     found = follow(spark, cluster, checkpoint, rate=rate, seconds=seconds)
-                    _tell_latency(found, rate)
+                    _print_latency(found, rate)
             if yardstick is not None:
                 _add(theirs, other.rates(yardstick))
         console.print(_table(ours, theirs, f"{records:,} records of {size} B"))
@@ -77,7 +95,7 @@ def main(
 
 
 def _read_all(spark: SparkSession, cluster: LocalCluster, records: int, passes: int) -> Rates:
-    """Read every layout in every way; a first pass warms up."""
+    """Read every layout from every source; the first pass of each warms up and does not count."""
     rates = {}
     for layout, parts in LAYOUTS.items():
         for source in SOURCES:
@@ -97,8 +115,8 @@ def _add(rates: Rates, more: Rates) -> None:
         rates.setdefault(name, []).extend(numbers)
 
 
-def _table(ours: Rates, theirs: Rates, what: str) -> Table:
-    table = Table(title=f"count and sum of lengths, {what}, local[2]")
+def _table(ours: Rates, theirs: Rates, records: str) -> Table:
+    table = Table(title=f"count and sum of lengths, {records}, local[2]")
     table.add_column("read")
     for column in ("rows/s: median", "smallest", "largest", "passes"):
         table.add_column(column, justify="right")
@@ -114,7 +132,7 @@ def _table(ours: Rates, theirs: Rates, what: str) -> Table:
     return table
 
 
-def _tell_latency(latencies: list[float], rate: int) -> None:
+def _print_latency(latencies: list[float], rate: int) -> None:
     cuts = statistics.quantiles(latencies, n=100)
     console.print(
         f"followed at {rate:,} tx/s: p50 {cuts[49] * 1000:,.0f} ms, p99 {cuts[98] * 1000:,.0f} ms "

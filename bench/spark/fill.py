@@ -1,4 +1,4 @@
-"""Puts records into partitions, in batches. Network and ZooKeeper."""
+"""Append records to partitions in batches. Touches the network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PAYLOADS = 64
 
 
 def connected(cluster: LocalCluster) -> waltz.client.opening.Opening[waltz.Client[bytes]]:
-    """Return a client of a local cluster, to be entered."""
+    """Return a client of a local cluster, for use in ``async with``."""
     return waltz.connect(
         cluster.zookeeper, root=cluster.root, tls=cluster.tls, max_in_flight=4 * _BATCH_ROWS
     )
 
 
 async def fill(cluster: LocalCluster, rows: dict[int, int], size: int) -> None:
-    """Append so many rows of ``size`` random bytes to each partition of ``rows``."""
+    """Append records of ``size`` random bytes; ``rows`` is their number by partition."""
     payloads = [os.urandom(size) for _ in range(_PAYLOADS)]
 
     async def fill_one(client: waltz.Client[bytes], partition: int, count: int) -> None:

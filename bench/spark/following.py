@@ -1,7 +1,8 @@
-"""Latency from a commit to the end of its micro-batch, at a steady rate. Network, and a JVM.
+"""Measure the latency from an append to the end of its micro-batch, at a steady rate.
 
-Each transaction's data is the time at which it was passed to the client, so the latency includes
-the commit, the planning, the read and the computation.
+The data of each transaction begins with the time at which it was passed to the client. So the
+latency includes the commit, and the planning, reading and computing of the micro-batch. Touches the
+network, starts a JVM.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _TICK_SECONDS = 0.02
 def follow(
     spark: SparkSession, cluster: LocalCluster, checkpoint: Path, *, rate: int, seconds: float
 ) -> list[float]:
-    """Return the latencies in seconds of transactions appended at ``rate`` to partition 0.
+    """Append ``rate`` transactions per second to partition 0; return their latencies in seconds.
 
-    Those of the first third of the time are left out: Spark warms up meanwhile.
+    The latencies of the first third of the time are omitted, because Spark warms up meanwhile.
     """
     latencies: list[float] = []
     began = time.time()

@@ -1,12 +1,12 @@
-"""A yardstick: the same following as `bench.spark.following`, of a Kafka topic. Starts a JVM.
+"""Follow a Kafka topic as `bench.spark.following` follows a log: a yardstick. Starts a JVM.
 
-Needs PySpark alone, in the version of its Kafka connector, and a running Kafka:
+The program needs a running Kafka, and PySpark in the same version as its Kafka connector:
 
     python bench/spark/kafka_following.py --jars A.jar,B.jar --bootstrap HOST:PORT --topic T \
         --producer 'COMMAND that produces at a steady rate'
 
-The producer runs twice: the first time warms everything up. A record's time is its producer's, as
-Kafka keeps it, in ms.
+The producer runs twice; the first run warms up Kafka and Spark. The time of a record is the time of
+its producer, which Kafka stores in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 _WARM_UP = 1 / 3
-"""The part of the time, at the beginning, of which the latencies are left out."""
+"""The share of the time, from the beginning, whose latencies are omitted."""
 
 
 def main() -> None:
-    """Follow until the producer has ended; print one JSON line."""
+    """Follow the topic until the producer has ended; print the latencies as one line of JSON."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="bench-kafka-") as scratch:
         spark = _session(arguments.jars, scratch)

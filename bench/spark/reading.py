@@ -1,4 +1,4 @@
-"""Reads everything with Spark: `count` and the sum of lengths. Starts a JVM."""
+"""Read a log with Spark: count the rows and add up the lengths of their data. Starts a JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import waltz.spark
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over the log."""
+    """The result of one pass over the log; ``size`` is the sum of the lengths in bytes."""
 
     rows: int
     size: int
@@ -45,7 +45,7 @@ def session(scratch: Path) -> SparkSession:
 
 
 def log(spark: SparkSession, cluster_file: Path, **options: object) -> Any:
-    """Return the log as a frame."""
+    """Return the log as a data frame; ``options`` are options of the data source."""
     reader = spark.read.format("waltz").option("cluster", str(cluster_file))
     for name, value in options.items():
         reader = reader.option(name, str(value))
@@ -53,7 +53,7 @@ def log(spark: SparkSession, cluster_file: Path, **options: object) -> Any:
 
 
 def read(spark: SparkSession, cluster_file: Path, **options: object) -> Pass:
-    """Read everything once."""
+    """Read the whole log once."""
     began = time.perf_counter()
     frame = log(spark, cluster_file, **options)
     rows, size = frame.agg(sf.count("*"), sf.sum(sf.length("data"))).collect()[0]

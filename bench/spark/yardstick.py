@@ -1,8 +1,8 @@
-"""Another program that reads as much with Spark, or follows as quickly. Starts processes.
+"""Run a yardstick: another program that reads the same number of records, or follows a log.
 
-It prints JSON lines. Of reading: objects with ``reader``, what it read and how, and
-``records_per_s``, a number or three (smallest, median, largest). Of following: one object with
-``p50_ms`` and ``p99_ms``. Other lines are passed over.
+The yardstick prints lines of JSON. A program that reads prints objects with ``reader``, which names
+the kind of reading, and ``records_per_s``, which is one number or a list of numbers. A program that
+follows prints one object with ``p50_ms`` and ``p99_ms``. Other lines are ignored. Starts processes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 
 def rates(command: str) -> dict[str, list[float]]:
-    """Run ``command``; return the rows per second of each of its readers.
+    """Run the yardstick ``command``; return the rows per second of each of its readers.
 
-    What it prints with "kind": "summary" sums up other lines, and counts only without them. Raises
-    RuntimeError if there is nothing that counts.
+    An object with ``"kind": "summary"`` summarizes other objects, and is ignored if there are
+    other objects. Raises RuntimeError if the output has no ``records_per_s``.
     """
     runs: dict[str, list[float]] = {}
     summaries: dict[str, list[float]] = {}
@@ -29,16 +29,19 @@ def rates(command: str) -> dict[str, list[float]]:
             numbers = rate if isinstance(rate, list) else [rate]
             found.setdefault(str(line.get("reader", "")), []).extend(map(float, numbers))
     if not (runs or summaries):
-        raise RuntimeError(f"no records_per_s in what {command!r} printed")
+        raise RuntimeError(f"the output of {command!r} has no records_per_s")
     return runs or summaries
 
 
 def latency(command: str) -> tuple[float, float]:
-    """Run ``command``; return its median and 99th percentile in ms. Raises RuntimeError."""
+    """Run the yardstick ``command``; return its median latency and 99th percentile in ms.
+
+    Raises RuntimeError if the output has no such figures.
+    """
     for line in _lines(command):
         if "p50_ms" in line and "p99_ms" in line:
             return float(line["p50_ms"]), float(line["p99_ms"])
-    raise RuntimeError(f"no p50_ms and p99_ms in what {command!r} printed")
+    raise RuntimeError(f"the output of {command!r} has no p50_ms and p99_ms")
 
 
 def _lines(command: str) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,14 @@
-"""A bank: accounts, transfers under locks, balances in SQL that are rebuilt from the log.
+"""Run a bank: transfers under locks, and balances in a SQL database that follow from the log.
 
-* `accounts`: the balances and how a booking changes them (SQL database)
+* `accounts`: the balances, and how a booking changes them (SQL database)
 * `orders`: the orders to open an account and to transfer money, with their locks
-* `office`: an office that submits orders on several threads
-* `audit`: verifies the balances
+* `office`: an office, which submits orders on several threads
+* `audit`: compares the balances with the log
 
-Each partition of the log is a branch with its own accounts; money stays in its branch. Offices may
-have a database each or share one, run in one process or in several, and be killed and started
-again. The sum of all balances stays right, and no balance is negative.
+Each partition of the log is a branch with its own accounts; money stays in its branch. Several
+offices may run, in one process or in several. Each office may have its own database, or all may
+share one. Offices may be killed and started again. The sum of all balances always stays the same,
+and no balance is negative.
 
     python -m examples.bank --mock
     python -m examples.bank --zookeeper HOST:PORT --database sqlite:///bank.db --transfers 500

@@ -1,4 +1,4 @@
-"""Runs a bank on a cluster or a mock cluster, with any database, and audits it at the end."""
+"""Run a bank on a cluster or a mock cluster, with any database, then verify its balances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waltz.sync import SyncClient
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """See ``python -m examples.bank --help``."""
+    """Run the program; ``arguments`` default to those of the command line."""
     given = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
         database = given.database or f"sqlite:///{Path(directory) / 'bank.db'}"
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
             engine.dispose()
     print(f"{tally.done} bookings, {tally.refused} refused, {tally.unknown} in doubt")
     print(f"{tally.conflicts} lock failures, after which the order was decided again")
-    print(f"{money} in {given.accounts} accounts of each branch: as much as was paid in")
+    print(f"{money} in {given.accounts} accounts of each branch, which is the amount paid in")
 
 
 def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], SyncClient[bytes]]:
@@ -52,13 +52,22 @@ def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], Sync
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.bank", description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--zookeeper", metavar="HOST:PORT", help="ZooKeeper of a running cluster")
+    where.add_argument(
+        "--zookeeper", metavar="HOST:PORT", help="the ZooKeeper of a running cluster"
+    )
     where.add_argument("--mock", action="store_true", help="use a mock cluster with faults")
-    parser.add_argument("--root", default="/waltz", help="the cluster's znode (%(default)s)")
-    parser.add_argument("--tls", action="store_true", help="the cluster's ports speak TLS")
-    parser.add_argument("--database", metavar="URL", help="by default a temporary SQLite database")
-    for name, usual in (("accounts", 8), ("transfers", 200), ("tellers", 4), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=usual, help="(%(default)s)")
+    parser.add_argument("--root", default="/waltz", help="the cluster's root znode (%(default)s)")
+    parser.add_argument("--tls", action="store_true", help="connect by TLS")
+    parser.add_argument(
+        "--database", metavar="URL", help="the database (a temporary SQLite database)"
+    )
+    for name, default, meaning in (
+        ("accounts", 8, "the number of accounts of each branch"),
+        ("transfers", 200, "the number of transfers"),
+        ("tellers", 4, "the number of threads"),
+        ("seed", 0, "the seed of the random transfers"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{meaning} (%(default)s)")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds before each order (0)")
     return parser
 

@@ -1,4 +1,4 @@
-"""The balances, as a table that follows from the log. SQL database."""
+"""Keep the balances in a table that follows from the log. Touches a SQL database."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import waltz
 from waltz.state import StateStore
 
 BOOKING = 0xB0
-"""The header of the bank's transactions; a log may hold others."""
+"""The header of the bank's transactions; the log may contain transactions of other programs."""
 
 MINT = 0
-"""The source of a booking that creates money; it is not an account."""
+"""The source of a booking that creates money. No account has this number."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ BOOKINGS = waltz.DataclassSerializer(Booking)
 
 
 class Base(DeclarativeBase):
-    """The bank's tables."""
+    """The base class of the bank's tables."""
 
 
 class Account(Base):
@@ -52,7 +52,7 @@ class Bank(StateStore[bytes]):
         self.create_table()
 
     def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
-        """Apply a booking."""
+        """Apply one transaction; a transaction that is not a booking changes nothing."""
         if transaction.header != BOOKING:
             return
         branch, booking = transaction.partition, BOOKINGS.deserialize(transaction.data)
@@ -64,13 +64,13 @@ class Bank(StateStore[bytes]):
         session.get_one(Account, (branch, booking.target)).balance += booking.amount
 
     def balance(self, branch: int, number: int) -> int | None:
-        """Return the balance of an account, None if there is no such account."""
+        """Return the balance of an account, None if the account does not exist."""
         with Session(self.engine) as session:
             account = session.get(Account, (branch, number))
             return None if account is None else account.balance
 
     def balances(self) -> dict[tuple[int, int], int]:
-        """Return all balances by branch and number."""
+        """Return all balances by branch and account number."""
         with Session(self.engine) as session:
             accounts = session.scalars(select(Account))
             return {(each.branch, each.number): each.balance for each in accounts}

@@ -1,4 +1,4 @@
-"""Verifies a bank against the log. Network, SQL database."""
+"""Verify a bank's balances against the log. Touches the network and a SQL database."""
 
 from __future__ import annotations
 
@@ -11,41 +11,45 @@ from examples.bank.accounts import BOOKING, BOOKINGS, MINT, Bank
 from waltz.sync import SyncClient
 
 
-class Wrong(Exception):
-    """The balances are wrong."""
+class WrongBalances(Exception):
+    """The balances do not agree with the log."""
 
 
 def audit(log: SyncClient[bytes], bank: Bank) -> int:
     """Compare the balances with the whole log; return the sum of all balances.
 
-    Raises Wrong.
+    Raises WrongBalances.
     """
     with tempfile.TemporaryDirectory() as directory:
         engine = create_engine(f"sqlite:///{Path(directory) / 'audit.db'}")
         try:
-            again = Bank(engine)
-            minted = _rebuild(log, again)
-            balances, rebuilt = bank.balances(), again.balances()
+            rebuilt_bank = Bank(engine)
+            paid_in = _rebuild(log, rebuilt_bank)
+            balances, rebuilt = bank.balances(), rebuilt_bank.balances()
         finally:
             engine.dispose()
     if balances != rebuilt:
         different = [
             key for key in sorted(balances | rebuilt) if balances.get(key) != rebuilt.get(key)
         ]
-        raise Wrong(f"the balances of (branch, number) {different} are not those of the log")
-    if sum(balances.values()) != minted:
-        raise Wrong(f"there are {sum(balances.values())}, but {minted} were paid in")
-    return minted
+        raise WrongBalances(
+            f"the balances of the accounts (branch, number) {different} differ from the log"
+        )
+    if sum(balances.values()) != paid_in:
+        raise WrongBalances(
+            f"the sum of all balances is {sum(balances.values())}, but {paid_in} were paid in"
+        )
+    return paid_in
 
 
 def _rebuild(log: SyncClient[bytes], bank: Bank) -> int:
-    """Apply the whole log to an empty bank and return how much was paid in."""
-    minted = 0
+    """Apply the whole log to an empty bank; return the amount that was paid in."""
+    paid_in = 0
     for branch in range(log.num_partitions):
         bank.get_client_high_water_mark(branch)
         for transaction in log.stream(branch, until=log.high_water_mark(branch), data=True):
             bank.apply_transaction(transaction)
             if transaction.header == BOOKING:
                 booking = BOOKINGS.deserialize(transaction.data)
-                minted += booking.amount if booking.source == MINT else 0
-    return minted
+                paid_in += booking.amount if booking.source == MINT else 0
+    return paid_in

@@ -1,4 +1,4 @@
-"""An office: balances, a client, and tellers that submit orders. Threads, network, SQL."""
+"""Submit orders of a bank by several threads, the *tellers*. Touches the network and a database."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LARGEST_TRANSFER = 400
 
 
 class Office:
-    """Submits orders to every branch. It must be closed, and then closes ``log``.
+    """Submits orders to every branch. The end of its context closes ``log``, too.
 
-    Each teller waits ``pause`` seconds before an order.
+    ``tellers`` is the number of threads. Each teller waits ``pause`` seconds before an order.
     """
 
     def __init__(
@@ -41,30 +41,31 @@ class Office:
         self._client.close()
 
     def open_accounts(self, accounts: int) -> None:
-        """Open accounts in each branch unless they exist; they are numbered from 1."""
+        """Open the accounts 1 to ``accounts`` in each branch, except those that exist."""
         for branch in range(self._branches):
             for number in range(1, accounts + 1):
                 self._client.submit(Open(self.bank, self.tally, branch, number, OPENING_BALANCE))
         self._client.flush()
 
     def work(self, accounts: int, transfers: int, seed: int = 0) -> None:
-        """Submit this number of transfers between the accounts, and wait until they have ended."""
+        """Submit a number of random transfers between the accounts, and wait for their end."""
         shares = [transfers // self._tellers] * self._tellers
         shares[0] += transfers % self._tellers
         counted = [iter(range(share)) for share in shares]
-        self._all(accounts, seed, lambda teller: next(counted[teller], None) is not None)
+        self._run_tellers(accounts, seed, lambda teller: next(counted[teller], None) is not None)
 
     def work_until(self, accounts: int, stop: threading.Event, seed: int = 0) -> None:
-        """Submit transfers until ``stop`` is set, and wait until they have ended."""
-        self._all(accounts, seed, lambda _: not stop.is_set())
+        """Submit random transfers until ``stop`` is set, and wait for their end."""
+        self._run_tellers(accounts, seed, lambda _: not stop.is_set())
 
     def catch_up(self, seconds: float = 60.0) -> None:
-        """Return when everything that is in the log now has been applied. Raises TimedOut."""
+        """Return when all transactions that are in the log now are applied. Raises TimedOut."""
         for branch in range(self._branches):
             end = self._client.log.high_water_mark(branch, timeout=seconds)
             self._client.wait_applied(branch, end, seconds)
 
-    def _all(self, accounts: int, seed: int, again: Callable[[int], bool]) -> None:
+    def _run_tellers(self, accounts: int, seed: int, again: Callable[[int], bool]) -> None:
+        """Run all tellers; each one submits transfers while ``again(its number)`` is true."""
         with ThreadPoolExecutor(self._tellers, "teller") as pool:
             tellers = [
                 pool.submit(
@@ -91,5 +92,5 @@ class Office:
             try:
                 self._client.submit(Transfer(self.bank, self.tally, branch, source, target, amount))
             except TimedOut:
-                # Too many orders are open. They continue; this one was not sent.
+                # Too many orders are open, so this order was not sent. The open orders continue.
                 self.tally.count(refused=1)

@@ -1,4 +1,4 @@
-"""The orders. Each decides by the balances, under the locks of its accounts."""
+"""Define the orders. Each order decides by the balances, under the locks of its accounts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from waltz.sync.callbacks import TransactionBuilder, TransactionContext
 
 @dataclass
 class Tally:
-    """The number of orders by their end, counted on several threads."""
+    """The number of orders by their outcome, counted on several threads."""
 
     done: int = 0
     refused: int = 0
@@ -32,7 +32,7 @@ class Tally:
 
 
 class Order(TransactionContext[bytes]):
-    """An order in one branch; it counts its end in the tally."""
+    """An order in one branch; ``tally`` counts its outcome."""
 
     def __init__(self, bank: Bank, tally: Tally, branch: int) -> None:
         self._bank = bank
@@ -44,7 +44,7 @@ class Order(TransactionContext[bytes]):
         return self._branch
 
     def execute(self, builder: TransactionBuilder[bytes]) -> bool:
-        """Append `booking` under the locks of its accounts."""
+        """Build the transaction of `booking`, with locks on its accounts; False to refuse it."""
         booking = self.booking()
         if booking is None:
             return False
@@ -55,19 +55,19 @@ class Order(TransactionContext[bytes]):
         return True
 
     def booking(self) -> Booking | None:
-        """Return the booking by the present balances, or None to refuse the order."""
+        """Return the booking that the current balances allow, or None to refuse the order."""
         raise NotImplementedError
 
     def on_completion(self, result: bool) -> None:
-        """Count an order that is in the log, or was refused."""
+        """Count an order as done if it is in the log, otherwise as refused."""
         self._tally.count(done=result, refused=not result)
 
     def on_lock_failure(self) -> None:
-        """Count a conflict; the order is decided again."""
+        """Count a conflict. The order is decided again afterwards."""
         self._tally.count(conflicts=1)
 
     def on_exception(self, error: Exception) -> None:
-        """Count an order in doubt. It may be in the log: the balances show it."""
+        """Count an order in doubt, which may be in the log. The balances show whether it is."""
         self._tally.count(unknown=1)
 
 
@@ -80,7 +80,7 @@ class Open(Order):
         self._amount = amount
 
     def booking(self) -> Booking | None:
-        """Refuse the order if the account exists."""
+        """Return the booking of the first amount; refuse the order if the account exists."""
         if self._bank.balance(self._branch, self._number) is not None:
             return None
         return Booking(MINT, self._number, self._amount)
@@ -96,7 +96,10 @@ class Transfer(Order):
         self._booking = Booking(source, target, amount)
 
     def booking(self) -> Booking | None:
-        """Refuse a transfer that would overdraw the account, or that has an unknown account."""
+        """Return the booking; refuse a transfer that would overdraw the account.
+
+        A transfer from or to an unknown account is refused, too.
+        """
         source = self._bank.balance(self._branch, self._booking.source)
         target = self._bank.balance(self._branch, self._booking.target)
         if source is None or target is None or source < self._booking.amount:

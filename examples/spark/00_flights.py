@@ -1,8 +1,8 @@
-"""Flights of 2013 go into the log, for the other examples. No Spark yet: a service would do this.
+"""Append flights of 2013 to the log for the other examples. This program does not use Spark.
 
     python examples/spark/00_flights.py [waltz-local/cluster.json [rows]]
 
-All flights of an aircraft are in one of two partitions, in the order in which they were planned.
+All flights of an aircraft are in the same partition, in the order of the source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = ["id", "tailnum", "carrier", "origin", "dest", "time_hour", "dep_delay
 
 
 def drafts(rows: int) -> list[list[waltz.Draft[Any]]]:
-    """Return what is appended to each partition."""
+    """Return the transactions to append to each partition, from the first ``rows`` flights."""
     some = flights.head(rows).reset_index(names="id")
     some = some.astype(object).where(some.notna(), None)
     made: list[list[waltz.Draft[Any]]] = [[] for _ in range(PARTITIONS)]
@@ -36,7 +36,10 @@ def drafts(rows: int) -> list[list[waltz.Draft[Any]]]:
 
 
 async def append(described: dict[str, Any], made: Sequence[Sequence[waltz.Draft[Any]]]) -> int:
-    """Append everything, if nothing is there yet; return how many transactions there are."""
+    """Append transactions to partitions that are empty; return the number of all transactions.
+
+    ``described`` is the content of the cluster's description, ``cluster.json``.
+    """
     tls = waltz.TlsConfig(enabled=described["tls"])
     async with waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as client:
         for partition, rows in enumerate(made):
@@ -49,7 +52,7 @@ async def append(described: dict[str, Any], made: Sequence[Sequence[waltz.Draft[
 
 
 def main(cluster: str = "waltz-local/cluster.json", rows: str = "20000") -> None:
-    """Append the first rows of the year."""
+    """Append the first flights of the year."""
     described = json.loads(Path(cluster).read_text())
     count = asyncio.run(append(described, drafts(int(rows))))
     print(f"{count:,} flights are in the log")

@@ -1,8 +1,8 @@
-"""The log goes into Parquet files, and SQL looks at it.
+"""Write the log to Parquet files, and query these files with SQL.
 
     python examples/spark/01_to_parquet.py [waltz-local/cluster.json [spark-out]]
 
-Needs what 00_flights.py has put there.
+Run 00_flights.py first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLUMNS = """
 
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
-    """Write one directory of files for each airport."""
+    """Write one directory of files for each airport, and print the mean delay of each."""
     spark = waltz.spark.session("to Parquet")
     reader = spark.read.format("waltz").schema(COLUMNS).option("cluster", cluster)
     log = reader.option("partitions", "0-1").option("decode", "json").load()

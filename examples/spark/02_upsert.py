@@ -1,10 +1,11 @@
-"""A stream keeps a table up to date: for each aircraft, its latest flight.
+"""Keep a table of each aircraft's latest flight up to date by a stream.
 
     python examples/spark/02_upsert.py [waltz-local/cluster.json [spark-out]]
 
-Every micro-batch writes a new version of the table beside the one before, and then names it as the
-current one, so a reader never sees half of it. Killed and started again, it goes on where it was:
-a micro-batch that is done again makes the same version again.
+Every micro-batch writes a new version of the table to a new directory, and then makes this version
+the current one, so a reader never sees a part of a version. If the program is killed, the next run
+continues after the last complete micro-batch. A micro-batch that runs again writes the same version
+again. Run 00_flights.py first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ COLUMNS = "partition INT, transaction_id BIGINT, tailnum STRING, carrier STRING,
 
 
 class Table:
-    """A table of versions, one of which is current."""
+    """A table that consists of versions, one of which is current."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -30,7 +31,7 @@ class Table:
         directory.mkdir(parents=True, exist_ok=True)
 
     def read(self, spark: Any, before: int | None = None) -> Any | None:
-        """Return the current version; with ``before`` the newest one older than that."""
+        """Return the current version, or the newest version that is older than ``before``."""
         if before is not None:
             found = [int(path.name) for path in self._directory.iterdir() if path.name.isdigit()]
             older = [version for version in found if version < before]
@@ -38,7 +39,7 @@ class Table:
         return spark.read.parquet(str(self._directory / self._current.read_text()))
 
     def upsert(self, batch: Any, version: int) -> None:
-        """Make a version out of the one before it: of each aircraft, the newest row stays."""
+        """Write a version: the previous version and ``batch``, with the newest row per aircraft."""
         before = self.read(batch.sparkSession, before=version)
         rows = batch if before is None else before.unionByName(batch)
         newest = Window.partitionBy("tailnum").orderBy(sf.desc("transaction_id"))
@@ -51,8 +52,8 @@ class Table:
 
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
-    """Follow the log as far as it goes now."""
-    # A small log: two tasks are enough after a shuffle.
+    """Apply the log up to its current end."""
+    # The log is small, so two tasks are enough after a shuffle.
     spark = waltz.spark.session("upsert", settings={"spark.sql.shuffle.partitions": "2"})
     table = Table(Path(out) / "latest")
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)

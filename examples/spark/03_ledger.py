@@ -1,9 +1,9 @@
-"""A ledger: transfers under locks go into the log, and Spark finds that no money was lost.
+"""Append transfers under locks to the log, and verify with Spark that no money was lost.
 
     python examples/spark/03_ledger.py [waltz-local/cluster.json]
 
-Two tellers transfer money between the same accounts at the same time. Each transfer is decided by
-the balances as the log has them, under locks on both accounts, so that none is overdrawn.
+Two tellers transfer money between the same accounts at the same time. A teller decides each
+transfer by the balances in the log, under locks on both accounts, so that no account is overdrawn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRANSFERS = 60
 
 
 class Teller:
-    """Follows the ledger, and appends transfers to it."""
+    """Keeps the balances by following the log, and appends transfers."""
 
     def __init__(self, client: waltz.Client[bytes], seed: int) -> None:
         self._client = client
@@ -46,7 +46,7 @@ class Teller:
                 self.position = transaction.id
 
     async def work(self) -> None:
-        """Transfer money, now and then more than there is: then nothing is appended."""
+        """Submit random transfers. A transfer that the balance does not cover is not appended."""
         for _ in range(TRANSFERS):
             giver, taker = self._chance.sample(range(ACCOUNTS), 2)
             amount = self._chance.randint(1, OPENING)
@@ -65,13 +65,16 @@ class Teller:
 
 
 def postings(amounts: dict[int, int]) -> bytes:
-    """Return a transaction's data."""
+    """Return the data of a transaction that changes each account by an amount."""
     lines = [{"account": account, "amount": amount} for account, amount in amounts.items()]
     return json.dumps({"postings": lines}).encode()
 
 
 async def transfers(described: dict[str, Any]) -> dict[int, int]:
-    """Open accounts, let two tellers work, and return the balances as one of them knows them."""
+    """Open accounts, run two tellers, and return the final balances of the first teller.
+
+    ``described`` is the content of the cluster's description, ``cluster.json``.
+    """
     tls = waltz.TlsConfig(enabled=described["tls"])
     async with (
         waltz.connect(described["zookeeper"], root=described["root"], tls=tls) as one,
@@ -86,7 +89,7 @@ async def transfers(described: dict[str, Any]) -> dict[int, int]:
 
 
 def main(cluster: str = "waltz-local/cluster.json") -> None:
-    """Transfer, then rebuild the balances from the log, and compare."""
+    """Run the transfers, then compute the balances from the log with Spark, and compare them."""
     known = asyncio.run(transfers(json.loads(Path(cluster).read_text())))
     spark = waltz.spark.session("ledger")
     columns = "transaction_id BIGINT, postings ARRAY<STRUCT<account: BIGINT, amount: BIGINT>>"
@@ -99,7 +102,7 @@ def main(cluster: str = "waltz-local/cluster.json") -> None:
     assert balances == known, (balances, known)
     assert min(balances.values()) >= 0
     opened = lines.where("transaction_id = 0").agg(sf.sum("amount")).first()
-    print(f"{sum(balances.values())} in all accounts together; {opened} were there first")
+    print(f"{sum(balances.values())} in all accounts together; {opened} were paid in")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Sessions: an aircraft's days of work, out of a stream with state. Draws a picture.
+"""Group flights of an aircraft into sessions by a stream with state, and draw a picture.
 
     python examples/spark/04_sessions.py [waltz-local/cluster.json [spark-out]]
 
-Flights of an aircraft less than eight hours apart belong to one session. Spark keeps the open ones
-as its state; a session is written when the watermark has passed it.
+Flights of an aircraft that are less than eight hours apart belong to one session. Spark keeps open
+sessions as its state, and writes a session when the watermark has passed its end. Run 00_flights.py
+first.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ COLUMNS = "tailnum STRING, carrier STRING, time_hour STRING"
 
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
-    """Follow the log as far as it goes now, then draw how many flights a session has."""
-    # A small log: two tasks are enough after a shuffle.
+    """Read the log up to its current end, then draw the number of flights per session."""
+    # The log is small, so two tasks are enough after a shuffle.
     spark = waltz.spark.session("sessions", settings={"spark.sql.shuffle.partitions": "2"})
     reader = spark.readStream.format("waltz").schema(COLUMNS).option("cluster", cluster)
     flights = reader.option("partitions", "0-1").option("decode", "json").load()
@@ -43,7 +44,7 @@ def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> N
 
 
 def draw(sessions: dict[int, int], file: Path) -> None:
-    """Draw how many sessions have how many flights."""
+    """Draw the number of sessions by their number of flights."""
     mpl.use("Agg")
     from matplotlib import pyplot
 

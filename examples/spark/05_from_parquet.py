@@ -1,9 +1,9 @@
-"""The reverse: a Parquet file goes into the log. Its rows are aircraft; they get a partition.
+"""Append the rows of a Parquet file to the log.
 
     python examples/spark/05_from_parquet.py [waltz-local/cluster.json [spark-out]]
 
-Run it twice: the write has a name, so the second run finds everything in the log, and appends
-nothing.
+Run it twice: because the write has a ``writeId``, the second run finds all rows in the log, and
+appends nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PARTITION = 2
 
 
 def main(cluster: str = "waltz-local/cluster.json", out: str = "spark-out") -> None:
-    """Make the file, and append its rows."""
+    """Create a Parquet file of aircraft, and append its rows to one partition."""
     file = Path(out) / "planes.parquet"
     file.parent.mkdir(parents=True, exist_ok=True)
     planes.to_parquet(file)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from examples.bank.__main__ import main
 from examples.bank.accounts import Account, Bank
-from examples.bank.audit import Wrong, audit
+from examples.bank.audit import WrongBalances, audit
 from examples.bank.office import OPENING_BALANCE, Office
 from tests.support.postgres import emptied, running_postgres
 from waltz import mock
@@ -96,16 +96,16 @@ def test_audit_finds_a_wrong_balance(cluster: mock.MockCluster, tmp_path: Path) 
         office.open_accounts(2)
         with Session(engine) as session, session.begin():
             session.execute(update(Account).where(Account.number == 2).values(balance=7))
-        with pytest.raises(Wrong, match=r"\(0, 2\), \(1, 2\)"):
+        with pytest.raises(WrongBalances, match=r"\(0, 2\), \(1, 2\)"):
             audit(log, bank)
         with Session(engine) as session, session.begin():
             session.execute(update(Account).values(balance=OPENING_BALANCE))
             session.execute(insert(Account).values(branch=9, number=9, balance=1))
-        with pytest.raises(Wrong, match=r"\(9, 9\)"):
+        with pytest.raises(WrongBalances, match=r"\(9, 9\)"):
             audit(log, bank)
     engine.dispose()
 
 
 def test_bank_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--mock", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
-    assert "as much as was paid in" in capsys.readouterr().out
+    assert "which is the amount paid in" in capsys.readouterr().out

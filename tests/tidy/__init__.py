@@ -1,5 +1,5 @@
-"""Checks of the repository's own style, run by ``make lint``: words, sizes, module headers.
+"""Check the repository's own style; ``make lint`` runs these checks.
 
-`words` keeps private terms out, `sizes` bounds functions and modules, `headers` holds the rule that
-"Pure." stands in a module's header exactly if the import contract covers the module.
+`words` finds private terms, `sizes` finds functions and modules that are too long, `headers` finds
+modules without a header, and headers that say "Pure" although no import contract covers the module.
 """

@@ -1,4 +1,7 @@
-"""``python -m tests.tidy``: print each violation as ``file:line: text``; exit 1 if there is one."""
+"""Run ``python -m tests.tidy``: print each violation as ``file:line: text``.
+
+The exit status is 1 if there is a violation.
+"""
 
 from __future__ import annotations
 

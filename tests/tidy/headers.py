@@ -1,4 +1,7 @@
-"""Hold module headers to the layout: "Pure" is said exactly where the import contract proves it."""
+"""Check that modules have a header, and that it says "Pure" only if an import contract proves it.
+
+A header is the docstring of a module.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _PURE = re.compile(r"\bPure\b")
 
 
 def check_headers(root: Path, files: Iterable[str]) -> Iterator[Violation]:
-    """Yield the modules of the product without a header, and those whose header is wrong."""
+    """Yield the modules of the product that have no header or a wrong header."""
     for name in files:
         if name.endswith(".py") and name.startswith(PRODUCT):
             yield from check_header(name, (root / name).read_text())

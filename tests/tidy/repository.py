@@ -1,4 +1,4 @@
-"""The files that the style checks read, and how a violation is reported. Runs git."""
+"""List the files that the style checks read, and define a violation. Runs git."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 PRODUCT = ("waltz/", "services/", "operator/")
-"""Folders that are installed on users' machines."""
+"""The folders of the product, which users install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Violation:
 
 
 def source_files(root: Path) -> list[str]:
-    """Return the paths below ``root`` that git tracks or would add: those it does not ignore."""
-    # A new file is checked before its first `git add`: otherwise `make lint` passes once too often.
+    """Return the paths below ``root`` of all files that git does not ignore."""
+    # Untracked files are included: `make lint` must check a new file before its first `git add`.
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return [name for name in listed.stdout.split("\0") if name and (root / name).is_file()]

@@ -1,4 +1,4 @@
-"""Bound the size of functions and modules, so that each one can be read in one sitting."""
+"""Limit the number of lines of functions and modules, so that each is easy to read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_source(name: str, source: str) -> Iterator[Violation]:
     """Yield the functions of one module, and the module itself, that are too long."""
     lines = source.count("\n")
     if lines > MAX_MODULE_LINES:
-        yield Violation(name, 1, f"module of {lines} lines; split it at {MAX_MODULE_LINES}")
+        yield Violation(name, 1, f"module of {lines} lines; the limit is {MAX_MODULE_LINES}")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -31,5 +31,5 @@ def check_source(name: str, source: str) -> Iterator[Violation]:
                 yield Violation(
                     name,
                     node.lineno,
-                    f"function {node.name} of {length} lines; split it at {MAX_FUNCTION_LINES}",
+                    f"function {node.name} of {length} lines; the limit is {MAX_FUNCTION_LINES}",
                 )

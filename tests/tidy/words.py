@@ -1,7 +1,8 @@
-"""Keep private terms out of the repository: identifiers, comments, messages and documents.
+"""Find private terms in the repository: in identifiers, comments, messages and documents.
 
-The list is ``words.toml``. A word is found in prose and inside identifiers, whatever their case:
-``usher`` is found in ``Copy.usher``, ``_next_usher`` and ``UsherGone``. A phrase is found in prose.
+``words.toml`` lists the private terms. A single word is found in prose and inside identifiers, in
+any case: ``usher`` is found in ``Copy.usher``, ``_next_usher`` and ``UsherGone``. A term of several
+words is found only in prose.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A private word or phrase, what to say instead, and the files that may use it."""
+    """A private word or phrase, the words to use instead, and the files that may use the term.
+
+    ``allowed`` has patterns of file names.
+    """
 
     private: str
     instead: str
@@ -33,7 +37,7 @@ class Term:
 
 
 class Vocabulary:
-    """The terms that the repository does not use."""
+    """The terms that the repository must not use."""
 
     def __init__(self, terms: Iterable[Term], skipped: Iterable[str] = ()) -> None:
         terms = tuple(terms)
@@ -47,7 +51,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
-        """Read the list; raises what tomllib raises if it is malformed."""
+        """Read the list of terms from a file. Raises tomllib.TOMLDecodeError and KeyError."""
         content = tomllib.loads(path.read_text())
         terms = [
             Term(entry["private"].lower(), entry["instead"], tuple(entry.get("allowed", ())))

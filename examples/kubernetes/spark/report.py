@@ -2,8 +2,9 @@
 
     python report.py ZOOKEEPER [SERVER_NAME]
 
-SERVER_NAME is the name in the certificates, if the cluster has TLS; /tls holds the client's
-certificate. The last line of the output is the report as JSON.
+ZOOKEEPER is the address of the cluster's ZooKeeper. If the cluster uses TLS, SERVER_NAME is the
+name in its certificates, and /tls has the client's certificate. The last line of the output is the
+report as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import waltz.spark
 
 
 def with_pod(batches: Iterator[Any]) -> Iterator[Any]:
-    """Add a column with the name of the pod that read the rows."""
+    """Add a column with the name of the pod that has read the rows."""
     for batch in batches:
         pod = pa.array([socket.gethostname()] * batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([*batch.columns, pod], ["partition", "size", "pod"])
