@@ -1,4 +1,4 @@
-"""``python -m waltz_storage CONFIG.yml`` is the command ``waltz-storage``."""
+"""Run the command ``waltz-storage`` by ``python -m waltz_storage CONFIG.yml``."""
 
 from waltz_storage.main import main
 

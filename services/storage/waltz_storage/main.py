@@ -1,4 +1,4 @@
-"""The command ``waltz-storage``: reads the settings and runs one node until a signal stops it."""
+"""The command ``waltz-storage``: it reads the settings and runs one node until a signal comes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from waltz.cli.log.archive import from_json
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.protocol.storage import SetLowWaterMarkRequest
 from waltz_storage.core.control.control_format import CONTROL_FILE, ENTRY_BYTES
-from waltz_storage.core.control.directory_pair import DATA_MARK
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.inspect.control_reading import read_control
@@ -335,7 +335,7 @@ HOLD = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LO
 WAIT = "print('held', flush=True); sys.stdin.read()"
 
 
-@pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_MARK])
+@pytest.mark.parametrize("locked", [CONTROL_FILE, DATA_PAIR_FILE])
 def test_running_storage_is_refused(storage: Path, locked: str) -> None:
     (storage / locked).touch()
     # File locks belong to a process: only another process finds them locked.

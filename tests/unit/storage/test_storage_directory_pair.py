@@ -15,7 +15,7 @@ import pytest
 from waltz.protocol import Record, RecordBatch, ReqId, checksum
 from waltz.testing.disk import MemoryDisk
 from waltz_storage.core.control.control_format import CONTROL_FILE
-from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
 from waltz_storage.core.disk import Disk
 from waltz_storage.core.errors import DirectoryRefused
 from waltz_storage.core.log.log_segments import LogOptions
@@ -67,8 +67,8 @@ def move(name: str, source: MemoryDisk, target: MemoryDisk) -> None:
 
 def test_meta_directory_holds_only_the_control_file() -> None:
     disks = used()
-    assert sorted(disks.meta.names("")) == [CONTROL_FILE, META_MARK]
-    assert sorted(disks.data.names("")) == ["1", DATA_MARK]
+    assert sorted(disks.meta.names("")) == [CONTROL_FILE, META_PAIR_FILE]
+    assert sorted(disks.data.names("")) == ["1", DATA_PAIR_FILE]
     storage = disks.open()
     assert storage.status() == {1: True}
     assert storage.partition(1).log.next_id == 1
@@ -150,8 +150,8 @@ def name_an_old_directory_as_meta(disks: Disks) -> None:
 
 
 def empty_both_marks(disks: Disks) -> None:
-    disks.data.open(DATA_MARK).truncate(0)
-    disks.meta.open(META_MARK).truncate(0)
+    disks.data.open(DATA_PAIR_FILE).truncate(0)
+    disks.meta.open(META_PAIR_FILE).truncate(0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Pure. The storage's logic: logs of records, the control file, partitions, rounds of appends.
 
-It reads and writes files only through the `Disk` it is given, so tests and simulations supply disks
-that fail, and it starts no thread: `engine.Engine` returns what the shell must do.
+The core reads and writes files only through a `Disk` object, which its callers pass. Tests and
+simulations pass disks that fail. The core starts no thread: `engine.Engine` returns the work that
+the shell must do.
 
 * `log`: the records of one partition, in segment files
 * `control`: sessions, marks and switches of all partitions, in the control file

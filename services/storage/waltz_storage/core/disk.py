@@ -1,6 +1,6 @@
-"""Pure. The interface between the storage's core and the disk, and one rule for errors.
+"""Pure. The interface between the storage's core and the disk, and a rule for its errors.
 
-The core uses a disk only through `Disk` and `DiskFile`; `shell.posix_disk` implements them with the
+The core uses a disk only through `Disk` and `DiskFile`; `shell.posix_disk` implements both with the
 operating system. Paths are relative to the storage directory. Tests and simulations supply disks
 that fail.
 """
@@ -32,8 +32,8 @@ class DiskFile(Protocol):
     def write_durably(self, offset: int, data: bytes) -> None:
         """Write and flush; concurrent calls are executed one after the other.
 
-        The operating system reports a write that was lost to only one of several flushes at the
-        same time. The other one would report success for data that are not on disk.
+        If a write is lost, the operating system reports that to only one of several concurrent
+        flushes. The other flushes would report success for data that are not on disk.
         Raises NoSpace, DiskFailed.
         """
 
@@ -44,14 +44,15 @@ class DiskFile(Protocol):
         """Cut the file to ``size`` bytes; raises DiskFailed."""
 
     def flush(self) -> None:
-        """Make content and length durable; raises DiskFailed: the content of the disk is then
-        unknown.
+        """Make content and length durable.
+
+        Raises DiskFailed; then the content of the disk is unknown.
         """
 
     def lock(self, length: int) -> bool:
         """Take the exclusive lock of the first ``length`` bytes; False if another process has it.
 
-        Released when the file is closed. Raises OSError if locking itself fails.
+        Closing the file releases the lock. Raises OSError if locking fails for another reason.
         """
 
     def close(self) -> None:
@@ -62,7 +63,7 @@ class Disk(Protocol):
     """A storage directory."""
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name; raises OSError if unknown."""
+        """Return whether a file or directory of this name exists; raises OSError if unknown."""
 
     def names(self, directory: str) -> list[str]:
         """Return the names of a directory's entries, in no particular order."""
@@ -73,12 +74,11 @@ class Disk(Protocol):
     def open(self, path: str) -> DiskFile:
         """Open an existing file for reading and writing.
 
-        Raises OSError: only the caller knows whether it is about to read, or to change files (see
-        `changing`).
+        Raises OSError. A caller that opens the file to change it converts the error by `changing`.
         """
 
     def create(self, path: str) -> DiskFile:
-        """Create a file, or open an existing one as it is; raises NoSpace, DiskFailed."""
+        """Create a file, or open an existing one unchanged; raises NoSpace, DiskFailed."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file in its directory, atomically; raises NoSpace, DiskFailed."""
@@ -92,10 +92,10 @@ class Disk(Protocol):
 
 @contextmanager
 def changing(what: str) -> Iterator[None]:
-    """Turn an OSError into DiskFailed, which ends the process; ``what`` is the change under way.
+    """Convert an OSError to DiskFailed, which ends the process; ``what`` names the change.
 
-    A change that is done in part cannot be undone. After a restart, recovery reads the content of
-    the disk.
+    A change that failed halfway cannot be undone. The next start of the process reads the disk and
+    recovers.
     """
     try:
         yield

@@ -1,9 +1,9 @@
-"""Pure. Why a storage node refuses requests, partitions or directories.
+"""Pure. The errors with which a storage node refuses requests, partitions or directories.
 
 `RequestRefused` and its subclasses become failure answers; their texts begin with the class names
-that peers of Waltz 0.13.2 show (spec/wire.md section 6). `DiskFailed` ends the process.
-`DirectoryRefused` keeps it from starting. `PartitionDamaged` and `PartitionUnopened` keep one
-partition from being served.
+that peers of Waltz 0.13.2 show (spec/wire.md section 6). After `DiskFailed` the process ends. After
+`DirectoryRefused` it does not start. After `PartitionDamaged` or `PartitionUnopened` it refuses all
+requests to that partition.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class NotAssigned(RequestRefused):
 
 
 class UnknownRequest(RequestRefused):
-    """A message that is no request."""
+    """The message is not a request."""
 
     peer_class = "java.lang.IllegalStateException"
 
 
 class NoSpace(RequestRefused):
-    """The disk is full: none of the refused records is kept, and no older record is lost."""
+    """The disk is full. No refused record is kept, and no older record is lost."""
 
 
 class PartitionDamaged(RequestRefused):
@@ -58,7 +58,7 @@ class PartitionDamaged(RequestRefused):
             f"partition {partition} is damaged: {what} ({file} at offset {offset}); it is not "
             f"served; restore it from another replica: waltz storage unassign HOST:PORT "
             f"{partition} --only storage --delete-files, then waltz storage recover HOST:PORT "
-            f"{partition}, of this storage"
+            f"{partition}, both with HOST:PORT of this storage"
         )
         self.partition = partition
         self.file = file
@@ -80,7 +80,7 @@ class PartitionUnopened(RequestRefused):
 
 
 class UnknownPartition(Exception):
-    """The id is outside the cluster's partitions; version 0 of the admin port has no answer."""
+    """The cluster has no partition with this id; version 0 of the admin port cannot answer that."""
 
 
 class DirectoryRefused(Exception):
@@ -88,8 +88,8 @@ class DirectoryRefused(Exception):
 
 
 class DiskFailed(Exception):
-    """A change of the disk failed: its content is unknown. It is never retried: the process ends.
+    """A change of the disk failed, so the content of the disk is unknown, and the process ends.
 
-    A second flush after a failed one may report success although the data are lost, because the
-    operating system marks the pages clean after the first failure.
+    The change is never retried: a second flush may report success although the data are lost,
+    because the operating system marks the pages clean after the first failure.
     """

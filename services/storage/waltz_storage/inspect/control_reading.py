@@ -17,7 +17,7 @@ from waltz_storage.core.control.control_format import (
     decode_entry,
     entry_offset,
 )
-from waltz_storage.core.control.directory_pair import DATA_MARK, META_MARK
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE, META_PAIR_FILE
 from waltz_storage.inspect.places import CannotInspect
 
 
@@ -40,14 +40,14 @@ def read_control(root: Path, meta: Path | None = None) -> ControlContent:
     ``meta`` is the directory of the file, if that is another one. Raises CannotInspect.
     """
     path = (meta or root) / CONTROL_FILE
-    mark = root / DATA_MARK
+    mark = root / DATA_PAIR_FILE
     if meta is None and mark.exists() and not path.exists():
         raise CannotInspect(
             f"the control file of {root} is in a separate directory (storage.metaDirectory): "
             "name it with --meta"
         )
     try:
-        if meta is not None and mark.read_bytes() != (meta / META_MARK).read_bytes():
+        if meta is not None and mark.read_bytes() != (meta / META_PAIR_FILE).read_bytes():
             raise CannotInspect(
                 f"{root} and {meta} are not of the same storage: their marks differ"
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waltz_storage.core.control.control_format import CONTROL_FILE
-from waltz_storage.core.control.directory_pair import DATA_MARK
+from waltz_storage.core.control.directory_pair import DATA_PAIR_FILE
 from waltz_storage.core.log.segment_format import DATA_SUFFIX, INDEX_SUFFIX, segment_name
 
 
@@ -50,14 +50,16 @@ def locate(path: Path) -> Place:
     if directory.name.isdecimal() and not (directory / CONTROL_FILE).exists():
         return Place(directory.parent, (int(directory.name),))
     found = tuple(sorted(int(each.name) for each in directory.iterdir() if each.name.isdecimal()))
-    if not found and not any((directory / name).exists() for name in (CONTROL_FILE, DATA_MARK)):
+    if not found and not any(
+        (directory / name).exists() for name in (CONTROL_FILE, DATA_PAIR_FILE)
+    ):
         raise CannotInspect(f"{directory} is not a storage directory: it has no {CONTROL_FILE}")
     return Place(directory, found, whole=True)
 
 
 def check_stopped(root: Path) -> None:
     """Raise CannotInspect if a storage is running on the directory: its files may change."""
-    for path in (root / CONTROL_FILE, root / DATA_MARK):
+    for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE):
         if not path.exists():
             continue
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

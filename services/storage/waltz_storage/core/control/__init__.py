@@ -1,6 +1,7 @@
 """Pure. The control file: session, marks and switches of every partition.
 
 * `control_format`: the bytes of the file, and which of a partition's two structs is current
-* `control_file`: the open file, and the checks that it belongs to this cluster
-* `directory_pair`: marks that bind a meta directory, which holds the file, to a data directory
+* `control_file`: the open file, and the checks that the file belongs to this cluster
+* `directory_pair`: two files that tie a separate directory for the control file (the meta
+  directory) to the directory of the partitions (the data directory)
 """

@@ -1,9 +1,10 @@
-"""Pure. The control file of a storage: its cluster, and every partition's info.
+"""Pure. The control file of a storage: its cluster, and every partition's session, marks and flags.
 
-Works on the `Disk` that it is given. The file is in the directory of the partitions, or in a
-separate directory, which `directory_pair` binds to them. The bytes are in `control_format`. Every
-update is durable before it returns: a replica that forgot its session or marks after a loss of
-power would accept records of a server that was fenced off (planted bug "control file not flushed").
+Files are used only through the `Disk` that the caller passes. The control file is in the directory
+of the partitions, or in a separate directory (see `directory_pair`). `control_format` defines its
+bytes. Every update is durable before the call returns: a replica that forgot its session or marks
+after a loss of power would accept records of a fenced server (planted bug "control file not
+flushed").
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _NEW_FILE = f"{CONTROL_FILE}.new"
 class ControlFile:
     """An open, locked control file.
 
-    Its methods may be called from any thread, for one partition by one thread at a time.
+    Any thread may call its methods, but only one thread at a time for the same partition.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ControlFile:
 
     @property
     def damaged(self) -> Mapping[int, PartitionDamaged]:
-        """The partitions whose entries are damaged, at this moment."""
+        """The partitions whose entries are damaged at this moment, each with its error."""
         return {partition: self._damaged(partition) for partition in tuple(self._damage)}
 
     def info(self, partition: int) -> PartitionInfo:
@@ -88,14 +89,14 @@ class ControlFile:
         self._entries[partition] = entry
 
     def reset(self, partition: int) -> None:
-        """Reset a partition's session, marks and flags durably; its entry is then undamaged."""
+        """Reset a partition's session, marks and flags durably; this also repairs its entry."""
         for step in reset_steps(self._entries[partition]):
             self._write(partition, step)
         self._entries[partition] = step
         self._damage.pop(partition, None)
 
     def close(self) -> None:
-        """Close the file, and release the directory or the pair."""
+        """Close the file, and release the locks of the directories."""
         self._file.close()
         if self._pair is not None:
             self._pair.close()
@@ -119,10 +120,11 @@ def open_control(
 ) -> ControlFile:
     """Open the control file of this cluster; create one in an empty directory.
 
-    ``disk`` has the partitions; the file is in ``meta``, if given. Raises DirectoryRefused if the
-    directory is in use, belongs to another cluster or another number of partitions, or cannot be
-    read, and if the file is cut off or missing although there are partitions: a new file would say
-    that none is assigned, as it does in Waltz 0.13.2. Raises DiskFailed.
+    ``disk`` is the directory of the partitions. ``meta`` is the directory of the control file, None
+    if both are the same. Raises DirectoryRefused if the directory is in use, cannot be read, or
+    belongs to another cluster or another number of partitions. Raises it also if the control file
+    is cut off or missing although there are partitions: a new file would say, as with Waltz 0.13.2,
+    that no partition is assigned. Raises DiskFailed.
     """
     try:
         return _open(disk, meta, ControlHeader(now_ms, key, num_partitions))
@@ -135,7 +137,7 @@ def open_control(
 
 
 def partition_directories(disk: Disk) -> list[int]:
-    """Return the partitions that have a directory, assigned or not."""
+    """Return the partitions that have a directory, whether they are assigned or not."""
     return sorted(int(name) for name in disk.names("") if name.isascii() and name.isdecimal())
 
 
@@ -169,8 +171,8 @@ def _check_owner(header: ControlHeader, expected: ControlHeader) -> None:
     if header.key != expected.key:
         raise DirectoryRefused(
             "the cluster key does not match: the storage directory belongs to the cluster "
-            f"{header.key}, this is {expected.key}; use the directory of this cluster, or an empty "
-            "one"
+            f"{header.key}, this node to {expected.key}; use the directory of this cluster, or an "
+            "empty one"
         )
     if header.num_partitions != expected.num_partitions:
         raise DirectoryRefused(
@@ -207,14 +209,14 @@ def _check_empty(data: Disk, problem: str) -> None:
 
 
 def _create(disk: Disk, header: ControlHeader) -> DiskFile:
-    """Create the file. It is complete and durable under another name first, then renamed.
+    """Create the control file: write and flush it under another name, then rename it.
 
-    A crash leaves no control file or a complete one. One that was cut off, beside partitions, would
-    be refused at the next start.
+    So a crash leaves either no control file or a complete one.
     """
     file = disk.create(_NEW_FILE)
     try:
-        # Another process may create it too: it has the lock, or has just renamed its file.
+        # Another process may create the file, too. Then that process has the lock, or has just
+        # renamed its file.
         if not file.lock(HEADER_BYTES) or disk.exists(CONTROL_FILE):
             raise DirectoryRefused(IN_USE)
         file.truncate(0)
@@ -230,7 +232,7 @@ def _create(disk: Disk, header: ControlHeader) -> DiskFile:
 
 
 def _read(file: DiskFile, num_partitions: int) -> tuple[list[ControlEntry | None], dict[int, str]]:
-    """Return the entries, and for each damaged one why it is."""
+    """Return the entries, None for each damaged one, and the reasons for the damaged ones."""
     entries: list[ControlEntry | None] = []
     damage: dict[int, str] = {}
     for partition in range(num_partitions):

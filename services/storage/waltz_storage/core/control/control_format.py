@@ -1,13 +1,15 @@
 """Pure. The bytes of the control file, and which of a partition's two structs is current.
 
-Source: spec/disk.md section 2. An update never overwrites the current struct, so that a torn write
-leaves the state before it (planted bug "control file overwritten in place").
+Source: spec/disk.md section 2. The file has an entry for each partition, and an entry has two
+structs. An update never overwrites the current struct, so that a torn write leaves the state before
+the update (planted bug "control file overwritten in place").
 
-Waltz 0.13.2 has one switch for reading and writing, and copies flags that it does not interpret.
-If only one of the two switches is on, Waltz 0.13.2 finds the partition switched off. Its next
-update would copy our flag for that switch although its administrator has since switched both. So
-the flag is valid only with a stamp of the update's number, which an update by 0.13.2 makes invalid
-(`test_storage_switches`).
+A partition has a read switch and a write switch. Waltz 0.13.2 has a single switch for both. The
+state "only one switch is on" is a flag that 0.13.2 does not know: 0.13.2 finds such a partition
+switched off, and copies the flag in each update. If an administrator of 0.13.2 then sets the single
+switch, the copied flag is wrong. So this flag is written with a stamp, which is the number of the
+update. The flag counts only if the stamp equals the number of the last update; after an update by
+0.13.2 it does not (`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class EntryCorrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ControlHeader:
-    """The directory's cluster. The time is in ms since 1970; the version is never checked."""
+    """The cluster of the directory. ``created_ms`` is in milliseconds since 1970.
+
+    ``version`` is never checked.
+    """
 
     created_ms: int
     key: uuid.UUID
@@ -53,7 +58,7 @@ class ControlHeader:
     version: int = 0
 
     def encode(self) -> bytes:
-        """Return 128 bytes."""
+        """Return the 128 bytes of the header."""
         head = _HEADER.pack(self.version, self.created_ms, self.key.bytes, self.num_partitions)
         return head.ljust(HEADER_BYTES, b"\0")
 
@@ -68,7 +73,8 @@ class ControlHeader:
 class PartitionInfo:
     """The persisted state of a partition besides its log (spec/disk.md section 9).
 
-    ``flags`` are those of the file without the stamp: bit 1 is both switches, 8 or 16 is one alone.
+    ``flags`` is a sum, without the stamp: 1 if both switches are on, 8 if only the read switch is
+    on, 16 if only the write switch is on, 4 if the partition is assigned to this node.
     """
 
     session_id: int = -1
@@ -78,12 +84,12 @@ class PartitionInfo:
 
     @property
     def readable(self) -> bool:
-        """Whether it is switched on for reading."""
+        """Whether the read switch is on."""
         return bool(self.flags & (_AVAILABLE | _READABLE))
 
     @property
     def writable(self) -> bool:
-        """Whether it is switched on for writing."""
+        """Whether the write switch is on."""
         return bool(self.flags & (_AVAILABLE | _WRITABLE))
 
     @property
@@ -93,25 +99,25 @@ class PartitionInfo:
 
     @property
     def assigned(self) -> bool:
-        """Whether it is assigned to this node."""
+        """Whether the partition is assigned to this node."""
         return bool(self.flags & _ASSIGNED)
 
     def is_on(self, switch: Switch) -> bool:
-        """Return how one of the switches is set."""
+        """Whether ``switch`` is on."""
         return self.readable if switch is Switch.READ else self.writable
 
     def with_switch(self, switch: Switch, on: bool) -> PartitionInfo:
-        """Return this with one of the switches set."""
+        """Return a copy with ``switch`` on or off."""
         if switch is Switch.READ:
             return self._switched(on, self.writable)
         return self._switched(self.readable, on)
 
     def as_available(self, available: bool) -> PartitionInfo:
-        """Return this with both switches set."""
+        """Return a copy with both switches on or off."""
         return self._switched(available, available)
 
     def as_assigned(self) -> PartitionInfo:
-        """Return this as assigned."""
+        """Return a copy that is assigned."""
         return replace(self, flags=self.flags | _ASSIGNED)
 
     def _switched(self, readable: bool, writable: bool) -> PartitionInfo:
@@ -127,7 +133,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition's current info, the number of its update, and the struct (0 or 1) it is in."""
+    """A partition's current info, the number of its last update, and its struct (0 or 1)."""
 
     info: PartitionInfo
     sequence: int
@@ -135,11 +141,11 @@ class ControlEntry:
 
     def updated(self, info: PartitionInfo) -> ControlEntry:
         """Return the entry after the next update, which goes to the other struct."""
-        assert self.sequence < _LAST_SEQUENCE, "the sequence number would wrap: the other is newer"
+        assert self.sequence < _LAST_SEQUENCE, "the number would wrap: the old struct would win"
         return ControlEntry(info, self.sequence + 1, 1 - self.slot)
 
     def encode(self) -> bytes:
-        """Return the 36 bytes of its struct."""
+        """Return the 36 bytes of the struct."""
         info = self.info
         body = _STRUCT.pack(
             info.session_id,
@@ -190,11 +196,11 @@ def decode_entry(raw: bytes) -> ControlEntry:
 
 
 def reset_steps(entry: ControlEntry | None) -> tuple[ControlEntry, ControlEntry, ControlEntry]:
-    """Return the structs to write one after the other, each flushed, to reset an entry.
+    """Return the structs that reset an entry if they are written in this order, each flushed.
 
-    The result is that of Waltz 0.13.2: number -1 in the struct that was current, 0 in the other.
-    A crash between two steps leaves the old info or a fresh one, never an older one with marks
-    that no longer hold (`test_storage_control`).
+    The result is the same as with Waltz 0.13.2: the struct that was current gets number -1, and the
+    other one number 0. After a crash between two steps, the current struct has the last info or
+    fresh info, never the info before the last, whose marks are wrong (`test_storage_control`).
     """
     current = entry or ControlEntry(PartitionInfo(), 0, 0)
     fresh = current.updated(PartitionInfo())
@@ -215,7 +221,7 @@ def _stamped(flags: int, sequence: int) -> int:
 def _unstamped(raw: int, sequence: int) -> int:
     """Return the flags of ``raw``, written in update ``sequence``.
 
-    A single switch counts only if the stamp is that of the update.
+    A flag for a single switch counts only if its stamp fits ``sequence``.
     """
     flags = raw & _STAMP_MASK
     stamp_fits = raw >> _STAMP_SHIFT == sequence & _STAMP_MASK

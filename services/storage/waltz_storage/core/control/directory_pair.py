@@ -1,10 +1,11 @@
-"""Pure. Bind a meta directory to a data directory, so that neither is used without the other.
+"""Pure. Tie a meta directory to a data directory, so that neither is used without the other.
 
-Works on the `Disk` objects that it is given. A storage whose control file is in a separate
-directory could be started with the segments of another storage, or without segments. The marks in
-its control file would then count records that it does not have. So both directories contain the
-same mark, created before the control file, and a storage starts only if the marks agree
-(`test_storage_directory_pair`). Waltz 0.13.2 has one directory, and no mark.
+The meta directory has the control file, the data directory has the segments. A storage with two
+directories could be started with the segments of another storage, or without segments. Its control
+file would then vouch for records that the storage does not have. So each directory has a *pair
+file*, created before the control file, and a storage starts only if both pair files have the same
+UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file. Files are
+used only through the `Disk` objects that the caller passes.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from waltz_storage.core.control.control_format import CONTROL_FILE
 from waltz_storage.core.disk import Disk, DiskFile
 from waltz_storage.core.errors import DirectoryRefused
 
-DATA_MARK = "waltz-storage.data"
-META_MARK = "waltz-storage.meta"
+DATA_PAIR_FILE = "waltz-storage.data"
+META_PAIR_FILE = "waltz-storage.meta"
 
-_MARK_BYTES = 36
+_PAIR_ID_BYTES = 36
 """A UUID as text."""
 
 IN_USE = "failed to acquire the lock: another process uses this storage directory"
@@ -34,12 +35,12 @@ _MOUNT = (
 
 def check_alone(data: Disk) -> None:
     """Check that ``data`` may be the only directory of a storage; raises DirectoryRefused."""
-    if data.exists(META_MARK):
+    if data.exists(META_PAIR_FILE):
         raise DirectoryRefused(
-            f"storage.directory is the meta directory of a storage (it has {META_MARK}): set "
+            f"storage.directory is the meta directory of a storage (it has {META_PAIR_FILE}): set "
             "storage.metaDirectory to it, and storage.directory to the directory of its partitions"
         )
-    if data.exists(DATA_MARK) and not data.exists(CONTROL_FILE):
+    if data.exists(DATA_PAIR_FILE) and not data.exists(CONTROL_FILE):
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} of this storage.directory is in a directory of its "
             "own: set storage.metaDirectory to that, or, while the storage is stopped, move the "
@@ -48,11 +49,11 @@ def check_alone(data: Disk) -> None:
 
 
 def check_pair(data: Disk, meta: Disk) -> None:
-    """Check by the files present that the two may belong together; raises DirectoryRefused."""
-    if data.exists(META_MARK) or meta.exists(DATA_MARK):
+    """Check which files exist: may these directories be a pair? Raises DirectoryRefused if not."""
+    if data.exists(META_PAIR_FILE) or meta.exists(DATA_PAIR_FILE):
         raise DirectoryRefused(
             "storage.directory and storage.metaDirectory are exchanged: storage.directory is the "
-            f"one that has {DATA_MARK}, or the directories of partitions"
+            f"one that has {DATA_PAIR_FILE}, or the directories of partitions"
         )
     if data.exists(CONTROL_FILE):
         raise DirectoryRefused(
@@ -62,19 +63,19 @@ def check_pair(data: Disk, meta: Disk) -> None:
         )
     if not meta.exists(CONTROL_FILE):
         return
-    if not meta.exists(META_MARK):
+    if not meta.exists(META_PAIR_FILE):
         raise DirectoryRefused(
             f"the control file {CONTROL_FILE} in storage.metaDirectory is of a storage that keeps "
             "everything in one directory: move it back to its partitions and remove the setting, "
             "or begin with two empty directories"
         )
-    if not data.exists(DATA_MARK):
-        raise DirectoryRefused(f"{_OTHERS}: it has no {DATA_MARK}. {_MOUNT}")
+    if not data.exists(DATA_PAIR_FILE):
+        raise DirectoryRefused(f"{_OTHERS}: it has no {DATA_PAIR_FILE}. {_MOUNT}")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The locked marks of two directories: no other process can use either of them."""
+    """The locked pair files of two directories: no other process can use either directory."""
 
     data: DiskFile
     meta: DiskFile
@@ -86,19 +87,19 @@ class Pair:
 
 
 def lock_pair(data: Disk, meta: Disk) -> Pair:
-    """Lock two directories that belong together, or make a pair of two that are empty.
+    """Lock two directories that are a pair, or make two empty directories a pair.
 
-    Raises DirectoryRefused: in use, or not a pair. Raises OSError, NoSpace, DiskFailed.
+    Raises DirectoryRefused if they are in use or no pair. Raises OSError, NoSpace, DiskFailed.
     """
     with ExitStack() as opened:
-        marks = []
-        for disk, name in ((data, DATA_MARK), (meta, META_MARK)):
-            mark = disk.create(name)
-            opened.callback(mark.close)
-            if not mark.lock(_MARK_BYTES):
+        files = []
+        for disk, name in ((data, DATA_PAIR_FILE), (meta, META_PAIR_FILE)):
+            file = disk.create(name)
+            opened.callback(file.close)
+            if not file.lock(_PAIR_ID_BYTES):
                 raise DirectoryRefused(IN_USE)
-            marks.append(mark)
-        pair = Pair(*marks)
+            files.append(file)
+        pair = Pair(*files)
         if meta.exists(CONTROL_FILE):
             _compare(pair)
         else:
@@ -110,13 +111,13 @@ def lock_pair(data: Disk, meta: Disk) -> Pair:
 
 
 def _compare(pair: Pair) -> None:
-    data_mark, meta_mark = (mark.read(0, _MARK_BYTES) for mark in (pair.data, pair.meta))
-    if data_mark != meta_mark or len(data_mark) < _MARK_BYTES:
-        raise DirectoryRefused(f"{_OTHERS}: {DATA_MARK} and {META_MARK} differ. {_MOUNT}")
+    data_id, meta_id = (file.read(0, _PAIR_ID_BYTES) for file in (pair.data, pair.meta))
+    if data_id != meta_id or len(data_id) < _PAIR_ID_BYTES:
+        raise DirectoryRefused(f"{_OTHERS}: {DATA_PAIR_FILE} and {META_PAIR_FILE} differ. {_MOUNT}")
 
 
 def _write(pair: Pair, text: bytes) -> None:
-    for mark in (pair.data, pair.meta):
-        mark.truncate(0)
-        mark.write(0, text)
-        mark.flush()
+    for file in (pair.data, pair.meta):
+        file.truncate(0)
+        file.write(0, text)
+        file.flush()

@@ -1,16 +1,16 @@
-"""Pure. The engine: orders the requests of all partitions, and appends in rounds.
+"""Pure. The engine: it orders the requests of all partitions, and groups appends into rounds.
 
-Each partition has a lane: a queue of jobs in arrival order, done one after the other. A round takes
-the appends at the heads of all lanes, one group per lane, and makes them durable together. Every
-other job is a task of its lane alone.
+Each partition has a *lane*: a queue of jobs that are done one after the other, in arrival order. A
+*round* takes the appends at the heads of all lanes, one group per lane, and makes them durable
+together. Every other job is a *task*, which uses only its own lane.
 
-The engine starts no thread and calls no callback. Each method returns what the shell must do:
+The engine starts no thread and calls no callback. Each method returns the work for the shell:
 
 * `step` returns `Ready`: answers to deliver, tasks to run, a round to write and flush
 * `run_task` and `settle` return `Done`: answers to deliver, and the input of a later `step`
 
-`step` runs on one thread. `run_task` and `settle` may run on others, at the same time. That is why
-each call returns its own `Done`, and none adds to a shared `Ready`.
+`step` runs on one thread. `run_task` and `settle` may run on other threads at the same time. That
+is why each call returns its own `Done`, and none adds to a shared `Ready`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from waltz_storage.core.partitions.partition import append_answers, failure
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 GROUP_LIMIT_BYTES = 8 << 20
-"""A group of appends ends before it would exceed this size; it has one append at least."""
+"""A group of appends ends before it would exceed this size, but it has at least one append."""
 
 _UNKNOWN_PARTITION = -1
-"""The lane of requests for ids outside the cluster's partitions: they are only refused."""
+"""The lane of requests to partitions that do not exist: each of these requests is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ Job = AppendJob | RequestJob | Task
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Input of a lane: a job, or None when its task or its part of a round is done."""
+    """Input for the lane of ``partition``.
+
+    ``job`` is a new job, or None: then the lane's task, or its part of a round, is done.
+    """
 
     partition: int
     job: Job | None
@@ -57,7 +60,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """A job for `Engine.run_task`, on any thread."""
+    """A job that the shell passes to `Engine.run_task`, on any thread."""
 
     partition: int
     job: RequestJob | Task
@@ -67,7 +70,8 @@ class LaneTask:
 class Ready:
     """What the shell must do after a step, in this order.
 
-    Deliver ``answers``, begin ``tasks``, and commit ``parts`` as one round: `settle` each one.
+    Deliver ``answers``, begin ``tasks``, commit ``parts`` as one round, and pass each durable part
+    to `Engine.settle`.
     """
 
     answers: list[Answer] = field(default_factory=list)
@@ -77,7 +81,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the shell must do after a task or a part: deliver ``answers``, then step ``freed``."""
+    """What the shell must do after a task or a part of a round.
+
+    Deliver ``answers``, then pass ``freed`` to `Engine.step`.
+    """
 
     answers: list[Answer]
     freed: Arrival
@@ -85,7 +92,7 @@ class Done:
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition's jobs. ``taken``: a round or a task uses the partition at present."""
+    """One partition's waiting jobs; ``taken`` while a round or a task uses the partition."""
 
     partition: int
     jobs: deque[Job] = field(default_factory=deque)
@@ -160,9 +167,9 @@ class Engine:
             return lane
         lane.jobs.append(job)
         if isinstance(job, AppendJob | RequestJob):
-            # The fence rises on arrival, before the jobs that wait are done: appends of an older
-            # session that are still queued are refused. Otherwise they could be written after the
-            # new session has read this log's end
+            # The fence rises when a request arrives, before the waiting jobs are done. So waiting
+            # appends of an older session are refused. Otherwise they could be written after the
+            # new session has read the end of this log
             # (`test_waiting_append_is_refused_when_newer_session_arrives`).
             opened = self.directory.partitions.get(partition)
             if opened is not None:
@@ -170,7 +177,7 @@ class Engine:
         return lane
 
     def _take_group(self, lane: _Lane, ready: Ready) -> None:
-        """Take the appends at the head of a lane; appends that are refused are answered."""
+        """Move the appends at the head of a lane to a part of the round; answer refused ones."""
         appends: list[AppendJob] = []
         size = 0
         while lane.jobs:

@@ -11,17 +11,16 @@ from waltz_storage.core.log.partition_log import PartitionLog, StagedAppend
 from waltz_storage.core.partitions.partition import StoragePartition
 
 Reply = Callable[[Any], None]
-"""Takes the answer to one request; the shell calls it on the thread of the connection."""
+"""A callback for the answer to one request; the shell calls it on the connection's thread."""
 
 Answer = tuple[Reply, Any]
-"""An answer and the reply that takes it."""
+"""A callback, and the answer to pass to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendJob:
-    """An append, its reply, and when it arrived (in seconds of the shell's clock).
-
-    ``version`` is the protocol version of its connection.
+    """An append, the protocol version of its connection, the callback for its answer, and the
+    time of its arrival in seconds of the shell's clock.
     """
 
     request: storage.AppendRequest
@@ -32,7 +31,7 @@ class AppendJob:
 
 @dataclass(frozen=True, slots=True)
 class RoundPart:
-    """The appends of one partition in a round, staged."""
+    """The appends of one partition in a round, and their staged (encoded) records."""
 
     partition: StoragePartition
     appends: list[AppendJob]
@@ -47,14 +46,14 @@ class RoundPart:
 class RoundWriter(Protocol):
     """Writes the parts of a round and makes them durable.
 
-    `shell.parallel_flushes` does it as Waltz 0.13.2: each partition has its own segment files. One
-    write-ahead log for all partitions would be another implementation.
+    `shell.parallel_flushes` implements this as Waltz 0.13.2 does: each partition has its own
+    segment files. One write-ahead log for all partitions would be another implementation.
     """
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
         """Write and flush all parts; raises DiskFailed.
 
         Calls ``durable`` once for each part as soon as that part is durable, from any thread, and
-        returns when all are. After DiskFailed no append may be answered any more: which records are
-        on disk is unknown.
+        returns when all parts are durable. After DiskFailed no append may be answered any more,
+        because it is unknown which records are on disk.
         """
