@@ -129,7 +129,7 @@ def test_replica_without_files_is_filled_offline(changed: LocalCluster) -> None:
     assert invoke(changed, *drop, stdin="n\n").exit_code == 1
     assert held(changed, destination, 1)
     done(changed, *drop, "--yes")
-    assert "--force sends it the request nevertheless" in refused(changed, *drop, "--yes")
+    assert "--force sends the request nevertheless" in refused(changed, *drop, "--yes")
     # The same at a second storage would remove the quorum.
     second = invoke(changed, "storage", "unassign", source, *drop[3:], "--yes", "-t", "0.1")
     assert second.exit_code == 1

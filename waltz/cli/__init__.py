@@ -1,14 +1,15 @@
 """The command ``waltz``: verbs grouped by noun. The noun folders hold presentation only.
 
-Each folder has the verbs of one noun in `commands`, and their results, as they are shown, in
-`rows`: `cluster`, `server`, `storage`, `log`, `client`, `perf`, `disk`, `config`, `local`, `top`.
+The nouns are `cluster`, `server`, `storage`, `log`, `client`, `perf`, `disk`, `config` and `local`;
+``waltz top`` is a verb without a noun. The folder of a noun has its verbs in `commands`, and the
+classes of their results in `rows`.
 
 * `app` assembles the command; `running` runs a verb and turns its errors into exit statuses
-* `options`, `cluster_options` (which cluster): the options of several verbs; `settings`: the file
-  of 0.13.2's tools
+* `options` and `cluster_options` declare options that several verbs have; `settings` reads the
+  settings file of the tools of Waltz 0.13.2
 * `rows` renders results as values and tables; `output` prints them; `progress` shows progress;
-  `transactions` formats transactions; `deserializer` loads a serializer for them
-* `admin_access`, `client_access`: connections to a cluster
+  `transactions` formats transactions; `deserializer` loads a serializer for their data
+* `admin_access`, `client_access` open connections to a cluster
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LIBRARIES = ("typer", "rich", "click")
 
 
 def main() -> None:
-    """Run the command ``waltz``; without the extra ``cli``, say in one line how to get it."""
+    """Run the command ``waltz``; if a package of the extra ``cli`` is missing, name the remedy."""
     try:
         from waltz.cli.app import main as run
     except ModuleNotFoundError as missing:

@@ -1,4 +1,4 @@
-"""Connect to admin ports of storages for verbs. Touches ZooKeeper and the network."""
+"""Connect verbs to the admin ports of storages. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from waltz.metadata.core.storage_maps import ChangeRefused, StorageMaps
 from waltz.net import TlsConfig
 
 ANSWER_SECONDS = 10.0
+"""The time limit for one answer of a storage."""
 
 
 async def open_admin(
@@ -20,7 +21,8 @@ async def open_admin(
 ) -> StorageAdmin:
     """Connect to the admin port of a storage of the cluster.
 
-    Raises ChangeRefused if it is not in the cluster, DialFailed, RemoteFailure, TimeoutError.
+    Raises ChangeRefused if the storage is not in the cluster, DialFailed, RemoteFailure,
+    TimeoutError.
     """
     port = maps.connections.admin_ports.get(storage)
     if port is None:
@@ -33,7 +35,7 @@ async def open_admin(
 
 
 def check_held(storage: str, wanted: Iterable[int], held: Mapping[int, bool]) -> None:
-    """Raise Failed if ``wanted`` are not all among the partitions that ``storage`` holds."""
+    """Raise Failed unless ``storage`` holds all ``wanted`` partitions."""
     if missing := sorted(set(wanted) - held.keys()):
         raise Failed(
             f"storage {storage} does not hold {listed(missing)}; it holds "

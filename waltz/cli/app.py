@@ -42,9 +42,9 @@ app.add_typer(top.app)
 
 @app.callback()
 def program(_version: Version = False) -> None:
-    """Take the options before a noun."""
+    """Declare the options of ``waltz`` itself, which come before the noun."""
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line."""
     app()

@@ -1,4 +1,4 @@
-"""Open clients of the log for verbs, with bounds for each wait. Network and ZooKeeper."""
+"""Open log clients for verbs, with a time limit for each wait. Touches network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def open_client(where: Target, *, max_in_flight: int = 1000) -> Opening[Client]:
 async def high_water_marks(
     client: Client, partitions: Iterable[int] | None, seconds: float = ANSWER_SECONDS
 ) -> dict[int, int]:
-    """Return the high-water marks of ``partitions``, None for all. Raises Failed if one is late."""
+    """Return the high-water marks of ``partitions`` (None: of all partitions).
+
+    Raises Failed if a mark does not arrive within ``seconds``.
+    """
     wanted = range(client.num_partitions) if partitions is None else list(partitions)
     try:
         async with asyncio.timeout(seconds):
@@ -44,9 +47,9 @@ async def high_water_marks(
 async def without_silence(
     stream: LogStream, seconds: float | None
 ) -> AsyncGenerator[list[Transaction], None]:
-    """Yield the batches of ``stream``; ``seconds`` None waits without a bound.
+    """Yield the batches of ``stream``; raise Failed if the next one takes longer than ``seconds``.
 
-    Raises Failed when no batch arrives for ``seconds`` although the stream has not ended.
+    With ``seconds`` None there is no limit.
     """
     batches = stream.batches()
     while True:

@@ -24,6 +24,7 @@ from waltz.runtime.configuration import ConfigError, read
 from waltz.runtime.core.setting_names import DEFAULT_ROOT
 
 LOCAL_DIRECTORY = Path("waltz-local")
+"""The default directory of a cluster that ``waltz local up`` starts."""
 _DEFAULT_CLUSTER_FILE = LOCAL_DIRECTORY / "cluster.json"
 _PANEL = "Which cluster"
 
@@ -57,8 +58,9 @@ ClusterFile = Annotated[
         "-c",
         envvar="WALTZ_CLUSTER",
         metavar="FILE",
-        help="cluster.json of a local cluster, or the YAML file of 0.13.2's tools, instead of "
-        f"the other options. Default: {_DEFAULT_CLUSTER_FILE}, if it exists.",
+        help="A file that names the cluster: cluster.json of a local cluster, or the YAML file of "
+        "the tools of Waltz 0.13.2. The other options override it. "
+        f"Default: {_DEFAULT_CLUSTER_FILE}, if that file exists.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -68,8 +70,9 @@ Tls = Annotated[
         "--tls",
         envvar="WALTZ_TLS",
         metavar="on|off|FILE",
-        help="Whether connections use TLS; FILE is YAML with certificate, key and ca, "
-        "which are PEM files, and serverName. Default: as in the cluster file, else on.",
+        help="Whether connections use TLS. FILE is a YAML file with the keys certificate, key and "
+        "ca (paths of PEM files) and serverName. Default: as in the cluster file, or on if no "
+        "cluster file is used.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -147,7 +150,10 @@ def target(context: typer.Context) -> Target:
 
 
 def tls_named(option: str | None, *, default: TlsConfig) -> TlsConfig:
-    """Return what ``on``, ``off`` or the path of a file means. Raises ClusterNotNamed."""
+    """Return the configuration for ``on``, ``off`` or the path of a file; for None, ``default``.
+
+    Raises ClusterNotNamed.
+    """
     if option is None:
         return default
     if option.lower() == "off":

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 def find_deserializer(name: str) -> Callable[[bytes], object]:
-    """Return the function ``deserialize`` of a serializer.
+    """Return the method ``deserialize`` of the serializer that ``name`` names.
 
-    ``name`` is that of a `waltz.Serializer`, or of a class of them that takes no arguments. Raises
-    ValueError if there is none.
+    ``name`` is ``MODULE:NAME`` of a `waltz.Serializer` object, or of a serializer class whose
+    constructor needs no arguments. Raises ValueError if no serializer can be loaded.
     """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:

@@ -1,4 +1,4 @@
-"""Arguments and options of several verbs, and their parsing. Asks for confirmation.
+"""Arguments and options that several verbs share, and the confirmation. Touches the terminal.
 
 The options that name a cluster are in `cluster_options`.
 """
@@ -23,7 +23,7 @@ AnyPartitions = Annotated[
     str | None, typer.Argument(metavar="[RANGES]", help="Such as 0-6,7. Default: all.")
 ]
 Storage = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The storage, by the port that servers use.")
+    str, typer.Argument(metavar="HOST:PORT", help="The storage, with the port that servers use.")
 ]
 Silence = Annotated[
     float,
@@ -43,7 +43,7 @@ class OnOff(StrEnum):
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what would be done; change nothing.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def parsed(parse: Callable[[str], T], text: str) -> T:
@@ -60,12 +60,12 @@ def partitions_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def examples(*lines: str) -> str:
-    """Return the last part of a help text: examples."""
-    # Lines of one paragraph would be joined.
+    """Return the examples that end a help text."""
+    # Each line is a paragraph, because the lines of one paragraph would be joined.
     return "\n\n".join(("Examples:", *lines))
 
 
 def confirm(what: str, *, yes: bool) -> None:
-    """Ask for confirmation of ``what``, unless ``yes``; any other answer ends the verb."""
+    """Unless ``yes``, ask the user to confirm ``what``; end the verb if the user does not."""
     if not yes:
         typer.confirm(f"{what}. Continue?", abort=True, err=True)

@@ -18,6 +18,7 @@ from rich.text import Text
 from waltz.cli.rows import Rows, Shown
 
 _WIDE = 240
+"""The width of tables that are not written to a terminal, in characters."""
 
 
 class Format(StrEnum):
@@ -47,7 +48,7 @@ def show(output: Format, shown: Shown) -> None:
 
 
 def show_line(output: Format, value: Mapping[str, Any], line: str) -> None:
-    """Print one of many values: a line of JSON, a YAML document, or ``line`` for people."""
+    """Print one of many results: ``value`` as a line of JSON or a YAML document, else ``line``."""
     match output:
         case Format.JSON:
             print(json.dumps(value), flush=True)  # noqa: T201
@@ -63,12 +64,12 @@ def as_yaml(value: object) -> str:
 
 
 def tables(shown: Shown) -> Group:
-    """Return the drawn tables."""
+    """Return the tables of a result, ready to print."""
     return Group(*(_table(rows) for rows in shown.tables))
 
 
 def say(message: str) -> None:
-    """Print a message to standard error, apart from the results."""
+    """Print a message to standard error, because standard output has only results."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text(message))
 
 

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 Advance = Callable[[int], None]
-"""Called with the number of items that were completed."""
+"""Called with the number of items that were completed since the last call."""
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def progress_towards(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Show how many of ``total`` are complete; yield a function that adds to the number.
+    """Show how many items of ``total`` are complete; yield a function that adds to that number.
 
-    Without a total only the number is shown. Nothing is shown if standard error is no terminal.
+    With ``total`` None only the number is shown. If standard error is no terminal, nothing is.
     """
     if total is None:
         counting = TextColumn("{task.completed}")

@@ -36,7 +36,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One result in both forms."""
+    """One result: as a value for scripts, and as tables for people."""
 
     value: Any
     tables: tuple[Rows, ...]
@@ -62,7 +62,11 @@ def column(
     in_table: bool = True,
     in_value: bool = True,
 ) -> _Column:
-    """Declare a field: the title of its column, how a cell shows it, and in which form it is."""
+    """Declare how a field is shown.
+
+    ``title`` is the title of its column (None: the field's name), ``show`` turns a value into a
+    cell. ``in_table`` and ``in_value`` are whether the tables and the JSON value have the field.
+    """
     return _Column(title, show, in_table, in_value)
 
 
@@ -73,20 +77,21 @@ def nested(
     title: str | None = None,
     show: Callable[[Any], object] | None = None,
 ) -> _Column:
-    """Declare a field with a tuple of ``row``; ``table`` is the title of the table of its rows.
+    """Declare a field that is a tuple of objects of the class ``row``.
 
-    With ``show`` the field also has a column in the table that it belongs to.
+    ``table`` is the title of a separate table of these objects; None: there is no such table. With
+    ``show``, the table of the class that has the field also has a column for it.
     """
     return _Column(title, show, in_table=show is not None, row=row, table=table)
 
 
 def record(title: str, result: Any) -> Shown:
-    """Return one result: a table of its names and values, then the tables of its nested rows."""
-    return Shown(as_value(result), (*_head(title, result), *nested_tables(result)))
+    """Render one result: a table of its names and values, then the tables of its nested rows."""
+    return Shown(as_value(result), (*_names_and_values(title, result), *nested_tables(result)))
 
 
 def listing(title: str, row: type, items: Sequence[Any]) -> Shown:
-    """Return a list of results of one class: a table, then the tables of their nested rows."""
+    """Render results of the class ``row``: one table, then the tables of their nested rows."""
     return Shown([as_value(item) for item in items], tuple(_tables(title, row, items)))
 
 
@@ -107,7 +112,7 @@ def pairs(title: str, value: Mapping[str, object]) -> Rows:
 
 
 def as_value(result: Any) -> Any:
-    """Return a result as plain values, as JSON and YAML have them."""
+    """Return a result as plain values that JSON and YAML can represent."""
     match result:
         case Mapping():
             return {key: as_value(content) for key, content in result.items()}
@@ -149,7 +154,8 @@ def word(value: object) -> object:
             return or_dash(value)
 
 
-def _head(title: str, result: Any) -> Iterator[Rows]:
+def _names_and_values(title: str, result: Any) -> Iterator[Rows]:
+    """Yield the table of a result's names and values, unless no field is in tables."""
     shown = [
         (_title(name, declared), _cell(declared, getattr(result, name)))
         for name, declared in _columns(type(result))
@@ -167,6 +173,7 @@ def _tables(title: str, row: type, items: Sequence[Any]) -> Iterator[Rows]:
     ]
     yield Rows(title, tuple(_title(name, declared) for name, declared in shown), cells)
     first, _ = shown[0]
+    # The first column of each nested table repeats the first column of the item it belongs to.
     for name, declared in _columns(row):
         if declared.row is None or declared.table is None:
             continue

@@ -1,4 +1,4 @@
-"""Run a verb: event loop, connection to ZooKeeper, exit status. Touches its resources."""
+"""Run a verb: event loop, time limit, connection to ZooKeeper, exit status. Touches ZooKeeper."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ T = TypeVar("T")
 
 _SESSION_TIMEOUT_MS = 30_000
 USUAL_SECONDS = 60.0
+"""The default time limit of a verb."""
 
 
 class Failed(Exception):
@@ -74,12 +75,13 @@ _EXPECTED = (
     WaltzError,
     ZooKeeperNotStarted,
 )
+"""Errors that the user can understand and act on; all others are shown with their traceback."""
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> T:
     """Return the result of ``work``; an expected error becomes one line and exit status 1.
 
-    So does a run longer than ``seconds``.
+    The time limit ``seconds`` (None: no limit) becomes such an error, too.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # The errors of the verb describe lost connections better than kazoo's log.
@@ -90,7 +92,7 @@ def run(work: Coroutine[Any, Any, T], seconds: float | None = USUAL_SECONDS) -> 
 
 @contextlib.contextmanager
 def failing_clearly() -> Iterator[None]:
-    """Turn an expected error, or one of a file, into one line on standard error, and status 1."""
+    """Turn an error that is expected, or about a file, into one line and exit status 1."""
     try:
         yield
     except _EXPECTED as error:
@@ -105,7 +107,7 @@ def failing_clearly() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def opened(target: Target) -> AsyncIterator[Cluster]:
-    """Open the cluster's metadata in ZooKeeper."""
+    """Open the metadata of ``target`` in ZooKeeper for the length of the context."""
     store = await KazooStore.connect(target.zookeeper, _SESSION_TIMEOUT_MS)
     try:
         yield Cluster(store, target.root)

@@ -1,6 +1,6 @@
-"""The settings file of 0.13.2's command line tools (spec/behaviour.md section 14).
+"""The settings file of the command line tools of Waltz 0.13.2 (spec/behaviour.md section 14).
 
-Touches that file and the environment, when they are read.
+Reads that file and the environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WITHOUT_EFFECT = {
 
 
 class CliSettings(Settings):
-    """Where a cluster is, and how to connect to its processes."""
+    """The address of a cluster, and the TLS settings for connections to its processes."""
 
     process = "cli"
     without_effect = _WITHOUT_EFFECT
@@ -48,7 +48,7 @@ class CliSettings(Settings):
 
 
 class TlsFile(Settings, TlsSettings):
-    """The file of the option ``--tls``, whose keys are those of TLS without a prefix."""
+    """The file of the option ``--tls``; its keys are the TLS settings without a prefix."""
 
 
 def read_cli_settings(path: Path, environment: Mapping[str, str] = os.environ) -> CliSettings:

@@ -1,4 +1,4 @@
-"""Format transactions: one line each, for people or for scripts."""
+"""Format a transaction: as a JSON value for scripts, or as one line for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_value(transaction: Transaction) -> dict[str, Any]:
 
 
 def as_line(transaction: Transaction) -> str:
-    """Return one line for people: partition, id, client, header, data."""
+    """Return one line for people: partition and id, client id, header, data."""
     data: bytes = transaction.data
     text = _text(data)
     shown = text if text is not None and text.isprintable() else repr(text or data)

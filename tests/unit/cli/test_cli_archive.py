@@ -88,7 +88,7 @@ def test_truncated_piece_is_detected(tmp_path: Path) -> None:
     piece = write_piece(tmp_path, Form.JSONL, [transaction(0), transaction(1)])
     file = tmp_path / piece.path
     os.truncate(file, file.read_text().index("\n") + 1)
-    with pytest.raises(BadArchive, match="has 1 transactions, and not 2"):
+    with pytest.raises(BadArchive, match="has 1 transactions, but its name says 2"):
         list(read_piece(tmp_path, piece))
 
 

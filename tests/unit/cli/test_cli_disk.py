@@ -179,7 +179,9 @@ def test_verify_reports_files_lost_below_local_mark(storage: Path) -> None:
     shutil.rmtree(storage / "1")
     shown = value("verify", str(storage), status=1)
     assert (shown["start"][0]["next_id"], shown["start"][0]["lost_to"]) == (0, RECORDS - 1)
-    assert f"it had transactions up to {RECORDS - 1}" in run("verify", str(storage)).stdout
+    assert (
+        f"the partition had transactions up to {RECORDS - 1}" in run("verify", str(storage)).stdout
+    )
 
 
 def test_verify_reports_data_failing_client_checksum(storage: Path) -> None:

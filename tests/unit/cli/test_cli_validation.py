@@ -12,7 +12,7 @@ def seen(*transactions: tuple[int, bytes | int]) -> Validation:
     validation = Validation()
     for number, content in transactions:
         data = content if isinstance(content, bytes) else content.to_bytes(8, "big", signed=True)
-        validation.see(Transaction(0, number, ReqId(1, 1, 0, number), 0, data))
+        validation.check_next(Transaction(0, number, ReqId(1, 1, 0, number), 0, data))
     return validation
 
 

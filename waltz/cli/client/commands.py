@@ -1,4 +1,4 @@
-"""``waltz client``: produce, consume and validate transactions. ZooKeeper and the network."""
+"""``waltz client``: produce, consume, validate. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, show
 from waltz.cli.perf import rows as load_rows
-from waltz.cli.perf.load import LoadPlan, Work, produce, validate, write_checked
-from waltz.cli.perf.options import Clients, Interval, Transactions, Used
+from waltz.cli.perf.load import LoadPlan, Measurements, produce, validate, write_checked
+from waltz.cli.perf.options import Clients, Interval, LoadPartitions, Transactions
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
 from waltz.cli.running import run
@@ -44,14 +44,15 @@ def validate_command(
     transactions: Transactions = 100,
     clients: Clients = 3,
     interval: Interval = 10.0,
-    partitions: Used = "0",
+    partitions: LoadPartitions = "0",
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append from several clients under one lock, then check order and locks by reading.
 
-    Every transaction has the high-water mark of its producer; no other checked transaction may lie
-    in between. The exit status is 1 if one does. Other clients may use the partitions meanwhile.
+    Every checked transaction contains the high-water mark that its producer saw. No other checked
+    transaction may lie between that mark and the transaction. The exit status is 1 if a check
+    fails. Other clients may use the partitions at the same time.
     """
     where, used = target(context), parsed(parse_partitions, partitions)
     plan = LoadPlan(used, clients, transactions, interval_ms=interval)
@@ -79,7 +80,7 @@ def validate_command(
 def high_water_mark_command(
     context: typer.Context, partitions: AnyPartitions = None, output: Output = Format.TABLE
 ) -> None:
-    """Show the id of each partition's last transaction, -1 if there is none."""
+    """Show the id of each partition's last transaction, -1 for an empty log."""
     where, named = target(context), partitions_of(partitions)
 
     async def work() -> dict[int, int]:
@@ -98,14 +99,14 @@ def produce_command(
     context: typer.Context,
     transactions: Transactions = 100,
     interval: Interval = 10.0,
-    partitions: Used = "0",
+    partitions: LoadPartitions = "0",
     output: Output = Format.TABLE,
 ) -> None:
-    """Append transactions that waltz client consume checks, also from another machine."""
+    """Append transactions that waltz client consume, also on another machine, can check."""
     where, used = target(context), parsed(parse_partitions, partitions)
     plan = LoadPlan(used, 1, transactions, interval_ms=interval)
 
-    async def work() -> Work:
+    async def work() -> Measurements:
         with progress("appended", plan.total) as advance:
             return await produce(where, plan, write_checked, advance)
 
@@ -125,16 +126,16 @@ def produce_command(
 def consume_command(
     context: typer.Context,
     transactions: Annotated[
-        int, typer.Option("--transactions", "-n", min=1, help="How many to check.")
+        int, typer.Option("--transactions", "-n", min=1, help="Number of transactions to check.")
     ] = 100,
-    partitions: Used = "0",
+    partitions: LoadPartitions = "0",
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Check the whole log, not only new transactions.")
     ] = False,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Read what waltz client produce appends, and check order and locks.
+    """Read the transactions of waltz client produce, and check their order and locks.
 
     The exit status is 1 if a check fails.
     """

@@ -1,8 +1,8 @@
-"""Check order and locks by transactions whose data is the mark of their producer.
+"""Check order and locks by transactions that contain the mark of their producer.
 
-Every checked transaction has the end of the log as its producer saw it, and all take one lock. So
-no other checked transaction may lie between that end and its own id. Transactions of other
-producers may; they are counted separately.
+The data of a checked transaction is its producer's mark plus one. All checked transactions take the
+same lock, so none may lie between the mark and the id of another one. The log may also have
+transactions of other producers anywhere; these are only counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from waltz.client import Attempt, Draft, Transaction
 from waltz.protocol import Lock
 
 LOCK = Lock("validate-lock", 0)
-"""As in Waltz 0.13.2, whose producers and consumers can take part."""
+"""The lock that Waltz 0.13.2 uses: its producers and consumers can take part in a check."""
 
 _CHECKED_BYTES = 8
 
@@ -26,7 +26,10 @@ def checked_draft(attempt: Attempt) -> Draft:
 
 @dataclass(slots=True)
 class Validation:
-    """The checks of one partition, in log order."""
+    """The checks of one partition, in log order.
+
+    ``checked`` counts checked transactions, ``others`` transactions of other producers.
+    """
 
     checked: int = 0
     others: int = 0
@@ -34,8 +37,8 @@ class Validation:
     _last_id: int | None = None
     _last_checked: int | None = None
 
-    def see(self, transaction: Transaction) -> bool:
-        """Check the next transaction; return whether it is one of `checked_draft`."""
+    def check_next(self, transaction: Transaction) -> bool:
+        """Check the next transaction; return whether it has the form of `checked_draft`."""
         expected = None if self._last_id is None else self._last_id + 1
         if expected is not None and transaction.id != expected:
             self._report(transaction, f"follows where {expected} is expected")

@@ -1,4 +1,4 @@
-"""``waltz cluster``: create, show, verify and delete clusters. ZooKeeper and the network."""
+"""``waltz cluster``: create, show, verify, delete clusters. Touches ZooKeeper, the network."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ def create_command(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", min=1, help="The number of logs; it cannot change later."
+            "--partitions", "-p", min=1, help="The number of partitions, which cannot change later."
         ),
     ],
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create a new cluster in ZooKeeper; then add storages and start servers."""
+    """Create a new cluster in ZooKeeper, without storages.
+
+    Add storages with waltz storage add, then start servers.
+    """
     where, key = target(context), uuid.uuid4()
 
     async def create() -> None:
@@ -72,7 +75,9 @@ def delete_command(
     ],
     force: Annotated[
         bool,
-        typer.Option("--force", "-f", help="Ignore its name, and servers that run."),
+        typer.Option(
+            "--force", "-f", help="Delete a cluster that has another name, or running servers."
+        ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -108,7 +113,7 @@ def delete_command(
     epilog=examples("waltz cluster key", "waltz cluster key -o json"),
 )
 def key_command(context: typer.Context, output: Output = Format.TABLE) -> None:
-    """Show the key that marks the files and the connections of the cluster."""
+    """Show the key that identifies the cluster in its files and on its connections."""
     where = target(context)
 
     async def read() -> uuid.UUID:
@@ -159,7 +164,7 @@ def show_command(context: typer.Context, output: Output = Format.TABLE) -> None:
 def verify_command(
     context: typer.Context,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Check this one only.")
+        int | None, typer.Option("--partition", "-p", help="Check only this partition.")
     ] = None,
     timeout: Timeout = 10.0,
     wait: Annotated[
@@ -168,15 +173,15 @@ def verify_command(
             "--wait",
             "-w",
             min=0.0,
-            help="Repeat the checks for up to so many seconds, until all pass.",
+            help="Seconds to repeat the checks until all pass.",
         ),
     ] = 0.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Check that ZooKeeper, servers and storages agree and that every replica has recovered.
 
-    Checks of partitions that move to another server, or recover, fail for a moment. The exit
-    status is 1 if a check fails, after the time to wait if it is given.
+    While a partition moves to another server, or recovers, its checks fail: repeat them with
+    --wait. The exit status is 1 if a check of the last repetition fails.
     """
     where = target(context)
 
@@ -232,7 +237,7 @@ def check_connectivity_command(
 
 
 async def _servers_of(cluster: Cluster) -> list[str]:
-    """Return the endpoints of the running servers; none if there is no cluster."""
+    """Return the endpoints of the running servers; an empty list if there is no cluster."""
     try:
         members = (await cluster.membership()).servers()
     except (NoCluster, MalformedMetadata):

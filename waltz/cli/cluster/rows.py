@@ -1,4 +1,4 @@
-"""Results of the verbs about clusters, as they are shown."""
+"""How the results of ``waltz cluster`` are shown."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ _SHORT = {
     Check.REPLICAS_RECOVERED: "recovered",
     Check.SERVER_HEALTHY: "healthy",
 }
+"""The titles of checks in tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedCluster:
-    """A new cluster; without a key, one that a dry run did not create."""
+    """A new cluster; ``key`` is None in a dry run, which creates nothing."""
 
     name: str
     root: str
@@ -61,7 +62,10 @@ class ClusterKey:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Whether one server reaches one storage; no storage if the server did not answer."""
+    """Whether one server reaches one storage.
+
+    If the server did not answer, ``storage`` is None and ``problem`` is the reason.
+    """
 
     server: int
     endpoint: str
@@ -72,7 +76,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """A server that is a member, and the partitions that ZooKeeper assigns to it."""
+    """A running server, and the partitions that ZooKeeper assigns to it."""
 
     id: int
     endpoint: str
@@ -82,7 +86,7 @@ class KnownServer:
 
 @dataclass(frozen=True, slots=True)
 class SessionReplica:
-    """The state of one replica in a partition's metadata."""
+    """One replica in a partition's metadata; ``current``: it takes part in the present session."""
 
     storage: str
     session: int | None
@@ -140,7 +144,7 @@ class HighWaterMark:
 
 
 def created(name: str, root: str, key: UUID | None, num_partitions: int) -> Shown:
-    """Return the result shown for a new cluster, or, without a key, of a dry run."""
+    """Return the result shown for a new cluster; ``key`` None: for a dry run."""
     title = "Would be created" if key is None else "Created"
     return record(title, CreatedCluster(name, root, key, num_partitions))
 
@@ -153,7 +157,10 @@ def key(cluster_key: UUID) -> Shown:
 def connectivity(
     members: Mapping[int, ServerDescriptor], reports: Mapping[int, ServerReport]
 ) -> Shown:
-    """Return which storages servers reach; one entry without a storage for a silent server."""
+    """Return the result shown for the connections of every server to storages.
+
+    A server that did not answer has one entry without a storage.
+    """
     found: list[Connection] = []
     for server, member in sorted(members.items()):
         report = reports[server]
@@ -193,7 +200,7 @@ def cluster(
 
 
 def verified(findings: Sequence[Finding]) -> Shown:
-    """Return the result of the checks: a matrix of partitions and checks, then the failures."""
+    """Return the result shown for checks: a matrix of partitions and checks, then the failures."""
     results = [CheckResult(f.partition, f.check, f.problem is None, f.problem) for f in findings]
     failed = [result for result in results if not result.passed]
     by_partition: dict[int, dict[Check, CheckResult]] = {}
@@ -212,13 +219,13 @@ def verified(findings: Sequence[Finding]) -> Shown:
 
 
 def marks(high_water_marks: Mapping[int, int]) -> Shown:
-    """Return the result shown for the partitions' ends."""
+    """Return the result shown for high-water marks, by partition."""
     found = [HighWaterMark(partition, mark) for partition, mark in high_water_marks.items()]
     return listing("High-water marks", HighWaterMark, found)
 
 
 def local_processes(description: Mapping[str, Any]) -> Shown:
-    """Return the result shown for a local cluster; the value is its description as it is."""
+    """Return the result shown for a local cluster; the value is the unchanged description."""
     head = {name: description[name] for name in ("zookeeper", "root", "tls", "partitions")}
     columns = ("process", "pid", "address", "log")
     cells = [

@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="Show settings and their values.")
 
 @app.callback()
 def _noun() -> None:
-    """Keep ``explain`` a verb: typer gives a single command the name of the whole noun."""
+    """Keep ``explain`` a verb: without a callback, typer makes the only command the noun itself."""
 
 
 class Process(StrEnum):
@@ -51,7 +51,7 @@ def explain_command(
     ],
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="YAML file with settings. Without it: no file."),
+        typer.Argument(metavar="[FILE]", help="YAML file with settings. Default: no file."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:

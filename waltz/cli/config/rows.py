@@ -1,4 +1,4 @@
-"""The result of ``waltz config``, as it is shown."""
+"""How the result of ``waltz config`` is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _written(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedSetting:
-    """One setting, its value and its source."""
+    """One setting and its value; ``origin`` and ``source`` say where the value comes from."""
 
     name: Annotated[str, column("setting")]
     value: Annotated[Any, column(show=_written)]

@@ -1,4 +1,4 @@
-"""Checks that the files a path names can be read, for all verbs of ``waltz disk``. Reads files."""
+"""Find the files that a path names, for all verbs of ``waltz disk``. Reads files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from waltz_storage.inspect.places import CannotInspect, Place, check_stopped, lo
 Where = Annotated[
     Path,
     typer.Argument(
-        metavar="PATH", help="A storage's directory, one of a partition in it, or a .seg file."
+        metavar="PATH",
+        help="The directory of a storage, the directory of a partition in it, or a .seg file.",
     ),
 ]
 
 
 @contextmanager
 def inspecting(path: Path) -> Iterator[Place]:
-    """Find what ``path`` names; fail if a storage is running on it or it cannot be read."""
+    """Yield the files that ``path`` names, and print the errors of reading them.
+
+    The verb ends with status 1 if a running storage uses the files, or they cannot be read.
+    """
     with failing_clearly():
         try:
             place = locate(path)

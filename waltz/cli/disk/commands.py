@@ -36,7 +36,10 @@ Segment = Annotated[Path, typer.Argument(metavar="FILE.seg", help="A segment's d
 Ids = Annotated[
     str | None,
     typer.Option(
-        "--transaction", "-t", metavar="FIRST[-[LAST]]", help="These ids only. Without it: all."
+        "--transaction",
+        "-t",
+        metavar="FIRST[-[LAST]]",
+        help="Show only these transaction ids. Default: all.",
     ),
 ]
 
@@ -54,14 +57,18 @@ def verify_command(
     transaction: Ids = None,
     meta: Annotated[
         Path | None,
-        typer.Option("--meta", metavar="DIR", help="The storage's storage.metaDirectory, if set."),
+        typer.Option(
+            "--meta", metavar="DIR", help="The storage's setting storage.metaDirectory, if set."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show so many flaws at most.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of flaws to show in the table.")
+    ] = 100,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check every record and its index entry, and show what a start would do.
+    """Check every record and its index entry, and show what a start of the storage would do.
 
-    The exit status is 1 if anything is damaged, or a start would refuse a partition.
+    The exit status is 1 if anything is damaged, or if a start would refuse a partition.
     """
     ids = None if transaction is None else parsed(parse_ids, transaction)
     with inspecting(path) as place:
@@ -124,11 +131,11 @@ def dump_command(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Show so many records at most.")
+        int, typer.Option("--limit", min=1, help="Maximum number of records to show.")
     ] = 1000,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show a segment's header, its records, or, without either option, both."""
+    """Show the header and the records of a segment; --metadata or --records shows only one part."""
     both = metadata == records
     first, last = (0, None) if transaction is None else parsed(parse_ids, transaction)
     deserialize = None if serializer is None else parsed(find_deserializer, serializer)
@@ -147,7 +154,7 @@ def dump_command(
             )
             found = list(islice(wanted, limit))
     if data is disk_rows.Data.HEX and output is not Format.TABLE:
-        data = disk_rows.Data.NONE  # Scripts get base64.
+        data = disk_rows.Data.NONE  # JSON and YAML have the data in base64 instead.
     show(output, disk_rows.dumped(header if both or metadata else None, found, data, deserialize))
 
 
@@ -160,19 +167,21 @@ def dump_command(
 )
 def control_command(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="The directory of a control file, or the file.")
+        Path, typer.Argument(metavar="PATH", help="A control file, or the directory that has it.")
     ],
     partition: Annotated[
         str | None,
-        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Without it: all."),
+        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Default: all."),
     ] = None,
     assigned: Annotated[
         bool,
-        typer.Option("--assigned", "-a", help="Only partitions that are assigned to the storage."),
+        typer.Option(
+            "--assigned", "-a", help="Show only partitions that are assigned to the storage."
+        ),
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the control file: its cluster, and every partition's session and marks.
+    """Show a control file: its cluster, and every partition's store session and marks.
 
     The exit status is 1 if the entry of a partition is damaged.
     """

@@ -34,17 +34,20 @@ def export_command(
     path: Where,
     partition: Annotated[
         str | None,
-        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Without it: all."),
+        typer.Option("--partition", "-p", metavar="RANGES", help="Such as 0-6,7. Default: all."),
     ] = None,
     skip_damaged: Annotated[
         bool,
-        typer.Option("--skip-damaged", help="Continue after damage. An import then changes ids."),
+        typer.Option(
+            "--skip-damaged",
+            help="Skip damaged transactions. Later transactions get other ids when imported.",
+        ),
     ] = False,
 ) -> None:
     """Print all transactions in files as JSON lines, in order, for waltz log import.
 
-    It ends with status 1 at the first transaction that is damaged or missing. The last transactions
-    printed may never have been committed.
+    The command ends with status 1 at the first transaction that is damaged or missing. The last
+    printed transactions may never have been committed.
     """
     wanted = partitions_of(partition)
     with inspecting(path) as place:

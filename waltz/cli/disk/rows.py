@@ -50,7 +50,7 @@ def _word_or_blank(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The records of one segment; ``tail`` is what follows them."""
+    """The records of one segment; ``end`` is the offset after them, ``tail`` is what follows."""
 
     partition: int
     first_id: int
@@ -76,7 +76,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class DataSizes:
-    """Statistics of the data sizes of one segment; without a partition, of all."""
+    """Statistics of the data sizes in a segment, in bytes; ``partition`` None: in all segments."""
 
     partition: Annotated[int | None, column(show=lambda p: "all" if p is None else p)]
     segment: int | None
@@ -130,9 +130,9 @@ def verified(
     ids: Ids | None,
     limit: int,
 ) -> Shown:
-    """Show checked segments, and what a start would do.
+    """Return the result shown for checked segments, and for a start of the storage.
 
-    Flaws are those of transactions in ``ids`` (None: all), at most ``limit`` in the table.
+    Only flaws of the transactions ``ids`` (None: all) are shown; the table has at most ``limit``.
     """
     segments = [_segment(partition, report) for (partition, _), report in reports.items()]
     flaws = [
@@ -153,7 +153,7 @@ def verified(
 
 
 def statistics_of(sizes: Mapping[tuple[int, int], Sequence[int]]) -> Shown:
-    """Show statistics of data sizes, by partition and first id of the segment."""
+    """Return the result shown for data sizes, by partition and first id of the segment."""
     found = [_sizes(partition, segment, each) for (partition, segment), each in sizes.items()]
     total = _sizes(None, None, [size for each in sizes.values() for size in each])
     return listing("Bytes of data", DataSizes, [*found, total])
@@ -165,9 +165,9 @@ def dumped(
     data: Data,
     deserialize: Deserialize | None = None,
 ) -> Shown:
-    """Show a segment's header and records; each is left out if it is None.
+    """Return the result shown for a segment: its header and records, unless they are None.
 
-    With ``deserialize``, data are shown as the text of the deserialized object.
+    With ``deserialize``, the data of a record is shown as the text of the deserialized object.
     """
     value: dict[str, Any] = {}
     tables: list[Rows] = []
@@ -207,7 +207,7 @@ def dumped(
 def control(
     found: ControlContent, partitions: Iterable[int] | None, *, only_assigned: bool
 ) -> Shown:
-    """Show a control file; ``partitions`` None: all of them."""
+    """Return the result shown for a control file; ``partitions`` None: all partitions."""
     wanted = None if partitions is None else set(partitions)
     entries = tuple(
         _entry(partition, entry)
@@ -223,7 +223,7 @@ def control(
 
 
 def hex_dump(data: bytes) -> str:
-    """Return lines of 16 bytes: their offset, in hexadecimal, as text."""
+    """Return one line per 16 bytes: the offset, the bytes in hexadecimal, the bytes as text."""
     lines = []
     for start in range(0, len(data), _ROW_BYTES):
         row = data[start : start + _ROW_BYTES]
@@ -272,8 +272,8 @@ def _start_lines(start: Mapping[str, Any]) -> list[str]:
     serve = f"serve it; the next id is {start['next_id']}"
     if start["lost_to"] is not None:
         serve += (
-            f", although it had transactions up to {start['lost_to']}: they are lost; restore them "
-            "with: waltz storage recover"
+            f", although the partition had transactions up to {start['lost_to']}: restore the lost "
+            "transactions with: waltz storage recover"
         )
     return [*changes, serve]
 
@@ -290,7 +290,7 @@ def _change(change: Change) -> str:
             removed = (change.size_before or 0) - (change.size_after or 0)
             return f"cut off {removed} bytes, at byte {change.size_after}"
         case ChangeKind.REWRITE:
-            return "write it anew"
+            return "rewrite this file"
 
 
 def _sizes(partition: int | None, segment: int | None, found: Sequence[int]) -> DataSizes:
@@ -329,7 +329,7 @@ def _content(data: bytes, form: Data, deserialize: Deserialize | None) -> str | 
         try:
             return str(deserialize(data))
         except Exception as problem:
-            # A serializer may raise anything for data that it did not write. The row says so.
+            # A serializer may raise any error for data that it did not write; the cell shows it.
             return f"unreadable: {problem}"
     match form:
         case Data.HEX:

@@ -45,7 +45,7 @@ Dir = Annotated[
     Path, typer.Option("--dir", "-d", help="The directory of all files of the cluster.")
 ]
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Such as storage/1, server/0 or zookeeper.")
+    str, typer.Argument(metavar="NAME", help="The process: storage/1, server/0 or zookeeper.")
 ]
 
 
@@ -72,14 +72,18 @@ def up(
     ] = None,
     session_timeout: Annotated[
         int,
-        typer.Option(min=1000, help="Milliseconds until other servers take over from a dead one."),
+        typer.Option(
+            min=1000, help="Milliseconds until other servers take the partitions of a dead server."
+        ),
     ] = 6000,
-    detach: Annotated[bool, typer.Option("--detach", help="Run it in the background.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run the cluster in the background.")
+    ] = False,
 ) -> None:
     """Start a cluster, and run it until Ctrl-C or ``waltz local down``.
 
-    A directory that has a cluster starts it again, with its data, its ports and its numbers of
-    processes.
+    If the directory has a cluster already, that cluster starts again with its data, its ports and
+    its numbers of processes.
     """
     given = {"partitions": partitions, "storages": storages, "servers": servers, "tls": tls}
     with failing_clearly():
@@ -99,8 +103,8 @@ def down(directory: Dir = LOCAL_DIRECTORY) -> None:
     """Stop a cluster; its data stay."""
     with failing_clearly():
         if _is_left_over(directory):
-            left = end_left_over(directory)
-            say(f"ended processes that were left: {', '.join(left) or 'none'}")
+            ended = end_left_over(directory)
+            say(f"ended the processes of a dead supervisor: {', '.join(ended) or 'none'}")
         else:
             wait_until_down(directory)
             say("stopped")
@@ -108,7 +112,7 @@ def down(directory: Dir = LOCAL_DIRECTORY) -> None:
 
 @app.command(epilog=examples("waltz local kill storage/1", "waltz local start storage/1"))
 def kill(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
-    """Kill one process, like a crash."""
+    """Kill one process, as a crash would."""
     run(send_control(directory, Control.KILL, name))
     say(f"{name} was killed; start it with: waltz local start {name}")
 
@@ -122,14 +126,14 @@ def start(name: Name, directory: Dir = LOCAL_DIRECTORY) -> None:
 
 @app.command(epilog=examples("waltz local status", "waltz local status -o json"))
 def status(directory: Dir = LOCAL_DIRECTORY, output: Output = Format.TABLE) -> None:
-    """Show the processes of a running cluster. The exit status is 1 if none runs."""
+    """Show the processes of a running cluster. The exit status is 1 if no cluster runs."""
     with failing_clearly():
         description = read_description(directory)
     show(output, local_processes(description))
 
 
 def _is_left_over(directory: Path) -> bool:
-    """Request the supervisor to stop; return whether it is dead and left processes."""
+    """Request the supervisor to stop; return True if it is dead, so that processes may be left."""
     read_description(directory)
     try:
         asyncio.run(send_control(directory, Control.STOP))

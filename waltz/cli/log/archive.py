@@ -1,4 +1,4 @@
-"""The format of an exported log: names of files, rows of JSON, progress.
+"""The format of an exported log: names of files, and rows of JSON and Parquet. Touches no disk.
 
 A directory has one folder per partition, with files of consecutive transactions. The name of a
 file has the ids of its first and last transaction. A file gets this name only when it is complete,
@@ -33,7 +33,7 @@ class Form(StrEnum):
 
 
 class BadArchive(ValueError):
-    """The files are not an export, or cannot be imported; the text says why."""
+    """Files are not an export, or cannot be imported; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A transaction to import; None where the file has no value."""
+    """A transaction to import; ``partition`` and ``id`` are None if the file does not have them."""
 
     partition: int | None
     id: int | None
@@ -75,17 +75,18 @@ def pieces(paths: Iterable[str]) -> dict[int, list[Piece]]:
     found: dict[int, list[Piece]] = {}
     for path in sorted(paths):
         folder, _, name = path.rpartition("/")
-        place, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
-        if place is not None and ids is not None:
-            piece = Piece(int(place[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
+        numbered, ids = _FOLDER.fullmatch(folder), _NAME.fullmatch(name)
+        if numbered is not None and ids is not None:
+            piece = Piece(int(numbered[1]), int(ids[1]), int(ids[2]), Form(ids[3]))
             found.setdefault(piece.partition, []).append(piece)
     for of_partition in found.values():
         of_partition.sort()
         for before, after in pairwise(of_partition):
             if after.first_id != before.last_id + 1:
                 raise BadArchive(
-                    f"after {before.path} a file that begins with {before.last_id + 1} must "
-                    f"follow, but {after.path} does: remove the file that does not belong there"
+                    f"the file after {before.path} must begin with transaction "
+                    f"{before.last_id + 1}, but it is {after.path}: remove the file that does not "
+                    "belong to the export"
                 )
     return found
 
@@ -127,7 +128,7 @@ def from_json(line: str) -> Row:
 
 
 def as_row(value: Mapping[str, Any]) -> Row:
-    """Return the row with these columns; ``data`` may be text or bytes. Raises BadArchive."""
+    """Return the row for the columns in ``value``; ``data`` is text or bytes. Raises BadArchive."""
     encoded, data = value.get("data_base64"), value.get("data")
     if isinstance(encoded, str):
         try:
@@ -150,7 +151,7 @@ def as_row(value: Mapping[str, Any]) -> Row:
 
 
 def as_columns(transactions: Sequence[Transaction]) -> dict[str, list[Any]]:
-    """Return the columns of a Parquet file, which are those of the Spark source."""
+    """Return the columns of a Parquet file; the Spark source has the same columns."""
     return {
         "partition": [each.partition for each in transactions],
         "transaction_id": [each.id for each in transactions],

@@ -25,9 +25,9 @@ _ROWS_AT_ONCE = 1000
 
 
 def find_pieces(directory: Path) -> dict[int, list[Piece]]:
-    """Return the files of an export in ``directory``, none if it does not exist.
+    """Return the files of an export in ``directory``, by partition. Raises BadArchive.
 
-    Raises BadArchive.
+    A directory that does not exist has no files.
     """
     paths = directory.glob("partition-*/*")
     return pieces(str(path.relative_to(directory)) for path in paths)
@@ -40,9 +40,10 @@ def check_form(form: Form) -> None:
 
 
 def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]) -> Piece:
-    """Write consecutive transactions of one partition as a file, durable once it has its name.
+    """Write consecutive transactions of one partition as a file. Raises BadArchive.
 
-    Raises BadArchive.
+    The file gets its name only when it is durable, so that a crash leaves no incomplete file under
+    that name.
     """
     first, last = transactions[0], transactions[-1]
     piece = Piece(first.partition, first.id, last.id, form)
@@ -59,20 +60,20 @@ def write_piece(directory: Path, form: Form, transactions: Sequence[Transaction]
 
 
 def read_piece(directory: Path, piece: Piece) -> Iterator[Row]:
-    """Yield the rows of a file. Raises BadArchive, also if the file's name has another number."""
+    """Yield the rows of a file. Raises BadArchive, also if it has not as many as its name says."""
     count = 0
     for row in read_rows(directory / piece.path):
         count += 1
         yield row
     if count != piece.count:
         raise BadArchive(
-            f"{directory / piece.path} has {count} transactions, and not {piece.count} as its name "
-            "says: export it again"
+            f"{directory / piece.path} has {count} transactions, but its name says {piece.count}: "
+            "delete the file, and export it again"
         )
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file, in its order. Raises BadArchive."""
+    """Yield the rows of a file, in the order of the file. Raises BadArchive."""
     if path.suffix == f".{Form.PARQUET.value}":
         yield from _read_parquet(path)
     else:

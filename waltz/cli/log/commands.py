@@ -41,13 +41,18 @@ app.add_typer(log_import.app)
 Append = Callable[[bytes], Coroutine[Any, Any, int]]
 WriteLocks = Annotated[
     list[str] | None,
-    typer.Option("--lock", "-l", metavar="NAME:ID", help="Write lock; checked against --mark."),
+    typer.Option(
+        "--lock", "-l", metavar="NAME:ID", help="Write lock: checked against --mark, and taken."
+    ),
 ]
 ReadLocks = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME:ID", help="Read lock; checked against --mark."),
+    typer.Option(metavar="NAME:ID", help="Read lock: checked against --mark, not taken."),
 ]
-AppendLocks = Annotated[list[str] | None, typer.Option(metavar="NAME:ID", help="Append lock.")]
+AppendLocks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME:ID", help="Append lock: taken without being checked."),
+]
 
 
 @app.command(
@@ -68,26 +73,27 @@ def append_command(
             metavar="[DATA]", help="Default: every line of standard input is one transaction."
         ),
     ] = None,
-    header: Annotated[int, typer.Option(help="A number for the application.")] = 0,
+    header: Annotated[int, typer.Option(help="A number that is stored with the transaction.")] = 0,
     lock: WriteLocks = None,
     read_lock: ReadLocks = None,
     append_lock: AppendLocks = None,
     mark: Annotated[
         int | None,
         typer.Option(
-            help="The last transaction that was taken into account: locks taken after it are "
-            "refused. Default: the end of the log, so that locks rarely refuse.",
+            help="The id of the last transaction that the append takes into account: the append is "
+            "refused if one of its locks was taken after that transaction. Default: the end of "
+            "the log, so that locks rarely refuse.",
         ),
     ] = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, help="Lines in flight at once; only 1 keeps their order.")
+        int, typer.Option(min=1, help="How many lines are in flight at once; 1 keeps their order.")
     ] = 1,
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and print their ids once they are on the disks of a quorum.
 
-    A lock is named like account:17. Options for locks may be repeated.
+    A lock is a name and a number, such as account:17. Options for locks may be repeated.
     """
     where = target(context)
     write, read, unchecked = (
@@ -138,7 +144,7 @@ def tail_command(
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print the last transactions, one a line; as JSON, each line is an object."""
+    """Print the last transactions, one per line; with --output json, a line is a JSON object."""
     where = target(context)
     named = partitions_of(partitions)
 
@@ -166,7 +172,8 @@ def read_command(
     context: typer.Context,
     partition: Partition,
     ids: Annotated[
-        str, typer.Argument(metavar="FIRST[-[LAST]]", help="Transaction ids; 5- is all from 5.")
+        str,
+        typer.Argument(metavar="FIRST[-[LAST]]", help="Transaction ids; 5- means all from 5 on."),
     ],
     raw: Annotated[
         bool, typer.Option("--raw", help="Print the bytes of the data and nothing else.")
@@ -174,7 +181,7 @@ def read_command(
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print transactions, one a line; as JSON, each line is an object."""
+    """Print transactions, one per line; with --output json, a line is a JSON object."""
     where = target(context)
     first, last = parsed(parse_ids, ids)
 
@@ -202,7 +209,7 @@ def high_water_mark_command(
     partitions: AnyPartitions = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show the id of each partition's last transaction, -1 if there is none."""
+    """Show the id of each partition's last transaction, -1 for an empty log."""
     where = target(context)
     named = partitions_of(partitions)
 
@@ -218,7 +225,7 @@ async def _append_lines(partition: int, append: Append, in_flight: int, output: 
     under_way: list[asyncio.Task[int]] = []
     with progress("lines appended", None) as advance:
 
-        async def settle(most: int) -> None:
+        async def finish_all_but(most: int) -> None:
             while len(under_way) > most:
                 _print_id(partition, await under_way.pop(0), output)
                 advance(1)
@@ -226,8 +233,8 @@ async def _append_lines(partition: int, append: Append, in_flight: int, output: 
         try:
             async for line in _lines():
                 under_way.append(asyncio.create_task(append(line)))
-                await settle(in_flight - 1)
-            await settle(0)
+                await finish_all_but(in_flight - 1)
+            await finish_all_but(0)
         finally:
             for task in under_way:
                 task.cancel()
@@ -241,7 +248,7 @@ async def _lines() -> AsyncIterator[bytes]:
 async def _print_all(
     stream: LogStream, output: Format | None, timeout_seconds: float | None
 ) -> None:
-    """Print a stream in a format; without one, only the data bytes."""
+    """Print a stream of transactions; with ``output`` None, only the bytes of their data."""
     async for batch in without_silence(stream, timeout_seconds):
         for transaction in batch:
             if output is None:

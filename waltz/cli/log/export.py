@@ -28,11 +28,12 @@ from waltz.client import Client, Transaction
 app = typer.Typer()
 
 _FILE_BYTES = 64 << 20
+"""A file ends when it has so many bytes of data, even with fewer rows than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """Where files are written, in which form, and of how many transactions."""
+    """The options of an export."""
 
     directory: Path
     form: Form
@@ -66,19 +67,19 @@ def export_command(
 ) -> None:
     """Write the transactions of a log to files, up to its present end.
 
-    The same command continues an export, after an interruption or when the log has grown. The
-    names of complete files show what was exported; it is not written again.
+    The same command continues an export, after an interruption or when the log has grown.
+    Transactions in complete files are not exported again; the names of the files show their ids.
     """
     where, named = target(context), partitions_of(partitions)
     how = _Export(directory, form, rows_per_file, timeout)
 
     async def work() -> dict[int, tuple[int, int]]:
         check_form(form)
-        there = find_pieces(directory)
+        existing = find_pieces(directory)
         async with open_client(where) as client:
             ends = await high_water_marks(client, named, timeout)
-            ranges = {p: (exported_up_to(there, p), last) for p, last in ends.items()}
-            _check(directory, ranges)
+            ranges = {p: (exported_up_to(existing, p), last) for p, last in ends.items()}
+            _check_same_cluster(directory, ranges)
             total = sum(last - after for after, last in ranges.values())
             with progress("exported", total) as advance:
                 for partition, (after, last) in ranges.items():
@@ -89,7 +90,8 @@ def export_command(
     show(output, exported(run(work(), seconds=None)))
 
 
-def _check(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
+def _check_same_cluster(directory: Path, ranges: dict[int, tuple[int, int]]) -> None:
+    """Raise BadArchive if the files have transactions that the log does not have."""
     for partition, (after, last) in ranges.items():
         if after > last:
             raise BadArchive(

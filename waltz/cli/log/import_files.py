@@ -55,7 +55,8 @@ def import_command(
     record: Annotated[
         Path | None,
         typer.Option(
-            help="The file that records what a repeated import needs. Default: beside PATH."
+            help="The file that records the import, so that it can be continued. Default: a file "
+            "beside PATH."
         ),
     ] = None,
     new_ids: Annotated[
@@ -66,8 +67,9 @@ def import_command(
 ) -> None:
     """Append the transactions in files to a log, in the order of each partition.
 
-    After an interruption the same command continues with what is not in the log yet. Data and
-    headers are kept. Ids are kept if the log is empty; otherwise they continue at its end.
+    After an interruption, the same command continues with the transactions that are not in the log
+    yet. Data and headers are kept. Ids are kept if the log is empty; otherwise the transactions get
+    new ids after the end of the log.
     """
     where, named = target(context), partitions_of(partitions)
 
@@ -76,7 +78,7 @@ def import_command(
         async with opened(where) as found:
             key = (await found.store_params()).key
         file = record or path.absolute().with_name(f"{path.absolute().name}.import-{key}.json")
-        with _alone(path):
+        with _exclusive(path):
             known = ImportRecord.read(file, key)
             return await _import(where, sources, known, file, new_ids=new_ids, dry_run=dry_run)
 
@@ -92,7 +94,10 @@ async def _import(
     new_ids: bool,
     dry_run: bool,
 ) -> dict[int, tuple[int, int]]:
-    """Append missing transactions; return the counts before and of this import, by partition."""
+    """Append missing transactions; return how many earlier runs and this run append.
+
+    The result has both numbers by partition.
+    """
     async with open_client(where) as client:
         marks = await high_water_marks(client, [source.target for source in sources])
         for partition, mark in marks.items():
@@ -110,8 +115,8 @@ async def _import(
         missing = {source.target: source.count - before[source.target] for source in sources}
         if any(count < 0 for count in missing.values()):
             raise Failed(
-                f"the log has more transactions of this import than the files; {file} may be of "
-                "other files"
+                f"the log has more transactions of this import than the files; {file} may be the "
+                "record of an import of other files"
             )
         if not dry_run:
             with progress("imported", sum(missing.values())) as advance:
@@ -127,8 +132,8 @@ async def _import(
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Lock the files against other imports. Raises Failed if another one runs."""
+def _exclusive(path: Path) -> Iterator[None]:
+    """Lock ``path`` against other imports. Raises Failed if another import of it is running."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
 """Record an import, so that a repeated run finds its progress in the log. Touches one file.
 
-Before the first append, the file records where each partition's log ends and the client id of the
-import. Transactions after that end from these clients have been imported: no crash imports one
-twice.
+Before its first append, each run of an import records its client id, and the first run records
+where each partition's log ends. The transactions after that end that have one of these client ids
+are the imported ones. So a run after a crash imports no transaction a second time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Begun:
 
 @dataclass(slots=True)
 class ImportRecord:
-    """The record of an import into the cluster with this key, by partition."""
+    """The record of an import into the cluster with the cluster key ``key``, by partition."""
 
     key: uuid.UUID
     partitions: dict[int, Begun] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, key: uuid.UUID) -> ImportRecord:
-        """Return the record in ``path``, or a new one if there is none. Raises BadArchive."""
+        """Return the record in ``path``, an empty one if there is no file. Raises BadArchive."""
         try:
             value = json.loads(path.read_text())
             found = uuid.UUID(value["key"])

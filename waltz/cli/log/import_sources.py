@@ -1,4 +1,4 @@
-"""Find the transactions of files by partition, and whether they keep their ids. Touches disk."""
+"""Find the transactions in files by partition, and check that their ids fit. Touches disk."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from waltz.protocol import NO_TRANSACTION
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``count`` transactions for the partition ``target``.
+    """``count`` transactions for the partition ``target``; ``rows`` yields them in order.
 
-    ``displaced``: the first id that would become another one in an empty log, and that other one.
+    ``displaced`` is the first id that would change in an empty log, and the id that it would become
+    there; None if all ids would be kept.
     """
 
     target: int
@@ -27,20 +28,24 @@ class Source:
 
 
 def check_ids(sources: Iterable[Source], known: ImportRecord) -> None:
-    """Raise BadArchive if a transaction would get another id in a log that was empty."""
+    """Raise BadArchive if an import into an empty log would change the id of a transaction."""
     for source in sources:
         if source.displaced is None or known.partitions[source.target].base != NO_TRANSACTION:
             continue
         was, becomes = source.displaced
         raise BadArchive(
             f"transaction {was} would become transaction {becomes} of partition {source.target}: "
-            "the files lack transactions before it. The marks of clients would mean other "
-            "transactions; if that is intended, use --new-ids"
+            f"the files lack transactions before transaction {was}. The marks of clients would "
+            "mean other transactions; if that is intended, use --new-ids"
         )
 
 
 def find_sources(path: Path, named: tuple[int, ...] | None, to: int | None) -> list[Source]:
-    """Return the sources of an import. Raises BadArchive."""
+    """Return the sources of an import. Raises BadArchive.
+
+    ``named`` are the partitions to import (None: all), ``to`` is the partition to append to (None:
+    the original one).
+    """
     if path.is_dir():
         found = _of_directory(path, named)
     elif path.is_file():

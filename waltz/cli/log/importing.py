@@ -1,7 +1,9 @@
 """Append rows to one partition: each once, in their order. Touches the network.
 
-Every append takes a lock that all imports take, with the mark up to which this import has read the
-log. So an append that an interrupted run left in flight is refused, or is read before continuing.
+An interrupted run may leave an append in flight, which reaches the log while the next run works.
+Every append of every import takes the same lock, with the mark up to which its run has searched the
+log. So the server refuses either the late append, or the next append of the new run; then the new
+run finds the late append.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _BATCH_BYTES = 1 << 20
 
 
 class Importer:
-    """Appends to ``partition``; ``clients`` are the client ids of all runs of its import.
+    """Appends to ``partition``; ``clients`` are the client ids of all runs of the import.
 
-    ``mark`` is the last transaction up to which the log was searched for this import.
+    The log has been searched for transactions of this import up to the id ``mark``.
     """
 
     def __init__(self, client: Client, partition: int, clients: Iterable[int], mark: int) -> None:
@@ -37,7 +39,7 @@ class Importer:
         self._locks = (Lock(_LOCK_NAME, partition),)
 
     async def count(self, after: int, last: int) -> int:
-        """Return how many transactions after ``after`` up to ``last`` are of this import."""
+        """Return how many transactions after ``after``, up to ``last``, this import appended."""
         if last <= after:
             return 0
         count = 0
@@ -56,7 +58,7 @@ class Importer:
                 batch = batch[done:]
 
     async def _append(self, batch: list[Row]) -> int:
-        """Append the first rows of ``batch``; return how many."""
+        """Append the first rows of ``batch``; return how many are in the log."""
         try:
             done, refused = await self._append_batch(batch)
         except ServerTooOld:
@@ -66,17 +68,18 @@ class Importer:
         return done
 
     async def _append_batch(self, batch: list[Row]) -> tuple[int, bool]:
+        """Return how many rows were appended, and whether the lock refused the next row."""
         drafts = [Draft(row.data, row.header, self._locks) for row in batch]
         outcomes = await self._client.bulk.append(self._partition, drafts, mark=self._mark)
         for done, outcome in enumerate(outcomes):
             if not isinstance(outcome, Appended):
-                # The rest is not in the log either: only the beginning of a batch can be.
+                # No later row is in the log either: a server appends only the beginning of a batch.
                 return done, isinstance(outcome, Refused)
             self._mark = outcome.transaction_id
         return len(batch), False
 
     async def _append_one(self, row: Row) -> tuple[int, bool]:
-        """Append to a server without batches."""
+        """Append one row, to a server that does not support batches; return as `_append_batch`."""
         try:
             self._mark = await self._client.append(
                 self._partition,
@@ -90,7 +93,11 @@ class Importer:
         return 1, False
 
     async def _after_refusal(self) -> None:
-        """Search for appends of this import: a refusal may also be a hash collision of locks."""
+        """Raise Failed if an earlier run has appended; otherwise advance the mark.
+
+        Without such an append, the refusal came from another import or from a collision of lock
+        hashes, and the next append may succeed.
+        """
         now = await self._client.high_water_mark(self._partition)
         if await self.count(self._mark, now):
             raise Failed(
@@ -101,7 +108,7 @@ class Importer:
 
 
 def _next_batch(rows: Iterator[Row]) -> list[Row]:
-    """Return the next rows, few enough for one request; none at the end."""
+    """Return the next rows, few enough for one request; an empty list at the end."""
     batch: list[Row] = []
     size = 0
     for row in islice(rows, _BATCH_ROWS):

@@ -1,4 +1,4 @@
-"""Results of exports and imports, as they are shown."""
+"""How the results of exports and imports are shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPartition:
-    """How many transactions an earlier import and this one appended to a partition."""
+    """How many transactions earlier runs of the import and this run appended to a partition."""
 
     partition: int
     before: Annotated[int, column("imported before")]
@@ -30,7 +30,10 @@ class ImportedPartition:
 
 
 def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
-    """Return the result shown for an export; a range is the last id before it, and its last."""
+    """Return the result shown for an export.
+
+    A range is the last id that was exported before, and the last id that is exported now.
+    """
     found = []
     for partition, (after, last) in ranges.items():
         ids = f"{after + 1}-{last}" if last > after else "-"
@@ -39,6 +42,9 @@ def exported(ranges: Mapping[int, tuple[int, int]]) -> Shown:
 
 
 def imported(counts: Mapping[int, tuple[int, int]], *, dry_run: bool) -> Shown:
-    """Return the result shown for an import: counts before it and of it, by partition."""
+    """Return the result shown for an import.
+
+    ``counts`` has, by partition, how many transactions earlier runs and this run append.
+    """
     found = [ImportedPartition(p, before, count) for p, (before, count) in counts.items()]
     return listing("Would be imported" if dry_run else "Imported", ImportedPartition, found)

@@ -1,5 +1,5 @@
 """``waltz perf``: generate load and measure a cluster.
 
-`load` is a bounded load with measured durations, `continuous` an endless one for checks while a
-cluster changes; tests and benchmarks use it, too.
+`load` appends a fixed number of transactions and measures durations. `continuous` appends without
+end; tests and benchmarks use it to check a cluster that changes.
 """

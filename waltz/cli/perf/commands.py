@@ -1,6 +1,6 @@
 """``waltz perf``: measure the speed of a cluster. Touches ZooKeeper and the network.
 
-The appended transactions stay in the log: use it for test clusters.
+The appended transactions stay in the log: use these verbs only with test clusters.
 """
 
 from __future__ import annotations
@@ -20,8 +20,16 @@ from waltz.cli.options import (
 )
 from waltz.cli.output import Format, Output, show
 from waltz.cli.perf import rows as load_rows
-from waltz.cli.perf.load import LoadPlan, Work, Write, produce, read_all, writing, writing_locked
-from waltz.cli.perf.options import Clients, Interval, Transactions, Used
+from waltz.cli.perf.load import (
+    LoadPlan,
+    Measurements,
+    Write,
+    produce,
+    read_all,
+    writing,
+    writing_locked,
+)
+from waltz.cli.perf.options import Clients, Interval, LoadPartitions, Transactions
 from waltz.cli.progress import progress
 from waltz.cli.rows import Shown
 from waltz.cli.running import Failed, run
@@ -52,23 +60,28 @@ def producers_command(
     context: typer.Context,
     transactions: Transactions = 1000,
     clients: Clients = 1,
-    in_flight: Annotated[int, typer.Option(min=1, help="Appends in flight of each client.")] = 1,
+    in_flight: Annotated[
+        int, typer.Option(min=1, help="Number of appends that each client has in flight.")
+    ] = 1,
     size: Size = 512,
     interval: Interval = 0.0,
     locks: Annotated[
         int,
         typer.Option(
-            "--locks", "-l", min=0, help="Each transaction takes one of so many locks; 0: none."
+            "--locks",
+            "-l",
+            min=0,
+            help="Number of locks, of which each transaction takes one. 0: take no lock.",
         ),
     ] = 0,
-    partitions: Used = "0",
+    partitions: LoadPartitions = "0",
     output: Output = Format.TABLE,
 ) -> None:
     """Append transactions, and show their rate and latencies."""
     where, used = target(context), parsed(parse_partitions, partitions)
     plan = LoadPlan(used, clients, transactions, in_flight, interval)
 
-    async def work() -> Work:
+    async def work() -> Measurements:
         with progress("appended", plan.total) as advance:
             return await produce(where, plan, _write(size, locks), advance)
 
@@ -99,11 +112,11 @@ def consumers_command(
         bool,
         typer.Option("--existing", help="Read the last transactions of the log; append nothing."),
     ] = False,
-    partitions: Used = "0",
+    partitions: LoadPartitions = "0",
     timeout: Silence = ANSWER_SECONDS,
     output: Output = Format.TABLE,
 ) -> None:
-    """Append transactions, then show the rate of reading them with their data."""
+    """Append transactions, read them with their data, and show the rate of reading."""
     where, used = target(context), parsed(parse_partitions, partitions)
     share = -(-transactions // len(used))
 

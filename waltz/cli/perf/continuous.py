@@ -1,7 +1,7 @@
 """Append to partitions without end, and record each acknowledgement. Touches the network.
 
-It is for checks that run while a cluster changes or fails. Every producer has one append in flight,
-so a client notices each pause between acknowledgements.
+Tests use it while a cluster changes or fails. Every producer has one append in flight, so each
+pause of a partition shows as a gap between acknowledgements.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from waltz.protocol import Lock
 _POLL_SECONDS = 0.01
 
 Content = Callable[[int, int, int], bytes]
-"""Returns the data of an append of a partition, by the number of its producer and its own."""
+"""Returns the data of an append, for its partition, its producer and its number there."""
 
 OnAcknowledged = Callable[[int, int, int], None]
-"""Called with the partition, the number of an append of its producer, and the transaction id."""
+"""Called with an append's partition, its number at its producer, and its transaction id."""
 
 
 class ContinuousAppends:
-    """Producers of some partitions; an async context manager that ends them.
+    """Runs producers that append without end; an async context manager that ends them.
 
-    Several producers of a partition take turns on ``clients``. ``pause_seconds`` lies between two
-    appends of a producer. With ``locks`` each producer takes an append lock of its own.
+    Each partition has ``producers`` producers, which are distributed over ``clients``. A producer
+    pauses ``pause_seconds`` between two appends. With ``locks``, each producer takes an append lock
+    of its own.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ContinuousAppends:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         """The data by partition and transaction id."""
         self.times: dict[int, list[float]] = {partition: [] for partition in partitions}
-        """When appends were acknowledged, by partition, on the monotonic clock."""
+        """When appends were acknowledged, by partition, in seconds of the monotonic clock."""
         self._clients = clients
         self._content = content
         self._producers = producers
@@ -68,13 +69,16 @@ class ContinuousAppends:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def finish(self, seconds: float) -> None:
-        """Wait until the appends in flight are acknowledged, and begin no others."""
+        """Begin no more appends; wait at most ``seconds`` for those in flight."""
         self._stopping = True
         async with asyncio.timeout(seconds):
             await asyncio.gather(*self._tasks)
 
     async def progress(self, seconds: float, appends: int) -> None:
-        """Return when every partition has so many more acknowledged appends."""
+        """Return when every partition has ``appends`` more acknowledged appends.
+
+        Fails after ``seconds``.
+        """
         wanted = {partition: len(times) + appends for partition, times in self.times.items()}
         deadline = time.monotonic() + seconds
         while behind := [p for p, count in wanted.items() if len(self.times[p]) < count]:
@@ -91,7 +95,7 @@ class ContinuousAppends:
                 task.result()
 
     def longest_pause(self, partition: int, since: float) -> float:
-        """Return the longest time without an acknowledgement, from ``since`` on."""
+        """Return the longest time without an acknowledgement after ``since``, in seconds."""
         moments = [since, *(moment for moment in self.times[partition] if moment >= since)]
         return max((b - a for a, b in itertools.pairwise(moments)), default=0.0)
 

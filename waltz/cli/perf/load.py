@@ -1,4 +1,4 @@
-"""Put load on a cluster: clients that append, and streams that read. Network and ZooKeeper."""
+"""Put load on a cluster: append, and read streams. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Write = Callable[[Client, int], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How much ``clients`` append: ``transactions`` each, ``in_flight`` of them at once.
+    """The load of ``clients`` clients, each with ``transactions`` appends, ``in_flight`` at once.
 
-    Pauses between them are exponentially distributed around ``interval_ms``.
+    The pauses before appends are exponentially distributed with the mean ``interval_ms``.
     """
 
     partitions: Sequence[int]
@@ -39,17 +39,21 @@ class LoadPlan:
 
 
 @dataclass(slots=True)
-class Work:
-    """The measurements: durations in seconds, from the call of one append to its result."""
+class Measurements:
+    """The measurements of a load.
+
+    ``durations`` has the seconds from the call of each append to its result, ``attempts`` the sum
+    of their attempts. The whole load took ``seconds``.
+    """
 
     durations: list[float] = field(default_factory=list)
     attempts: int = 0
     seconds: float = 0.0
 
 
-async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Work:
+async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance) -> Measurements:
     """Append as planned; return the measurements. Raises WaltzError."""
-    work = Work()
+    measured = Measurements()
     async with AsyncExitStack() as stack:
         opening = (
             stack.enter_async_context(open_client(where, max_in_flight=max(1, plan.in_flight)))
@@ -62,18 +66,21 @@ async def produce(where: Target, plan: LoadPlan, write: Write, advance: Advance)
                 for client in clients:
                     turns = iter(range(plan.transactions))
                     for _ in range(min(plan.in_flight, plan.transactions)):
-                        tasks.create_task(_producer(client, plan, write, turns, work, advance))
+                        tasks.create_task(_producer(client, plan, write, turns, measured, advance))
         except ExceptionGroup as failures:
-            # The failure of one producer ends the others: report the first.
+            # The first failure cancels all other producers, so it is the cause to report.
             raise failures.exceptions[0] from None
-        work.seconds = time.perf_counter() - begun
-    return work
+        measured.seconds = time.perf_counter() - begun
+    return measured
 
 
 async def read_all(
     client: Client, after: Mapping[int, int], until: Mapping[int, int], seconds: float | None
 ) -> AsyncIterator[list[Transaction]]:
-    """Yield the transactions between these ids. Raises Failed, see `without_silence`."""
+    """Yield each partition's transactions after the id in ``after``, up to the id in ``until``.
+
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    """
     ends = {partition: last for partition, last in until.items() if last > after[partition]}
     starts = {partition: after[partition] for partition in ends}
     if starts:
@@ -84,11 +91,14 @@ async def read_all(
 async def validate(
     client: Client, after: Mapping[int, int], wanted: int, seconds: float | None, advance: Advance
 ) -> dict[int, Validation]:
-    """Read until ``wanted`` checked transactions have arrived; return the checks, by partition."""
+    """Read until ``wanted`` checked transactions have arrived; return the checks, by partition.
+
+    Raises Failed if a batch takes longer than ``seconds`` (None: no limit).
+    """
     found = {partition: Validation() for partition in after}
     left = wanted
     async for batch in without_silence(client.stream(after, data=True), seconds):
-        checked = sum(found[each.partition].see(each) for each in batch)
+        checked = sum(found[each.partition].check_next(each) for each in batch)
         advance(checked)
         left -= checked
         if left <= 0:
@@ -133,13 +143,19 @@ async def _submit(client: Client, partition: int, build: Callable[[Attempt], Dra
 
 
 async def _producer(
-    client: Client, plan: LoadPlan, write: Write, turns: Iterator[int], work: Work, advance: Advance
+    client: Client,
+    plan: LoadPlan,
+    write: Write,
+    turns: Iterator[int],
+    measured: Measurements,
+    advance: Advance,
 ) -> None:
+    """Append until ``turns``, which the producers of a client share, has no next number."""
     for turn in turns:
         if plan.interval_ms > 0:
             await asyncio.sleep(random.expovariate(1000 / plan.interval_ms))
         begun = time.perf_counter()
         attempts = await write(client, plan.partitions[turn % len(plan.partitions)])
-        work.attempts += attempts
-        work.durations.append(time.perf_counter() - begun)
+        measured.attempts += attempts
+        measured.durations.append(time.perf_counter() - begun)
         advance(1)

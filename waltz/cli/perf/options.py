@@ -13,6 +13,6 @@ Clients = Annotated[int, typer.Option(min=1, help="Number of clients that append
 Interval = Annotated[
     float, typer.Option("--interval", "-i", min=0, help="Milliseconds between appends, on average.")
 ]
-Used = Annotated[
+LoadPartitions = Annotated[
     str, typer.Option("--partitions", "-p", metavar="RANGES", help="Partitions, such as 0-6,7.")
 ]

@@ -1,4 +1,4 @@
-"""Results of the verbs that put load on a cluster, as they are shown."""
+"""How the results of the verbs that put load on a cluster are shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class Appended(Throughput):
-    """The throughput of appends, and how long each took."""
+    """The throughput of appends, and how long an append took."""
 
     retries_per_transaction: float
     mean_ms: float
@@ -61,7 +61,7 @@ def throughput(
 
 
 def produced(num_bytes: int, seconds: float, durations: Sequence[float], attempts: int) -> Shown:
-    """Return the result shown for appends; ``durations`` in seconds, one for each."""
+    """Return the result shown for appends; ``durations`` has the seconds of each append."""
     ordered = sorted(durations)
     count = len(ordered)
     appended = Appended(

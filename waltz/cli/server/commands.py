@@ -1,4 +1,4 @@
-"""``waltz server``: list servers, and set preferred partitions. ZooKeeper and the network."""
+"""``waltz server``: list servers, prefer partitions. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz.metadata.core.membership_steps import Membership
 app = typer.Typer(no_args_is_help=True, help="List servers, and set their preferred partitions.")
 
 Server = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="The server, by the port that clients use.")
+    str, typer.Argument(metavar="HOST:PORT", help="The server, with the port that clients use.")
 ]
 
 
@@ -32,14 +32,14 @@ def list_command(
     context: typer.Context,
     servers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[HOST:PORT]...", help="Show only these. Default: all."),
+        typer.Argument(metavar="[HOST:PORT]...", help="Show only these servers. Default: all."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each has to answer.")
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each server has to answer.")
     ] = 10.0,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show every server: the partitions that it has, and the storages that it uses for them."""
+    """Show every server, its partitions, and the storages of these partitions."""
     where = target(context)
 
     async def ask() -> Shown:
@@ -66,7 +66,7 @@ def list_command(
 def prefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
-    """Assign these partitions to a server whenever it runs. Others are rebalanced."""
+    """Assign these partitions to a server whenever it runs; other partitions are rebalanced."""
     _prefer(context, server, partitions, wanted=True, dry_run=dry_run)
 
 
@@ -78,7 +78,7 @@ def prefer_command(
 def unprefer_command(
     context: typer.Context, server: Server, partitions: Partitions, dry_run: DryRun = False
 ) -> None:
-    """Remove these partitions from those that a server prefers."""
+    """Remove these partitions from the server's preferred partitions."""
     _prefer(context, server, partitions, wanted=False, dry_run=dry_run)
 
 

@@ -1,4 +1,4 @@
-"""Results of the verbs about servers, as they are shown."""
+"""How the results of ``waltz server`` are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from waltz.metadata.core.formats import ReplicaAssignments, ServerDescriptor
 
 @dataclass(frozen=True, slots=True)
 class ServedPartition:
-    """A partition that a server has; ``unreached`` are the storages it has no connection to."""
+    """A partition of a server; ``healthy`` is whether the server could open it (None: unknown).
+
+    ``unreached`` are the storages of the partition that the server has no connection to.
+    """
 
     partition: int
     healthy: bool | None
@@ -24,7 +27,7 @@ class ServedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """The report of a server about itself."""
+    """One server and its report; ``problem`` is why the server did not answer."""
 
     id: int
     endpoint: str

@@ -1,7 +1,7 @@
-"""``waltz storage``: list, add, remove and validate storages. ZooKeeper and the network.
+"""``waltz storage``: list, add, remove and validate storages. Touches ZooKeeper, the network.
 
-`partitions` and `unassign` change which partitions storages hold, `single_replica` and `replicas`
-work on replicas.
+The other verbs are in `partitions` and `unassign`, which change the partitions of a storage, and in
+`single_replica` and `replicas`, which copy and compare replicas.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from waltz.cli.output import Format, Output, say, show
 from waltz.cli.rows import Shown
 from waltz.cli.running import opened, run
 from waltz.cli.storage import partitions as storage_partitions
-from waltz.cli.storage import replicas
+from waltz.cli.storage import replicas as storage_replicas
 from waltz.cli.storage import rows as storage_rows
-from waltz.cli.storage import single_replica as storage_replicas
+from waltz.cli.storage import single_replica as storage_single_replica
 from waltz.cli.storage import unassign as storage_unassign
 from waltz.cli.storage.orders import perform_directly
 from waltz.cli.storage.rows import Holdings
@@ -35,8 +35,8 @@ app = typer.Typer(
 )
 app.add_typer(storage_partitions.app)
 app.add_typer(storage_unassign.app)
+app.add_typer(storage_single_replica.app)
 app.add_typer(storage_replicas.app)
-app.add_typer(replicas.app)
 
 
 @app.command(
@@ -48,7 +48,7 @@ def list_command(
     context: typer.Context,
     storages: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[HOST:PORT]...", help="Show only these. Default: all."),
+        typer.Argument(metavar="[HOST:PORT]...", help="Show only these storages. Default: all."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -83,11 +83,16 @@ def add_command(
     storage: Storage,
     admin_port: Annotated[
         int,
-        typer.Option("--admin-port", "-a", min=1, max=65535, help="Its admin port."),
+        typer.Option("--admin-port", "-a", min=1, max=65535, help="The storage's admin port."),
     ],
     group: Annotated[
         int,
-        typer.Option("--group", "-g", min=0, help="Each group holds one copy of every partition."),
+        typer.Option(
+            "--group",
+            "-g",
+            min=0,
+            help="The storage's group. Each group holds one copy of every partition.",
+        ),
     ],
     dry_run: DryRun = False,
 ) -> None:
@@ -134,7 +139,7 @@ def remove_command(context: typer.Context, storage: Storage, dry_run: DryRun = F
     epilog=examples("waltz storage validate", "waltz storage validate -o json"),
 )
 def validate_command(context: typer.Context, output: Output = Format.TABLE) -> None:
-    """Open both ports of every storage. The exit status is 1 if one does not answer."""
+    """Connect to both ports of every storage. The exit status is 1 if a port does not answer."""
     where = target(context)
 
     async def check() -> Shown:
@@ -150,7 +155,7 @@ def validate_command(context: typer.Context, output: Output = Format.TABLE) -> N
 
 
 async def _holdings(cluster: Cluster, maps: StorageMaps, storage: str, tls: TlsConfig) -> Holdings:
-    """Return what a storage reports of its replicas, or why it reports nothing."""
+    """Return the storage's report on its replicas, or why the storage did not report."""
     try:
         async with (
             asyncio.timeout(ANSWER_SECONDS),

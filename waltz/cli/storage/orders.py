@@ -1,4 +1,4 @@
-"""Carry out the orders of the storage commands, or print a dry run. ZooKeeper, the network."""
+"""Carry out the orders of ``waltz storage``, or print a dry run. Touches ZooKeeper, the network."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ from waltz.metadata.cluster import Cluster
 
 Only = Annotated[
     AssignmentSide | None,
-    typer.Option("--only", help="Change only the assignment in ZooKeeper, or only the storage."),
+    typer.Option(
+        "--only",
+        help="Change only the assignment in ZooKeeper, or only the replicas at the storage.",
+    ),
 ]
 StepTimeout = Annotated[
-    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds each storage has for a step.")
+    float, typer.Option("--timeout", "-t", min=0.1, help="Seconds a storage has for one step.")
 ]
 STEP_SECONDS = 60.0
-RUN_AGAIN = "The same command, typed again, continues."
+RUN_AGAIN = "Run the same command again to continue."
 
 
 async def perform(where: Target, order: Order, *, patience: float, dry_run: bool) -> int:
@@ -45,7 +48,7 @@ async def perform(where: Target, order: Order, *, patience: float, dry_run: bool
     """
     async with opened(where) as cluster:
         if dry_run:
-            return await foresee(OrderExecutor(cluster, where.tls), order)
+            return await print_forecast(OrderExecutor(cluster, where.tls), order)
         with progress_towards("copied") as advance:
             executor = OrderExecutor(
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
@@ -53,7 +56,9 @@ async def perform(where: Target, order: Order, *, patience: float, dry_run: bool
             return await finish(executor, order, patience=patience, hint="")
 
 
-def direct(cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS) -> OrderExecutor:
+def direct_executor(
+    cluster: Cluster, where: Target, *, step_seconds: float = STEP_SECONDS
+) -> OrderExecutor:
     """Return the executor of orders that never wait: a storage must answer the first request."""
     return OrderExecutor(cluster, where.tls, step_seconds=step_seconds, retry=False)
 
@@ -62,9 +67,9 @@ async def perform_directly(
     cluster: Cluster, where: Target, order: Order, *, step_seconds: float, dry_run: bool
 ) -> None:
     """Carry out an order that never waits, or print its dry run. Raises Failed."""
-    executor = direct(cluster, where, step_seconds=step_seconds)
+    executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
-        await foresee(executor, order, waiting_fails=True)
+        await print_forecast(executor, order, waiting_fails=True)
     else:
         await finish(executor, order, patience=0.0, hint=RUN_AGAIN, quiet=True)
 
@@ -74,7 +79,7 @@ async def finish(
 ) -> int:
     """Carry out ``order``, printing its steps unless ``quiet``; return their number.
 
-    Raises Failed. If the order waited too long, its text is the reason, then ``hint``.
+    Raises Failed. If there was no progress for ``patience`` seconds, the error ends with ``hint``.
     """
     try:
         return await carry_out(
@@ -89,11 +94,16 @@ async def finish(
         raise Failed(f"{problem}. {hint}" if hint else str(problem)) from problem
 
 
-async def foresee(executor: OrderExecutor, order: Order, *, waiting_fails: bool = False) -> int:
-    """Print the steps that ``order`` would take; return their number. Raises Failed."""
-    foreseen = forecast(order, await executor.observe(order.scope))
-    say_forecast(foreseen, waiting_fails=waiting_fails)
-    return len(foreseen.steps)
+async def print_forecast(
+    executor: OrderExecutor, order: Order, *, waiting_fails: bool = False
+) -> int:
+    """Print the steps that ``order`` would take; return their number.
+
+    Raises Failed as `say_forecast`.
+    """
+    planned = forecast(order, await executor.observe(order.scope))
+    say_forecast(planned, waiting_fails=waiting_fails)
+    return len(planned.steps)
 
 
 def say_step(step: Step | Wait) -> None:
@@ -101,18 +111,19 @@ def say_step(step: Step | Wait) -> None:
     say(f"waiting: {step.reason}" if isinstance(step, Wait) else str(step))
 
 
-def say_forecast(foreseen: Forecast, *, waiting_fails: bool = False) -> None:
-    """Print the steps of a dry run and how they end.
+def say_forecast(planned: Forecast, *, waiting_fails: bool = False) -> None:
+    """Print the steps of a dry run, and what follows the last step.
 
-    Raises Failed if the order would be refused, or, if ``waiting_fails``, would wait at once.
+    Raises Failed if the order would be refused. With ``waiting_fails``, raises Failed also if the
+    order would wait before its first step.
     """
-    reason = foreseen.end.reason if isinstance(foreseen.end, Refuse | Wait) else ""
-    if isinstance(foreseen.end, Refuse) or (reason and waiting_fails and not foreseen.steps):
+    reason = planned.end.reason if isinstance(planned.end, Refuse | Wait) else ""
+    if isinstance(planned.end, Refuse) or (reason and waiting_fails and not planned.steps):
         raise Failed(reason)
-    for step in foreseen.steps:
+    for step in planned.steps:
         say(f"would: {step}")
-    if isinstance(foreseen.end, Wait):
-        say(f"then it would wait: {reason}" if foreseen.steps else f"it would wait: {reason}")
-    elif not foreseen.steps:
-        assert isinstance(foreseen.end, Done)
+    if isinstance(planned.end, Wait):
+        say(f"{'then it' if planned.steps else 'the command'} would wait: {reason}")
+    elif not planned.steps:
+        assert isinstance(planned.end, Done)
         say("nothing is left to do")

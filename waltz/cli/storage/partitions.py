@@ -1,4 +1,7 @@
-"""``waltz storage``: assign and synchronize partitions, switch replicas. ZooKeeper, the network."""
+"""``waltz storage``: assign and switch partitions, and synchronize storages.
+
+Touches ZooKeeper and the network.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from waltz.cli.storage.orders import (
     STEP_SECONDS,
     Only,
     StepTimeout,
-    direct,
+    direct_executor,
     perform_directly,
     say_forecast,
 )
@@ -41,7 +44,7 @@ from waltz.protocol import UnsupportedByPeer
 
 app = typer.Typer()
 
-_SYNC_LATER = "When it has finished, complete the rest with: waltz storage sync"
+_SYNC_LATER = "When the storage answers again, complete the changes with: waltz storage sync"
 
 
 @app.command(
@@ -60,10 +63,10 @@ def assign_command(
     timeout: StepTimeout = STEP_SECONDS,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a running storage a replica of each of these partitions.
+    """Assign partitions to a running storage.
 
-    The storage creates the replicas, then ZooKeeper assigns them, and servers fill them. Between
-    the two they can be filled offline: see waltz storage recover.
+    The storage creates empty replicas, then ZooKeeper assigns them, and servers fill them. To fill
+    the replicas without loading the servers, use waltz storage recover before this command.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
     order = Assignment(storage, wanted, only)
@@ -120,8 +123,8 @@ def sync_command(
 ) -> None:
     """Make storages hold exactly the partitions that ZooKeeper assigns to them.
 
-    Use it for a storage whose disk was replaced. The files of partitions that a storage drops stay
-    on its disk.
+    Use this command after the disk of a storage was replaced. The files of partitions that a
+    storage drops stay on its disk.
     """
     work = _sync_all(target(context), storages, timeout, dry_run=dry_run)
     changes, failures = run(work, seconds=None)
@@ -145,12 +148,14 @@ def availability_command(
     context: typer.Context,
     storage: Storage,
     partitions: Partitions,
-    state: Annotated[OnOff, typer.Argument(metavar="on|off", help="Whether servers may use them.")],
+    state: Annotated[
+        OnOff, typer.Argument(metavar="on|off", help="Whether servers may use the replicas.")
+    ],
     dry_run: DryRun = False,
 ) -> None:
-    """Switch reading and writing of partitions at one storage on or off, both at once.
+    """Switch reading and writing of partitions at one storage on or off together.
 
-    A replica that is switched off can be filled from another with: waltz storage recover-partition
+    Fill a switched-off replica from another storage with: waltz storage recover-partition
     """
     on = state is OnOff.ON
     wanted = parsed(parse_partitions, partitions)
@@ -172,13 +177,18 @@ def switch_command(
     context: typer.Context,
     storage: Storage,
     partitions: Partitions,
-    read: Annotated[OnOff | None, typer.Option(help="Whether servers may read them.")] = None,
-    write: Annotated[OnOff | None, typer.Option(help="Whether servers may write them.")] = None,
+    read: Annotated[
+        OnOff | None, typer.Option(help="Whether servers may read the replicas.")
+    ] = None,
+    write: Annotated[
+        OnOff | None, typer.Option(help="Whether servers may write the replicas.")
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Switch reading or writing of partitions at one storage on or off, each separately.
 
-    Storages of Waltz 0.13.2 have one switch for both: see waltz storage availability.
+    Storages of Waltz 0.13.2 have one switch for reading and writing together: for them, use waltz
+    storage availability.
     """
     wanted = parsed(parse_partitions, partitions)
     given = {
@@ -187,7 +197,7 @@ def switch_command(
         if state is not None
     }
     if not given:
-        raise typer.BadParameter("say which: --read on|off, --write on|off, or both")
+        raise typer.BadParameter("no switch is named: use --read on|off, --write on|off, or both")
     order = Switching(storage, wanted, given.get("read"), given.get("write"))
     _switch(target(context), order, dry_run=dry_run)
     done = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in given.items())
@@ -205,7 +215,7 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
             except UnsupportedByPeer:
                 raise Failed(
                     f"storage {order.storage} has one switch for both, as Waltz 0.13.2 has; "
-                    "upgrade it, or use: waltz storage availability"
+                    "upgrade the storage, or use: waltz storage availability"
                 ) from None
 
     run(switch(), seconds=None)
@@ -214,7 +224,7 @@ def _switch(where: Target, order: Switching, *, dry_run: bool) -> None:
 async def _sync_all(
     where: Target, storages: Iterable[str] | None, step_seconds: float, *, dry_run: bool
 ) -> tuple[dict[str, SyncedStorage], list[str]]:
-    """Return what changed per storage, and why the others failed."""
+    """Return what changed at each storage, and the errors of the storages that failed."""
     done: dict[str, SyncedStorage] = {}
     failures: list[str] = []
     async with opened(where) as cluster:
@@ -232,13 +242,13 @@ async def _sync_all(
 async def _changes(
     cluster: Cluster, where: Target, order: Order, step_seconds: float, *, dry_run: bool
 ) -> dict[str, SyncedStorage]:
-    """Carry out an order, or foresee it; return what each storage creates and drops."""
+    """Carry out an order, or print its dry run; return what each storage creates and drops."""
     steps: list[Step | Wait] = []
-    executor = direct(cluster, where, step_seconds=step_seconds)
+    executor = direct_executor(cluster, where, step_seconds=step_seconds)
     if dry_run:
-        foreseen = forecast(order, await executor.observe(order.scope))
-        say_forecast(foreseen, waiting_fails=True)
-        steps.extend(foreseen.steps)
+        planned = forecast(order, await executor.observe(order.scope))
+        say_forecast(planned, waiting_fails=True)
+        steps.extend(planned.steps)
     else:
         try:
             await carry_out(order, executor, patience_seconds=0.0, on_step=steps.append)

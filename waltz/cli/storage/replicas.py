@@ -1,6 +1,6 @@
-"""``waltz storage``: move, retire, recover and compare replicas. ZooKeeper and the network.
+"""``waltz storage``: move, retire, recover and compare replicas. Touches ZooKeeper, the network.
 
-An interrupted move, retirement or recovery continues when the same command is typed again.
+An interrupted move, retirement or recovery continues when the same command is run again.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def move_command(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Move a partition to another storage of the same group, while it is in use.
+    """Move a replica to another storage of the same group, while the partition is in use.
 
     The new replica is filled, servers take it into a session, and the old replica is dropped. All
-    other replicas must be healthy. If interrupted, type the same command again: it continues.
+    other replicas must be healthy. An interrupted move continues when the same command is run
+    again.
     """
     if delete_files and not dry_run:
         confirm(f"The files of partition {partition} at {source} will be deleted", yes=yes)
@@ -104,8 +105,8 @@ def retire_group_command(
     """Remove the replicas of a whole group: one replica of every partition.
 
     The other replicas must be healthy, and a quorum both of the present and of the remaining
-    replicas. If interrupted, type the same command again: it continues. The storages stay
-    registered: see waltz storage remove.
+    replicas. An interrupted retirement continues when the same command is run again. The storages
+    stay registered: remove them with waltz storage remove.
     """
     if not dry_run:
         files = ", with its files" if delete_files else ""
@@ -139,8 +140,8 @@ def recover_command(
     """Rebuild a replica from its peers without loading a server, after its disk was lost.
 
     The replica is created, switched off, filled, and switched on; then servers take it into a
-    session. A replica with an intact disk is never cut: servers bring it up to date. If
-    interrupted, type the same command again: it continues.
+    session. A replica with an intact disk is never cut: servers bring it up to date. An interrupted
+    recovery continues when the same command is run again.
     """
     order = ReplicaRecovery(partition, destination, source)
     _carry_out(target(context), order, timeout, dry_run=dry_run)
@@ -158,8 +159,8 @@ def compare_command(
 ) -> None:
     """Compare the replicas of partitions by checksums. The exit status is 1 if they differ.
 
-    Transactions committed before the present store session are compared, and the first one that
-    differs is shown. A replica that is behind does not count as different.
+    Transactions committed before the present store session are compared, and the first transaction
+    that differs is shown. A replica that is behind does not count as different.
     """
     where, wanted = target(context), partitions_of(partitions)
 

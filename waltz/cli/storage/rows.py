@@ -1,4 +1,4 @@
-"""Results of the verbs about storages, as they are shown."""
+"""How the results of ``waltz storage`` are shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waltz.metadata.core.storage_maps import StorageMaps
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The report of a storage on its partitions; ``problem`` is why there is none."""
+    """The report of a storage on its replicas; ``problem`` is why the storage did not report."""
 
     partitions: tuple[HeldPartition, ...] = ()
     problem: str | None = None
@@ -22,7 +22,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class KnownStorage:
-    """The entries of a storage in ZooKeeper's maps; None where one map lacks it."""
+    """The entries of a storage in ZooKeeper's maps; None if a map does not have the storage."""
 
     storage: str
     group: int | None
@@ -67,7 +67,7 @@ class ListedStorage:
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """Why the ports of a storage do not answer; None where one does."""
+    """Why each of the two ports of a storage does not answer; None if that port answers."""
 
     storage: str
     storage_problem: Annotated[
@@ -96,7 +96,10 @@ class SyncedStorage:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPartition:
-    """Where the replicas of a partition first differ, if they do."""
+    """The comparison of a partition's replicas up to the transaction ``compared_to``.
+
+    ``first_difference`` is None if no transaction differs.
+    """
 
     partition: int
     compared_to: int
@@ -138,7 +141,7 @@ def storages(maps: StorageMaps, holdings: Mapping[str, Holdings]) -> Shown:
 
 
 def ports(found: Mapping[str, Ports]) -> Shown:
-    """Return the result shown for the check whether storages answer."""
+    """Return the result shown for the check of the ports of storages."""
     states = [PortState(s, each.storage_problem, each.admin_problem) for s, each in found.items()]
     return listing("Ports", PortState, states)
 
@@ -149,7 +152,7 @@ def max_id(storage: str, partition: int, transaction_id: int) -> Shown:
 
 
 def synced(changes: Mapping[str, SyncedStorage]) -> Shown:
-    """Return the result shown for a sync: what storages have created and dropped."""
+    """Return the result shown for a sync: the replicas that each storage created and dropped."""
     return listing("Synced", SyncedStorage, list(changes.values()))
 
 

@@ -13,13 +13,14 @@ from waltz.cli.options import DryRun, Partition, Storage, examples
 from waltz.cli.output import Format, Output, say, show
 from waltz.cli.progress import progress_towards
 from waltz.cli.running import opened, run
-from waltz.cli.storage.orders import RUN_AGAIN, finish, foresee
+from waltz.cli.storage.orders import RUN_AGAIN, finish, print_forecast
 from waltz.cli.storage.rows import max_id
 
 app = typer.Typer()
 
 OtherTls = Annotated[
-    str | None, typer.Option(metavar="on|off|FILE", help="Like --tls, for this storage.")
+    str | None,
+    typer.Option(metavar="on|off|FILE", help="Like --tls, but only for this storage."),
 ]
 
 
@@ -33,7 +34,7 @@ def max_transaction_id_command(
     storage: Storage,
     partition: Partition,
     offline: Annotated[
-        bool, typer.Option("--offline", help="The partition is switched off there.")
+        bool, typer.Option("--offline", help="The partition is switched off at the storage.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -70,16 +71,17 @@ def recover_partition_command(
     ],
     partition: Partition,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", "-b", min=1, help="Transactions of one request.")
+        int, typer.Option("--batch-size", "-b", min=1, help="Number of transactions per request.")
     ] = COPY_BATCH,
     source_tls: OtherTls = None,
     destination_tls: OtherTls = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Fill a replica that is switched off from another storage.
+    """Copy a partition from another storage into a switched-off replica.
 
     The copy ends where the source's present store session began; servers copy the rest once the
-    replica is switched on. After an interruption, repeat the command before switching it on.
+    replica is switched on. After an interruption, repeat the command before you switch the replica
+    on.
     """
     where = target(context)
     tls_of = {
@@ -106,7 +108,7 @@ def recover_partition_command(
                     on_copied=progress,
                 )
                 if dry_run:
-                    return await foresee(executor, order, waiting_fails=True)
+                    return await print_forecast(executor, order, waiting_fails=True)
                 await finish(executor, order, patience=0.0, hint=RUN_AGAIN, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"

@@ -1,4 +1,4 @@
-"""``waltz storage unassign``: remove replicas from a storage. ZooKeeper, the network."""
+"""``waltz storage unassign``: remove replicas. Touches ZooKeeper and the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz.cli.cluster_options import ClusterCommand, target
 from waltz.cli.options import DryRun, Partitions, Storage, Yes, confirm, examples, parsed
 from waltz.cli.output import say
 from waltz.cli.running import Failed, opened, run
-from waltz.cli.storage.orders import Only, foresee, say_step
+from waltz.cli.storage.orders import Only, print_forecast, say_step
 from waltz.client.core.ranges import format_partitions, parse_partitions
 
 app = typer.Typer()
@@ -51,7 +51,9 @@ def unassign_command(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", "-f", help="Even if the other replicas are not healthy, or not a quorum."
+            "--force",
+            "-f",
+            help="Remove replicas even if the other replicas are not healthy, or not a quorum.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -60,8 +62,8 @@ def unassign_command(
     """Remove the replicas of these partitions from a storage.
 
     The other replicas must be healthy, and a quorum. The assignment in ZooKeeper changes first;
-    when servers have begun sessions without the replicas, the storage drops them. For a storage
-    that is gone for good: --only zookeeper.
+    when servers have begun sessions without the replicas, the storage drops them. If the storage
+    will never run again, use --only zookeeper.
     """
     where, wanted = target(context), parsed(parse_partitions, partitions)
     shown = format_partitions(wanted)
@@ -73,7 +75,7 @@ def unassign_command(
         async with opened(where) as cluster:
             executor = OrderExecutor(cluster, where.tls)
             if dry_run:
-                await foresee(executor, order, waiting_fails=True)
+                await print_forecast(executor, order, waiting_fails=True)
             else:
                 await _carry_out(executor, order, timeout)
 
@@ -88,15 +90,15 @@ async def _carry_out(executor: OrderExecutor, order: Unassignment, patience: flo
     except OrderRefused as problem:
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
-        raise Failed(f"{problem}; --force does it nevertheless") from problem
+        raise Failed(f"{problem}; --force removes the replicas nevertheless") from problem
     except Stalled as problem:
         raise Failed(
-            f"{problem}. --force does not check the other replicas. If the assignment in ZooKeeper "
-            "has changed already, the rest is done by: waltz storage sync"
+            f"{problem}. With --force, the other replicas are not checked. If the assignment in "
+            "ZooKeeper has changed already, drop the replicas with: waltz storage sync"
         ) from problem
     if taken == 0 and order.only is AssignmentSide.STORAGE:
-        # A partition whose control entry is damaged is on no list.
+        # A storage does not list a partition whose control entry is damaged.
         raise Failed(
             f"storage {order.storage} reports that it does not hold partitions "
-            f"{format_partitions(order.partitions)}; --force sends it the request nevertheless"
+            f"{format_partitions(order.partitions)}; --force sends the request nevertheless"
         )

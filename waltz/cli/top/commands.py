@@ -50,7 +50,8 @@ def top_command(
     """Show partitions, replicas, lag, rates and recoveries live, until Ctrl-C.
 
     Lag is the number of committed transactions that a replica lacks. A recovery is a new store
-    session; recoveries are counted from the start. As JSON, each sample is one line.
+    session; recoveries are counted since the command started. With --output json, each sample is
+    one line, except with --once.
     """
     where = target(context)
 
@@ -76,7 +77,7 @@ def top_command(
 
 @contextmanager
 def _display(output: Format, *, once: bool) -> Iterator[Callable[[Shown], None]]:
-    """Yield a function that shows one sample: on a terminal it replaces the one before."""
+    """Yield a function that shows one sample; on a terminal it replaces the previous sample."""
     if once:
         yield lambda shown: show(output, shown)
     elif output is Format.TABLE and sys.stdout.isatty():

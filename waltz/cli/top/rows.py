@@ -13,7 +13,7 @@ _DIGITS = 1
 
 @dataclass(frozen=True, slots=True)
 class WatchedReplica:
-    """One replica; ``available`` is None if its storage does not answer."""
+    """One replica; ``available`` is whether it is switched on, None if its storage is silent."""
 
     storage: str
     in_session: bool
@@ -22,7 +22,7 @@ class WatchedReplica:
 
     @property
     def trouble(self) -> str:
-        """Why the replica is not healthy; empty if it is."""
+        """Why the replica is not healthy; empty if the replica is healthy."""
         if self.available is None:
             return f"{self.storage}: does not answer"
         if not self.available:
@@ -35,7 +35,7 @@ Replicas = tuple[WatchedReplica, ...]
 
 @dataclass(frozen=True, slots=True)
 class WatchedPartition:
-    """One partition; the last three columns of its table are of its replicas."""
+    """One partition; ``replicas_in_session`` and ``greatest_lag`` summarize its replicas."""
 
     partition: int
     server: int | None
@@ -43,7 +43,7 @@ class WatchedPartition:
     session: int | None
     high_water_mark: Annotated[int | None, column("high-water mark")]
     transactions_per_second: Annotated[float | None, column("transactions/s")]
-    current: Annotated[str, column("replicas", in_value=False)]
+    replicas_in_session: Annotated[str, column("replicas", in_value=False)]
     greatest_lag: Annotated[int, column(in_value=False)]
     recoveries: int
     replicas: Annotated[
@@ -69,7 +69,10 @@ class WatchedServer:
 
 @dataclass(frozen=True, slots=True)
 class WatchedStorage:
-    """One storage; ``problem`` is why it does not answer."""
+    """One storage; ``problem`` is why it does not answer.
+
+    ``in_session`` is how many of its replicas are in sessions, ``lag`` the sum of their lags.
+    """
 
     storage: str
     group: int | None
