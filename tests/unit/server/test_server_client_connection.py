@@ -186,10 +186,15 @@ async def test_decoder_error_closes_only_its_own_connection(
     def fail(*_: object) -> None:
         raise IndexError("beyond the end")
 
+    # In a server, an exception that reaches the event loop ends the process.
+    unexpected: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+
     with monkeypatch.context() as broken:
         broken.setattr(f"waltz_server.shell.client_connection.{decoder}", fail)
         client.say(new_append("a", 1), cs.HighWaterMarkRequest(req_id(2)))
         await eventually(lambda: client.lost_because is not None)
+    assert unexpected == []
     assert "IndexError" in caplog.text
     await mount(other, 1)
     assert other.connection is not None

@@ -1,4 +1,4 @@
-"""A server's partitions: acquired, released, and told of later generations and assignments."""
+"""A server's partitions: which are acquired and released, and which later generations they get."""
 
 from __future__ import annotations
 

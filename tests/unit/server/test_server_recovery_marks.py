@@ -105,6 +105,57 @@ def test_replicas_that_hold_the_mark_of_a_session_that_never_opened_need_no_vote
     assert recovery.recovered() == {"lagging", "filled"}
 
 
+def test_resolved_mark_relies_on_a_counted_replica_until_a_quorum_has_the_session() -> None:
+    recovery = _resolved(9, 9, 9)
+    for name in ("r0", "r1", "r2"):
+        recovery.cut(name, 9)
+    recovery.steps()
+    relied = [recovery.relies_on(name) for name in ("r0", "r1", "r2")]
+    assert relied == [True, True, False], "two positions were counted when the mark was resolved"
+    recovery.marked("r0")
+    assert [recovery.relies_on(name) for name in ("r0", "r1")] == [False, True]
+    recovery.marked("r2")
+    assert [recovery.relies_on(name) for name in ("r0", "r1")] == [False, False]
+
+
+def test_source_that_could_not_be_read_is_not_used_again() -> None:
+    recovery = _resolved(9, 9, 5)
+    recovery.marked("r2")
+    assert dict(recovery.steps())["r2"] == Copy("r0", 6, 4)
+    recovery.not_copied("r2", "r0")
+    assert dict(recovery.steps())["r2"] == Copy("r1", 6, 4)
+    recovery.not_copied("r2", "r1")
+    assert "r2" not in dict(recovery.steps())
+
+
+def test_metadata_close_a_replica_that_has_the_mark_but_not_all_records() -> None:
+    """Its log is trusted up to the mark. The session counts it only after it has caught up."""
+    recovery = _resolved(9, 9, 5)
+    recovery.marked("r2")
+    for name in ("r0", "r1"):
+        recovery.cut(name, 9)
+    recovery.steps()
+    for name in ("r0", "r1"):
+        recovery.marked(name)
+    states = recovery.metadata().replicas
+    assert states["r2"] == ReplicaState(9, 9)
+    assert states["r0"] == states["r1"] == ReplicaState(9, UNRESOLVED)
+
+
+def _resolved(*ends: int) -> SessionRecovery:
+    """Return the recovery of voters with logs up to ``ends``; each has a step under way."""
+    last = {f"r{number}": ReplicaState(8, UNRESOLVED) for number in range(len(ends))}
+    recovery = SessionRecovery(9, 1, tuple(last), last, 8)
+    for name in last:
+        recovery.introduced(name, 8, -1, -1)
+    recovery.steps()
+    for name, end in zip(last, ends, strict=True):
+        recovery.measured(name, end)
+    assert recovery.mark == max(ends)
+    recovery.steps()
+    return recovery
+
+
 def _recovery(suspect: ReplicaState) -> SessionRecovery:
     voter = ReplicaState(8, UNRESOLVED)
     last = {_OTHER: voter, _VOTER: voter, _SUSPECT: suspect}

@@ -1,0 +1,83 @@
+"""The batches of a session: what is committed, what is kept for replicas that lag."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from tests.support.scripted_storages import append
+from waltz_server.core.limits import ReplicationLimits
+from waltz_server.core.replication.log_tail import Batch, LogTail, form_batch
+
+LIMITS = ReplicationLimits(batch_records=2, batch_bytes=1 << 20)
+UNLIMITED = 1 << 40
+
+
+def batch(first_id: int, count: int = 2) -> Batch:
+    return form_batch(deque(append(str(first_id + n)) for n in range(count)), first_id, LIMITS)
+
+
+def tail_of(batches: int, kept_bytes: int = UNLIMITED) -> LogTail:
+    """Return a tail with batches of two appends each, from id 0 on."""
+    tail = LogTail(kept_bytes)
+    for number in range(batches):
+        tail.add(batch(2 * number))
+    return tail
+
+
+def kept(tail: LogTail) -> list[int]:
+    return [first for first in range(0, 20, 2) if tail.starting_at(first) is not None]
+
+
+@pytest.mark.parametrize(
+    ("committed_id", "first_ids"), [(-1, []), (0, []), (1, [0]), (2, [0]), (3, [0, 2]), (9, [0, 2])]
+)
+def test_batch_is_committed_with_its_last_id(committed_id: int, first_ids: list[int]) -> None:
+    tail = tail_of(2)
+    assert [each.first_id for each in tail.commit(committed_id)] == first_ids
+    assert tail.in_flight == 2 - len(first_ids)
+    assert len(tail.in_doubt()) == 2 * tail.in_flight
+    assert tail.commit(committed_id) == [], "a batch is committed once"
+
+
+def test_trim_drops_what_every_replica_has() -> None:
+    tail = tail_of(3)
+    tail.commit(5)
+    tail.trim(2)
+    assert kept(tail) == [2, 4], "a replica lacks the last record of the second batch"
+    assert tail.first_id == 2
+    tail.trim(5)
+    assert kept(tail) == []
+    assert tail.first_id is None
+
+
+def test_trim_drops_the_oldest_batches_beyond_the_bound() -> None:
+    tail = tail_of(4, kept_bytes=1200)
+    tail.commit(7)
+    tail.trim(-1)
+    assert kept(tail) == [4, 6]
+
+
+def test_trim_keeps_what_is_not_committed() -> None:
+    tail = tail_of(3, kept_bytes=0)
+    tail.commit(1)
+    tail.trim(5)
+    assert kept(tail) == [2, 4]
+
+
+def test_batch_takes_as_many_appends_as_it_may_have() -> None:
+    queue = deque(append("x" * 10) for _ in range(5))
+    assert form_batch(queue, 7, LIMITS).records.count == 2
+    assert len(queue) == 3
+    size = len(queue[0].record_tail)
+    two = form_batch(queue, 9, ReplicationLimits(batch_records=9, batch_bytes=size + 1))
+    assert (two.first_id, two.last_id, two.records.count) == (9, 10, 2)
+    assert len(queue) == 1
+
+
+@pytest.mark.parametrize("first_id", [0, 1, 3])
+def test_batch_that_does_not_follow_the_last_one_is_refused(first_id: int) -> None:
+    tail = tail_of(1)
+    with pytest.raises(AssertionError):
+        tail.add(batch(first_id))
