@@ -16,7 +16,7 @@ from waltz.protocol import FrameDecoder, MalformedMessage, ProtocolSpec, Protoco
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 600.0
-"""The dialing side sends a keep-alive if it has written nothing for this time (spec/wire.md 3)."""
+"""The dialing side sends a keep-alive after this time without a write (spec/wire.md section 3)."""
 
 HANDSHAKE_SECONDS = 10.0
 """A connection is closed if its peer sends no Hello within this time."""
