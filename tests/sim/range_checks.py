@@ -127,8 +127,8 @@ class OpenReads:
                 "session of this generation",
             )
         if opened.awaited:
-            end = "refused" if response.error is not None else "timed out" if empty else "answered"
-            self._counters[f"server: a read waited and was {end}"] += 1
+            end = "was refused" if response.error else "timed out" if empty else "was answered"
+            self._counters[f"server: a read waited and {end}"] += 1
 
     def lost(self, peer: Peer) -> None:
         """Drop the reads of a lost connection."""
