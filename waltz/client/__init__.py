@@ -1,12 +1,17 @@
-"""The asyncio client library: append to the partitions of a cluster and stream from them.
+"""The asyncio client library: append to the partitions of a cluster, and stream from them.
 
 * `log_client`, `log_bulk`: the interface, which the real client and the mock client implement
 * `client`, `bulk`, `stream`: the real client; `connecting`, `opening` and `settings` open it
-* `core`: the decisions, one partition at a time, without any input or output
-* `appender`, `request_client`, `inline`: send the messages of `core` and return its results
-* `link`, `links`: the connections to servers; `membership_state`: the watch on ZooKeeper
-* `append_call`, `in_flight`, `deadlines`, `submitting`, `ticker`: waiting, bounds and time
-* `replica_reader`: reads committed records from storages, past the servers, for Spark
+* `core`: the decisions for one partition, without any input or output
+* `appender`, `request_client`, `inline`: send the messages that `core` requests, and return the
+  results to the callers
+* `link`, `links`: the connections to servers
+* `membership_state`: follows the servers in ZooKeeper, and ends the client if that fails
+* `append_call`: one call of append; `in_flight`: the limit of appends without an outcome
+* `submitting`: the retries of `LogClient.submit`
+* `deadlines`, `ticker`: timeouts, and regular calls of the decisions that wait for time to pass
+* `options`: the options of a client
+* `replica_reader`: reads committed records directly from storages, for Spark
 """
 
 from waltz.client.client import Client

@@ -1,8 +1,9 @@
 """One call of append, and the outcome of each of its appends. Waits on the event loop.
 
-An outcome is recorded as soon as it arrives, before the task of the caller resumes. The caller's
-timeout may expire between the two, in the same turn of the event loop. Without this rule an append
-that is in the log could raise AppendUncertain (tests/unit/client/test_client_append_deadlines.py).
+An outcome is recorded as soon as it arrives, not when the task of the caller resumes. The timeout
+of the call may expire between these two moments. If the outcome were recorded later, a call whose
+append is known to be in the log could raise AppendUncertain
+(tests/unit/client/test_client_append_deadlines.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from waltz.client.core.batches import Absent, Appended, BatchOutcome, Refused
 
 
 class AppendCall:
-    """A call that appends to ``partition``: a batch, or one append that is resent if it is absent.
+    """A call that appends to ``partition``: one append, or a batch.
 
-    ``seconds`` is its timeout, None for no timeout. ``late`` is whether the timeout has expired.
-    ``attempts`` counts how many times it was sent.
+    One append is sent again if its outcome is ABSENT; a batch is sent once. ``seconds`` is the
+    timeout of the call (None: no timeout), and ``late`` tells whether the timeout has passed.
+    ``attempts`` counts how many times the call was sent.
     """
 
     __slots__ = ("_ended", "_open", "_tokens", "attempts", "late", "partition", "seconds")
@@ -32,7 +34,10 @@ class AppendCall:
         self._ended: asyncio.Future[None]
 
     def begin(self, count: int) -> list[AppendToken]:
-        """Return a token for each append to send now; outcomes of earlier tokens are ignored."""
+        """Begin an attempt with ``count`` appends; return a token for each of them.
+
+        Outcomes of tokens of an earlier attempt are ignored from now on.
+        """
         assert not self._open, "an append is sent again only when it has an outcome"
         self._tokens = [AppendToken(self) for _ in range(count)]
         self._open = count
@@ -41,28 +46,28 @@ class AppendCall:
         return self._tokens
 
     async def ended(self) -> None:
-        """Return when every append has an outcome."""
+        """Wait until every append of the present attempt has an outcome."""
         await self._ended
 
     @property
     def without_outcome(self) -> list[AppendToken]:
-        """The appends without an outcome."""
+        """The tokens of the appends without an outcome."""
         return [token for token in self._tokens if token.settled is None]
 
     @property
     def outcomes(self) -> list[Settled]:
-        """The outcomes of the appends, in their order; none before the first `begin`."""
+        """The known outcomes of the present attempt, in the order of its appends."""
         return [token.settled for token in self._tokens if token.settled is not None]
 
     def count_outcome(self) -> None:
-        """Count one more outcome; the last one lets `ended` return."""
+        """Count one more outcome. After the last one, `ended` returns."""
         self._open -= 1
         if not self._open and not self._ended.done():
             self._ended.set_result(None)
 
 
 class AppendToken:
-    """One append of a call: the token that identifies it to `PartitionAppends`."""
+    """One append of a call. `PartitionAppends` uses it as the token that identifies the append."""
 
     __slots__ = ("_call", "settled")
 
@@ -71,14 +76,14 @@ class AppendToken:
         self.settled: Settled | None = None
 
     def settle(self, settled: Settled) -> None:
-        """Record the outcome; ignore all but the first, because the caller may have used it."""
+        """Record the outcome. Ignore a second one, because the caller may have used the first."""
         if self.settled is None:
             self.settled = settled
             self._call.count_outcome()
 
 
 def batch_outcome(settled: Settled) -> BatchOutcome | None:
-    """Return the outcome of an append of a batch in its public form, None if it is in doubt."""
+    """Return the outcome of an append of a batch as a public value, None if it is in doubt."""
     match settled.outcome:
         case Outcome.COMMITTED:
             return Appended(settled.number)

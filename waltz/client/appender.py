@@ -1,6 +1,6 @@
-"""Performs the appends of all partitions: calls, limits, connections. Network.
+"""Perform the appends of all partitions: calls, timeouts, limits, connections. Network.
 
-`waltz.client.core.appends` decides which messages to send and interprets the answers.
+`waltz.client.core.appends` decides which messages are sent, and interprets the answers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from waltz.net import Dialer
 from waltz.protocol.records import NO_TRANSACTION
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
-"""The bound on the data of appends without outcome, per partition; one append always fits."""
+"""The limit for the data of the appends without an outcome of one partition."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,8 @@ class Appender:
         self._links = Links(directory, dialer, self)
         self._ticker = Ticker(self._tick)
         self._partitions: dict[int, _Partition] = {}
-        # One lock for each, so that a partition without a server does not delay the others.
+        # Each partition has a lock of its own, so that a partition without a server does not delay
+        # the others.
         self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls = 0
         self._open_calls: dict[int, None] = {}
@@ -94,17 +95,17 @@ class Appender:
         return 0 if state is None else state.in_flight.count
 
     async def mount(self, partition: int, mark: int | None = None) -> int:
-        """Mount the partition after ``mark`` (None: its high-water mark) unless it is mounted.
+        """Mount the partition after ``mark`` (None: its high-water mark), unless it is mounted.
 
-        Returns the last transaction fed.
+        Returns the last transaction that its server has sent.
         """
         return (await self._partition(partition, mark)).appends.mark
 
     async def append(self, partition: int, append: Append, timeout_seconds: float | None) -> int:
-        """Append, resend while the append is absent from the log, and return the transaction id.
+        """Append, and return the transaction id. Send the append again if its outcome is ABSENT.
 
         Raises LockFailed, ClientAhead, ServerTooOld, ClientClosed, AppendUncertain, and
-        ClusterUnreachable if the time runs out and the append is certainly not in the log.
+        ClusterUnreachable if the timeout passes and the append is certainly not in the log.
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append(call, append))
@@ -116,9 +117,9 @@ class Appender:
     async def append_batch(
         self, partition: int, appends: Sequence[Append], timeout_seconds: float | None
     ) -> list[BatchOutcome]:
-        """Append in one message that is sent once; return the outcome of each.
+        """Append a batch in one message, which is sent once; return the outcome of each append.
 
-        Raises what `append` raises except LockFailed.
+        Raises the errors of `append` except LockFailed.
         """
         call = AppendCall(partition, timeout_seconds)
         await self._track(call, self._append_batch(call, appends))
@@ -131,7 +132,7 @@ class Appender:
         return known
 
     async def flush(self) -> None:
-        """Return when every append called before this has its outcome."""
+        """Wait until every append that was called before has an outcome."""
         if not self._open_calls:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,9 +143,10 @@ class Appender:
         await future
 
     def end(self, why: Ending) -> None:
-        """End all appends: those that were sent with AppendUncertain, all others with ``why``.
+        """Make all appends fail, present and later ones.
 
-        Later calls end with ``why``, too. Only the first call has an effect.
+        Appends that were sent raise AppendUncertain if their outcome is unknown. All others raise
+        the error that ``why`` returns. Only the first call has an effect.
         """
         if self._ended is not None:
             return
@@ -158,7 +160,7 @@ class Appender:
             partition.in_flight.unbound()
 
     async def close(self) -> None:
-        """End with ClientClosed unless it has ended before, and close the connections."""
+        """Make all appends fail with ClientClosed, unless `end` was called. Close the links."""
         self.end(ClientClosed)
         await self._links.close()
 
@@ -193,7 +195,7 @@ class Appender:
             self._perform(state)
 
     async def _track(self, call: AppendCall, work: Coroutine[Any, Any, None]) -> None:
-        """Await ``work`` within the timeout of ``call``; mark the call as late if that passes."""
+        """Await ``work``, at most for the timeout of ``call``; if it passes, set ``call.late``."""
         self._calls += 1
         number = self._calls
         self._open_calls[number] = None
@@ -237,7 +239,10 @@ class Appender:
             state.in_flight.leave(count, size)
 
     async def _await_outcomes(self, state: _Partition, call: AppendCall) -> None:
-        """Return when the appends have outcomes; if cancelled, settle them as known."""
+        """Wait until the appends of ``call`` have outcomes.
+
+        If the wait is cancelled, also by the timeout, withdraw the appends without an outcome.
+        """
         self._perform(state)
         try:
             await call.ended()
@@ -247,7 +252,10 @@ class Appender:
             raise
 
     async def _partition(self, number: int, mark: int | None = None) -> _Partition:
-        """Return the partition. The first use mounts it, after ``mark`` or its high-water mark."""
+        """Return the state of a partition.
+
+        The first call mounts the partition after ``mark`` (None: its high-water mark).
+        """
         self._check()
         state = self._partitions.get(number)
         if state is not None:
@@ -270,7 +278,11 @@ class Appender:
         end: Settled | None,
         outcomes: tuple[BatchOutcome | None, ...] = (),
     ) -> Exception:
-        """Return the named error of a call that ended without success."""
+        """Return the error for the caller of ``call``, which did not succeed.
+
+        ``end`` is the outcome that causes the error, None if no append has an outcome. ``outcomes``
+        are those of a batch.
+        """
         partition = call.partition
         if end is not None:
             match end.outcome:
@@ -279,7 +291,7 @@ class Appender:
                 case Outcome.AHEAD:
                     return ClientAhead(partition, self.mark(partition), end.number)
                 case Outcome.UNSUPPORTED:
-                    feature = "such locks, or no batches"
+                    feature = "batches of appends" if outcomes else "such locks"
                     return ServerTooOld(partition, end.number, feature)
                 case Outcome.UNCERTAIN:
                     assert end.req_id is not None
@@ -294,7 +306,7 @@ class Appender:
         )
 
     def _why(self, call: AppendCall) -> str:
-        """Return why the appends that were sent are in doubt."""
+        """Return, for the text of AppendUncertain, why the outcome is unknown."""
         if call.late:
             return f"no outcome within {call.seconds:g} s"
         return "the log is shorter than before" if self._ended is None else str(self._ended())
@@ -304,7 +316,7 @@ class Appender:
             raise self._ended()
 
     def _perform(self, state: _Partition) -> None:
-        """Perform the effects of a partition: send its messages and return its results."""
+        """Send the messages that a partition's appends have produced; record their outcomes."""
         effects = state.appends.effects
         messages = effects.take_messages()
         if messages and state.link is not None:

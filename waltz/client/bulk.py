@@ -1,4 +1,4 @@
-"""Ranges and batches of the real client. Network."""
+"""Reads of ranges and appends of batches by the real client. Network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waltz.client.request_client import RequestClient
 
 
 class Bulk(LogBulk):
-    """The ranges and batches of a `Client`."""
+    """Implements `LogBulk` for a `Client`."""
 
     def __init__(
         self,

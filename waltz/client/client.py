@@ -1,4 +1,4 @@
-"""The client of a real cluster, as opposed to that of `waltz.mock`. Network and ZooKeeper."""
+"""The client of a real cluster. Network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from waltz.protocol.records import NO_TRANSACTION
 
 
 class Client(LogClient[DataT]):
-    """The client that `waltz.connect` opens."""
+    """The client of a real cluster, which `waltz.connect` opens."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Client(LogClient[DataT]):
     ) -> Self:
         """Open a client of a cluster whose metadata store is already open.
 
-        ``spec`` has the protocol versions that the client offers to servers; tests offer fewer to
-        act as an older client. ``network`` opens its connections. Raises ClusterNotFound,
-        ClusterUnreachable.
+        With ``owns_store``, closing the client closes the metadata store. ``spec`` has the protocol
+        versions that the client offers to servers; tests offer fewer versions to act as an older
+        client. ``network`` opens its connections. Raises ClusterNotFound or ClusterUnreachable.
         """
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -180,8 +180,9 @@ class Client(LogClient[DataT]):
     async def _read_data(self, partition: int, transaction_id: int) -> bytes:
         mark = self._request_client.known_mark(partition)
         if transaction_id > mark:
-            # A server of 0.13.2 caches forever that an id was missing. So read the mark first, and
-            # never request the data of a transaction that may not exist yet.
+            # A server of Waltz 0.13.2 that does not find a transaction answers "not found" for this
+            # id forever. So read the mark first, and never request data of a transaction that may
+            # not exist yet.
             mark = await self._request_client.read_mark(partition)
         if not NO_TRANSACTION < transaction_id <= mark:
             raise TransactionNotFound(partition, transaction_id, mark)
@@ -206,7 +207,7 @@ class Client(LogClient[DataT]):
             ) from error
 
     def _fail(self, why: Ending) -> None:
-        """Make every call fail from now on; `close` closes the connections."""
+        """Make every present and later call fail. `close` must still close the connections."""
         self._appender.end(why)
         self._request_client.end(why)
         for stream in self._streams:

@@ -1,4 +1,4 @@
-"""Opens clients from arguments or from a configuration file. Network and ZooKeeper."""
+"""Open clients by arguments or by a configuration file. Network and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def connect(
     serializer: Serializer[Any] | None = None,
     **options: Unpack[ConnectOptions],
 ) -> Opening[Client[Any]]:
-    """Open a client of the cluster at ``root`` of the ZooKeeper at ``zookeeper``.
+    """Open a client of the cluster whose root znode is ``root`` in the ZooKeeper at ``zookeeper``.
 
     Await the result to get the client, or enter it with ``async with``, which closes the client at
     the end:
@@ -54,13 +54,13 @@ def connect(
     Args:
         zookeeper: The addresses of ZooKeeper, such as ``"zk-0:2181,zk-1:2181"``.
         root: The path of the cluster in ZooKeeper.
-        serializer: Turns the application's values into bytes and back. Without one, data is bytes.
-        options: Options of the client; `ClientOptions` has their meaning and defaults.
+        serializer: Converts the application's values to bytes and back. None: data are bytes.
+        options: Options of the client. `ClientOptions` has their meaning and defaults.
 
     Raises:
         ClusterUnreachable: ZooKeeper does not answer.
         ClusterNotFound: There is no cluster at ``root``.
-        waltz.metadata.core.paths.BadRoot: ``root`` is not a path.
+        waltz.metadata.core.paths.BadRoot: ``root`` is not a valid path.
         waltz.net.TlsConfigError: A certificate or key file cannot be used.
     """
     chosen = client_options(serializer, options)
@@ -68,12 +68,12 @@ def connect(
 
 
 def connect_as_configured(path: str | Path) -> Opening[Client[bytes]]:
-    """Open a client from a configuration file of Waltz 0.13.2 (spec/behaviour.md section 14).
+    """Open a client by a configuration file of Waltz 0.13.2 (spec/behaviour.md section 14).
 
-    An unknown key is an error; a key that has no meaning here is a warning. TLS is configured by
-    ``client.tls.*``, with PEM files. Raises ConfigError and what `connect` raises.
+    An unknown key is an error. A key of Waltz 0.13.2 without effect here causes a warning. The keys
+    ``client.tls.*`` configure TLS, with PEM files. Raises ConfigError and the errors of `connect`.
     """
-    # Imported here: pydantic takes longer to import than the whole client.
+    # The import is here, because pydantic takes longer to import than the whole client.
     from waltz.client.settings import read_client_settings
 
     zookeeper, root, options = read_client_settings(Path(path))

@@ -1,4 +1,4 @@
-"""Bounds a wait, and raises an error that names what did not come. Reads the clock."""
+"""Limit the time of a wait, and name in the error what was missing. Reads the clock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def in_time(work: Awaitable[T], seconds: float | None, missing: str) -> T:
-    """Return what ``work`` returns. Raises AnswerLate if it takes longer than ``seconds``.
+    """Await ``work`` and return its result. Raises AnswerLate if that takes more than ``seconds``.
 
-    ``missing`` begins the error, such as "partition 0 was not mounted". Without ``seconds`` there
-    is no bound.
+    ``seconds`` may be None: no limit. The error begins with ``missing``, for example "partition 0
+    was not mounted".
     """
     bound = asyncio.timeout(seconds)
     try:

@@ -1,4 +1,7 @@
-"""Bounds the appends in flight in one partition. Waits on the event loop."""
+"""Limit the appends in flight (sent or to be sent, without an outcome) of one partition.
+
+Waits on the event loop.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
-    """An entry that waits, and the room that it needs."""
+    """A call of `InFlightLimit.enter` that waits: its number of appends, and their bytes."""
 
     count: int
     size: int
@@ -17,10 +20,11 @@ class _Waiter:
 
 
 class InFlightLimit:
-    """Room for ``max_count`` appends with ``max_bytes`` in total; a single entry always fits.
+    """Allows ``max_count`` appends at a time, with ``max_bytes`` in total.
 
-    Entries enter in the order of their calls. So a batch that needs much room gets it, because
-    small entries behind it wait as well.
+    A call that is larger than these limits may enter when no other append is in flight. Calls enter
+    in their order: smaller calls behind a large one wait, too, so that the large call is not
+    delayed forever.
     """
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
@@ -32,9 +36,10 @@ class InFlightLimit:
         self._unbounded = False
 
     async def enter(self, count: int, size: int) -> None:
-        """Wait for room and enter; `leave` must follow.
+        """Wait until the limits allow ``count`` appends of ``size`` bytes, then count them.
 
-        A caller that is cancelled has not entered.
+        The caller must call `leave` when the appends have outcomes, but not if this call was
+        cancelled.
         """
         if not self._queue and self._fits(count, size):
             self._take(count, size)
@@ -51,13 +56,13 @@ class InFlightLimit:
             raise
 
     def leave(self, count: int, size: int) -> None:
-        """Return the room of an entry."""
+        """End the effect of `enter` with the same arguments."""
         self.count -= count
         self._size -= size
         self._admit()
 
     def unbound(self) -> None:
-        """Let every entry in, now and later."""
+        """Remove the limits: present and later calls of `enter` do not wait."""
         self._unbounded = True
         self._admit()
 

@@ -1,8 +1,9 @@
-"""A stream with data, read in ranges that have headers and data together. Network.
+"""Read a stream with data by requests for ranges of records. Network.
 
-The next range of a partition is requested before the application has taken the last one, but not
-while two ranges wait. So the memory of a stream is bounded (spec/wire.md section 9). The client's
-`RequestClient` sends each request again until it is answered.
+A *range* is a run of consecutive records of one partition, with their data. The stream requests the
+next range of a partition before the application has taken the last one, but not while two ranges
+wait for the application. So the memory of a stream is limited (spec/wire.md section 9). The
+client's `RequestClient` sends each request again until it is answered.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ from waltz.protocol import RecordBatch, ReqId
 from waltz.protocol.records import WIRE_HEAD
 
 _WAIT_MS = 10_000
-"""How long a server may wait for the next transaction before it answers without one."""
+"""How long a server waits for the next transaction before it answers with an empty range."""
 
 _CHECKSUM_BYTES = 4
-
-
 _RANGE_RECORDS = 1000
 _MOST_RANGE_BYTES = 1 << 20
 _LEAST_RANGE_BYTES = 16 << 10
 _HELD_BYTES = 32 << 20
-"""Shared by the partitions of a stream; each holds up to twice its share."""
+"""The memory of a stream, divided by its number of partitions, is the size of a range."""
 _HELD_RANGES = 2
+"""How many ranges of one partition may wait for the application."""
 
 
 class _Range(NamedTuple):
@@ -41,17 +41,19 @@ class _Range(NamedTuple):
 @dataclass(slots=True)
 class _Partition:
     position: int
+    """The id of the last transaction that has arrived."""
     held: int = 0
-    """The number of ranges that have arrived and were not taken."""
+    """The number of ranges that have arrived and that the application has not taken."""
     open_request: OnAnswer | None = None
 
 
 class InlineFeeds:
-    """The ranges of several partitions, merged as they arrive.
+    """Requests the ranges of several partitions, and returns them in the order of their arrival.
 
-    ``wake`` is called after each change. ``unsupported`` is true once a server has answered that it
-    does not offer ranges: then nothing more is requested, and the rest must be read from feeds,
-    after the `positions`.
+    ``after`` maps a partition to the transaction after which it is read, ``until`` to its last
+    transaction, if it has one. ``wake`` is called after each change. ``unsupported`` becomes true
+    if a server is too old for ranges. Then no more ranges are requested, and the caller must read
+    the transactions after `positions` from feeds.
     """
 
     def __init__(
@@ -74,24 +76,24 @@ class InlineFeeds:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The last transaction taken or held, by partition."""
+        """For each partition the last transaction that has arrived."""
         return {number: state.position for number, state in self._partitions.items()}
 
     @property
     def complete(self) -> bool:
-        """Whether every transaction up to the ends has arrived."""
+        """Whether every partition has a last transaction in ``until``, and it has arrived."""
         return all(
             number in self._until and state.position >= self._until[number]
             for number, state in self._partitions.items()
         )
 
     def request(self) -> None:
-        """Request the next range of every partition that has room for it."""
+        """Request the next range of every partition, unless too many of its ranges wait."""
         for number, state in self._partitions.items():
             self._request(number, state)
 
     def take(self) -> _Range | None:
-        """Return the range that arrived first and was not taken yet."""
+        """Remove and return the range that arrived first, None if no range waits."""
         if not self._arrived:
             return None
         arrived = self._arrived.popleft()
@@ -101,7 +103,7 @@ class InlineFeeds:
         return arrived
 
     def end(self) -> None:
-        """Cancel the open requests."""
+        """Cancel the open requests, and send no more."""
         self._ended = True
         for number, state in self._partitions.items():
             if state.open_request is not None:
@@ -155,9 +157,10 @@ class InlineFeeds:
 def transactions(
     partition: int, records: RecordBatch, deserialize: Callable[[bytes], Any]
 ) -> tuple[list[Transaction[Any]], Exception | None]:
-    """Return the transactions of a range, and the error of ``deserialize``, if it raised one.
+    """Return the transactions of a range, and the error that ``deserialize`` raised, or None.
 
-    After an error the transactions are those before it, so that the application gets them first.
+    If there is an error, only the transactions before it are returned, so that the application gets
+    them before the error.
     """
     wire, position = records.wire, 0
     unpack = WIRE_HEAD.unpack_from
@@ -179,7 +182,10 @@ def transactions(
 async def read_batches(
     feeds: InlineFeeds, wait_for_change: Callable[[], Any], deserialize: Callable[[bytes], Any]
 ) -> AsyncIterator[list[Transaction[Any]]]:
-    """Yield what arrives until it is complete or unsupported; wait with ``wait_for_change``."""
+    """Yield the transactions of ``feeds`` until `InlineFeeds.complete` or ``unsupported``.
+
+    ``wait_for_change`` must return after a call of the ``wake`` of ``feeds``.
+    """
     feeds.request()
     while True:
         arrived = feeds.take()

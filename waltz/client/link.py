@@ -1,4 +1,4 @@
-"""A client's link to one server: connects again until it is stopped. Touches the network."""
+"""A client's link to one server, which connects again until it is stopped. Network."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ _BACKOFF = Backoff(0.1, 3.0)
 
 
 class ServerLinkOwner(Protocol):
-    """The callbacks of a `ServerLink`; every call comes from the event loop."""
+    """The callbacks of a `ServerLink`, which calls them on the event loop's thread."""
 
     def up(self, link: ServerLink) -> None:
-        """Use the link: messages can be sent."""
+        """Use the link: it is connected now."""
 
     def down(self, link: ServerLink) -> None:
-        """Stop using the link: the connection is lost, and the link opens another one."""
+        """Stop using the link: its connection is lost. The link will open another one."""
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
-        """Take message bodies. May raise MalformedMessage to close the connection."""
+        """Handle message bodies. If this raises MalformedMessage, the connection is closed."""
 
 
 class ServerLink(FrameHandler):
-    """The link to the server at ``endpoint``.
+    """The link to the server at ``endpoint``, with one connection at a time.
 
-    It is the handler of its `FrameConnection`, of which there is one at a time. ``seqs`` numbers
-    the connections: a server takes a mount only from one with a larger number than the last.
+    A link is the handler of its `ReconnectingLink` and of the present `FrameConnection`. ``seqs``
+    yields growing numbers for its connections, and ``seq`` is the number of the present connection:
+    a server accepts a mount only on the connection of the client with the largest number.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class ServerLink(FrameHandler):
         self._owner = owner
         self._dialer = dialer
         self._seqs = seqs
-        # Every restart of a server loses connections, so the loss of a working one is no warning.
-        # Appends and feeds report its consequences.
+        # The loss of a working connection is not logged as a warning, because every restart of a
+        # server causes it. If it has consequences, appends and streams raise errors.
         self._link: ReconnectingLink[FrameConnection] = ReconnectingLink(
             "server {}:{}".format(*endpoint), self, _BACKOFF, loss_level=logging.DEBUG
         )
@@ -68,12 +69,12 @@ class ServerLink(FrameHandler):
 
     @property
     def version(self) -> int:
-        """The protocol version agreed on; there must be a connection."""
+        """The agreed protocol version. The link must be connected."""
         assert self._link.connection is not None
         return self._link.connection.version
 
     def send(self, messages: list[Message]) -> None:
-        """Send ``messages``; without a connection they are dropped: the owner was called back."""
+        """Send ``messages``. Without a connection, drop them: the owner's ``down`` was called."""
         connection = self._link.connection
         if connection is not None:
             version = connection.version
@@ -81,17 +82,17 @@ class ServerLink(FrameHandler):
                 connection.send(encode_message(message, version))
 
     def pause(self) -> None:
-        """Stop reading."""
+        """Stop reading from the present connection."""
         if self._link.connection is not None:
             self._link.connection.pause_reading()
 
     def resume(self) -> None:
-        """Continue reading."""
+        """Continue reading from the present connection."""
         if self._link.connection is not None:
             self._link.connection.resume_reading()
 
     def stop(self) -> asyncio.Task[None]:
-        """Close permanently without calling the owner; return the task, which then ends."""
+        """Close permanently, without a call of the owner. Await the returned task for the end."""
         return self._link.stop()
 
     async def open(self) -> FrameConnection:

@@ -1,6 +1,6 @@
-"""One connection to each server that owns a partition in use. Network.
+"""Keep one connection to each server that owns a partition in use. Network.
 
-The user of the links is called when a partition gets a connection and when it loses it.
+A `LinkUser` is called when a partition gets a connection, and when a partition loses it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,29 @@ from waltz.net import Dialer
 
 
 class LinkUser(Protocol):
-    """The callbacks of `Links`; every call comes from the event loop."""
+    """The callbacks of `Links`, which calls them on the event loop's thread."""
 
     def attached(self, partition: int, link: ServerLink, generation: int) -> None:
-        """Use the link to the partition's server. Also called when only the generation changes."""
+        """Use ``link``, which is connected to the server of ``partition``.
+
+        Also called if the partition gets a new generation and stays at the same server.
+        """
 
     def detached(self, partition: int) -> None:
-        """Stop using the link: the connection is lost, or another server owns the partition."""
+        """Stop using the link of ``partition``.
+
+        Its connection is lost, or the server does not own the partition any more.
+        """
 
     def received(self, link: ServerLink, bodies: list[bytes]) -> None:
-        """Take message bodies. May raise MalformedMessage to close the connection."""
+        """Handle message bodies. If this raises MalformedMessage, the connection is closed."""
 
 
 class Links:
-    """The connections of one client id."""
+    """The connections of one client id to the servers of its partitions.
+
+    ``directory`` tells which server owns a partition.
+    """
 
     def __init__(self, directory: Directory, dialer: Dialer, user: LinkUser) -> None:
         self._directory = directory
@@ -44,7 +53,7 @@ class Links:
         self._unfollow = directory.follow(self._routes_changed)
 
     def want(self, partition: int) -> None:
-        """Connect to the partition's server, and to each server that owns it later."""
+        """Connect to the server of ``partition``, and after a move to its next server."""
         if partition not in self._wanted:
             self._wanted.add(partition)
             self._place(partition)
@@ -54,18 +63,21 @@ class Links:
         return self._links.values()
 
     def is_at(self, partition: int, link: ServerLink) -> bool:
-        """Return whether ``link`` leads to the partition's server; others are obsolete."""
+        """Return whether ``link`` is that of the partition's present server.
+
+        Messages about the partition on another link are out of date.
+        """
         placed = self._placed.get(partition)
         return placed is not None and placed[0] is link
 
     def end(self) -> None:
-        """Use no partition any more; the user is not called again."""
+        """Drop all partitions. The user is not called any more."""
         self._wanted.clear()
         self._placed.clear()
         self._stop_unused()
 
     async def close(self) -> None:
-        """Close all connections without calling the user. To be called once."""
+        """Close all connections, without a call of the user. Call this once."""
         self._unfollow()
         self.end()
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -93,7 +105,7 @@ class Links:
         self._stop_unused()
 
     def _place(self, partition: int) -> None:
-        """Attach one partition to the server that the directory has for it."""
+        """Attach ``partition`` to the link of its present server, and detach it from another."""
         route = self._directory.route(partition)
         old = self._placed.get(partition)
         if route is None:

@@ -1,7 +1,7 @@
-"""The interface of ranges and batches: many transactions in one request. Waits on the event loop.
+"""The interface for many transactions in one request: reads of ranges, appends of batches.
 
-Servers from protocol version 5 on offer them (spec/wire.md section 9). Records stay in wire form,
-so that a pipeline can turn thousands of them into columns at once.
+Servers support them from protocol version 5 on (spec/wire.md section 9). Records stay in wire form,
+so that a pipeline can convert thousands of them to columns at once. Waits on the event loop.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T")
 class RecordRange:
     """Committed records with consecutive ids, and the high-water mark when they were read.
 
-    The checksums are verified. Iterating over ``records`` yields one `Record` at a time;
-    ``records.wire`` is all of them as bytes.
+    The checksums are verified. Iterating over ``records`` yields one `Record` at a time.
+    ``records.wire`` has all records as bytes.
     """
 
     records: RecordBatch
@@ -39,16 +39,19 @@ class RecordRange:
 
 @dataclass(frozen=True, slots=True)
 class HeaderRange:
-    """Headers of committed transactions with consecutive ids, and the high-water mark then."""
+    """Headers of committed transactions with consecutive ids, and the high-water mark.
+
+    The high-water mark is that of the time when the headers were read.
+    """
 
     headers: tuple[RecordHeader, ...]
     high_water_mark: int
 
 
 class LogBulk(abc.ABC):
-    """Many transactions in one request. `LogClient.bulk` returns it.
+    """Reads and appends many transactions in one request. `LogClient.bulk` returns this object.
 
-    Timeouts are as in `LogClient`.
+    Timeouts have the same meaning and defaults as in `LogClient`.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -64,20 +67,21 @@ class LogBulk(abc.ABC):
         wait_seconds: float = 0.0,
         timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
     ) -> RecordRange:
-        """Return committed records from ``first_id`` on, within both bounds but at least one.
+        """Return committed records from ``first_id`` on.
 
-        There are none if the log ends before ``first_id``. With ``wait_seconds`` the server waits
-        that long for the first. Fewer records than the bounds allow do not mean that the log ends:
-        compare the last one with the high-water mark.
+        The result has at most ``max_records`` records and ``max_bytes`` bytes, but always the first
+        record if the log has it. If ``first_id`` is the next id of the log, the server waits up to
+        ``wait_seconds`` for this transaction; the result may be empty. A result with fewer records
+        does not mean that the log ends: compare the last id with the high-water mark.
 
         Raises:
-            ServerTooOld: The server does not offer ranges.
-            ClientAhead: ``first_id`` is beyond the next id of the log.
-            DataCorrupt: A record failed its checksum in every attempt.
-            AnswerLate: The time ran out.
+            ServerTooOld: The server does not support ranges.
+            ClientAhead: ``first_id`` is above the next id of the log.
+            DataCorrupt: A record did not match its checksum in any attempt.
+            AnswerLate: The timeout passed.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
-            ValueError: ``first_id`` is below 0, or a bound is below 1.
+            ValueError: ``first_id`` is below 0, or a maximum is below 1.
         """
         self._check(partition)
         _check_range(first_id, max_records, max_bytes)
@@ -93,12 +97,12 @@ class LogBulk(abc.ABC):
         max_headers: int = 10_000,
         timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
     ) -> HeaderRange:
-        """Return headers of committed transactions from ``first_id`` on, possibly none.
+        """Return headers of committed transactions from ``first_id`` on; the result may be empty.
 
-        A header has the request id of its append. So this finds out whether an append that raised
-        AppendUncertain is in the log.
+        A header has the request id of the append. So this method can find out whether an append
+        that raised AppendUncertain is in the log.
 
-        Raises what `records` raises.
+        It raises the same errors as `records`.
         """
         self._check(partition)
         _check_range(first_id, max_headers)
@@ -116,19 +120,19 @@ class LogBulk(abc.ABC):
     ) -> list[BatchOutcome]:
         """Append ``drafts`` in their order with one request; return the outcome of each.
 
-        Each draft is checked by its own locks against what others took after ``mark``, the last
-        transaction that the caller's decision takes into account. Drafts of one batch do not refuse
-        each other.
+        ``mark`` is the id of the last transaction that the caller's decision takes into account. A
+        draft is refused if another client took one of its write or read locks after this
+        transaction. The locks of a draft do not refuse other drafts of the same batch.
 
-        A batch is not a transaction: one refused draft does not refuse the others, and after a
-        fault a prefix of the batch may be in the log. The rest is then `Absent`. Nothing is sent
-        twice.
+        A batch is not atomic. If one draft is refused, the others are still appended. After a
+        fault, the first drafts of the batch may be in the log while the others are `Absent`. No
+        draft is sent twice.
 
         Raises:
-            AppendUncertain: The time ran out, or the client was closed, after the batch was sent
-                and before all outcomes were known. Its ``outcomes`` has those that are known.
-            ClusterUnreachable: The time ran out and nothing was sent.
-            ServerTooOld: The server does not offer batches. Nothing was sent.
+            AppendUncertain: The timeout passed, or the client was closed, after the batch was sent
+                and before all outcomes were known. ``outcomes`` has the known ones.
+            ClusterUnreachable: The timeout passed and nothing was sent.
+            ServerTooOld: The server does not support batches. Nothing was sent.
             ClientAhead: The log ends before the last transaction that this client has seen.
             DataTooLarge: The data of all drafts exceeds 64 MiB. Nothing was sent.
             PartitionUnknown: The cluster has no such partition.
@@ -151,7 +155,10 @@ class LogBulk(abc.ABC):
 
     @abc.abstractmethod
     def _check(self, partition: int) -> None:
-        """Raise ClientClosed, ClientFailed, PartitionUnknown."""
+        """Raise ClientClosed or ClientFailed if the client has ended.
+
+        Raise PartitionUnknown if the cluster has no ``partition``.
+        """
 
     @abc.abstractmethod
     async def _read_records(self, partition: int, request: ReadRecords) -> RecordRange: ...
@@ -170,7 +177,7 @@ class LogBulk(abc.ABC):
 
 
 def _check_range(first_id: int, count: int, size: int = 1) -> None:
-    """Raise ValueError unless a range from ``first_id`` on may be requested in these bounds."""
+    """Raise ValueError if the first id, the maximum count or the maximum size is too small."""
     if first_id < 0:
         raise ValueError(f"transaction ids begin at 0: there is no {first_id}")
     if count < 1 or size < 1:
@@ -180,7 +187,10 @@ def _check_range(first_id: int, count: int, size: int = 1) -> None:
 def _appends_of(
     drafts: Sequence[Draft[Any]], serializer: Serializer[Any] | None, mark: int | None
 ) -> list[Append]:
-    """Return the appends of a batch. Raises ValueError, DataTooLarge, and the serializer's."""
+    """Return the appends of a batch.
+
+    Raises ValueError, DataTooLarge, and the errors of the serializer.
+    """
     if len(drafts) > MAX_BATCH_APPENDS:
         raise ValueError(
             f"a batch of {len(drafts)} appends: a batch has at most {MAX_BATCH_APPENDS}"

@@ -1,7 +1,8 @@
 """The interface of a client: every public method, with its parameters, defaults and meaning.
 
-The real client and the mock client implement the few methods at the end; `waltz.sync` delegates to
-these methods. So a parameter is added in one place. Waits on the event loop.
+The real client and the mock client implement the few abstract methods at the end of `LogClient`.
+`waltz.sync` calls the public methods. So a new parameter is added only here. Waits on the event
+loop.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ T = TypeVar("T")
 class LogClient(abc.ABC, Generic[DataT]):
     """One application's access to one cluster.
 
-    `waltz.connect` opens a `Client`, which is the real one; `waltz.mock.MockClient` is for tests.
-    ``LogClient[bytes]`` appends and reads bytes; with a serializer the type is that of the
-    serializer's values.
+    `waltz.connect` opens a `Client`, the implementation for a real cluster.
+    `waltz.mock.MockClient` is the implementation for tests. ``LogClient[bytes]`` appends and reads
+    bytes. The type of a client with a serializer is that of the serializer's values.
 
-    A client belongs to the event loop on which it was opened. If it permanently loses its session
-    with ZooKeeper, every call raises ClientFailed, also those in progress; an append that was sent
-    raises AppendUncertain.
+    A client belongs to the event loop on which it was opened. If it can no longer follow the
+    servers in ZooKeeper, present and later calls raise ClientFailed; an append that was sent raises
+    AppendUncertain.
 
-    All timeouts are in seconds. The default is that of the client's options, and without one there
-    is no timeout.
+    All timeouts are in seconds. A call without a timeout uses the timeout of the client's options.
+    If that is None, the call waits without a limit.
     """
 
     def __init__(
@@ -65,28 +66,28 @@ class LogClient(abc.ABC, Generic[DataT]):
 
     @property
     def num_partitions(self) -> int:
-        """The number of partitions of the cluster; they are numbered from 0."""
+        """The number of partitions of the cluster. Partitions are numbered from 0."""
         return self._num_partitions
 
     @property
     def client_id(self) -> int:
-        """The id under which this client appends. No other client has or had it."""
+        """The id of this client, which its transactions have. No other client ever has the same."""
         return self._client_id
 
     @property
     def metrics(self) -> JsonMetrics:
-        """The metrics of this client, in the form of a server's."""
+        """The metrics of this client, in the JSON form in which a server shows its own."""
         return self._metrics.json
 
     @property
     @abc.abstractmethod
     def pending(self) -> int:
-        """The number of appends without an outcome; `flush` waits for them."""
+        """The number of appends without an outcome. `flush` waits for these appends."""
 
     @property
     @abc.abstractmethod
     def bulk(self) -> LogBulk:
-        """Ranges and batches, for pipelines. Servers of Waltz 0.13.2 do not offer them."""
+        """Reads of ranges and appends of batches. Servers of Waltz 0.13.2 do not support them."""
 
     async def append(
         self,
@@ -102,24 +103,26 @@ class LogClient(abc.ABC, Generic[DataT]):
     ) -> int:
         """Append one transaction and return its id when a quorum has it on disk.
 
-        ``mark`` is the last transaction that the caller's decision takes into account. The server
-        refuses the append if another client took one of the write or read locks after it. Without a
-        ``mark`` the locks are checked against the last transaction that this client has been fed
-        when it sends the append. The caller may not have seen that transaction, so locks without a
-        mark protect no decision. `submit` sets the mark.
+        ``mark`` is the id of the last transaction that the caller's decision takes into account.
+        The server refuses the append if another client took one of the write or read locks after
+        this transaction. If ``mark`` is None, the client uses the last transaction that it has
+        received when it sends the append. The caller may not have seen this transaction, so locks
+        without a mark protect no decision. `submit` sets the mark.
 
         Whatever happens to connections and servers, the transaction is appended at most once: the
-        client sends it again only when it is certain that it is not in the log. Appends of one
-        client may overlap; their order in the log is not the order of the calls.
+        client sends it again only when it is certain that the transaction is not in the log.
+        Appends of one client may overlap. Their order in the log may differ from the order of the
+        calls.
 
         Raises:
             LockFailed: A lock was taken after ``mark``. The transaction is not in the log.
-            AppendUncertain: The time ran out, or the client was closed, after the append was sent
-                and before its outcome was known. A cancelled append is in doubt as well.
-            ClusterUnreachable: The time ran out. The transaction is not in the log and never will
+            AppendUncertain: The timeout passed, or the client was closed, after the append was sent
+                and before its outcome was known. The transaction may or may not be in the log. The
+                same is true for an append that is cancelled.
+            ClusterUnreachable: The timeout passed. The transaction is not in the log and never will
                 be.
             ClientAhead: The log ends before the last transaction that this client has seen.
-            ServerTooOld: The server does not know a kind of lock. Nothing was sent.
+            ServerTooOld: The server does not support a kind of lock. Nothing was sent.
             DataTooLarge: The data exceeds 64 MiB. Nothing was sent.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
@@ -136,17 +139,17 @@ class LogClient(abc.ABC, Generic[DataT]):
     ) -> int | None:
         """Append the transaction that ``build`` returns, and call ``build`` again after a conflict.
 
-        ``build`` gets an `Attempt` and returns a `Draft`, or None if there is nothing to append. It
-        may be a coroutine function. It must decide by a state that reflects every transaction up to
-        the draft's mark, which is ``attempt.mark`` unless the draft has one, and after a conflict
-        also the transaction ``attempt.conflict``.
+        ``build`` gets an `Attempt` and returns a `Draft`, or None if there is nothing to append.
+        ``build`` may be a coroutine function. The state by which it decides must contain every
+        transaction up to the mark of the draft; a draft without a mark gets ``attempt.mark``. After
+        a conflict, the state must also contain the transaction ``attempt.conflict``.
 
-        Returns the transaction id, or None. ``timeout`` bounds the whole call: the mount, ``build``
-        and all attempts.
+        Returns the transaction id, None if ``build`` returned None. ``timeout`` limits the whole
+        call: the mount, ``build`` and all attempts.
 
         Raises:
-            LockFailed: The time ran out between two attempts.
-            TypeError: ``build`` returned something else.
+            LockFailed: The timeout passed after a conflict, before the next attempt was sent.
+            TypeError: ``build`` returned neither a `Draft` nor None.
 
         It also raises what `append` raises.
         """
@@ -162,14 +165,15 @@ class LogClient(abc.ABC, Generic[DataT]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
     ) -> int:
-        """Prepare the partition for appends and return the last transaction that was fed.
+        """Prepare the partition for appends; return the last transaction received from its server.
 
-        The first append does the same from the partition's high-water mark. After a first call with
-        a ``mark`` the server feeds every transaction after it, so that a mark of another log raises
+        Without this call, the first append mounts the partition after its high-water mark. With a
+        ``mark``, the first mount is after this transaction, and the server sends every later one.
+        If the log ends before ``mark``, because the mark belongs to another log, appends raise
         ClientAhead.
 
         Raises:
-            AnswerLate: The time ran out.
+            AnswerLate: The timeout passed.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -214,15 +218,16 @@ class LogClient(abc.ABC, Generic[DataT]):
     ) -> LogStream[Any]:
         """Return a stream of one partition, or of several.
 
-        ``partitions`` is a number, whose stream begins after the transaction ``after``, or a
+        ``partitions`` is one partition, whose stream begins after the transaction ``after``, or a
         mapping from each partition to the transaction after which its stream begins. Every
-        transaction comes once, in the order of its partition; partitions are merged as their
-        transactions arrive.
+        transaction is returned once, in the order of its partition. Transactions of different
+        partitions are returned in the order of their arrival.
 
-        ``until`` is the last transaction, or a mapping of last transactions. A partition without
-        one has no end: the stream waits for further transactions.
+        ``until`` is the last transaction to return, or a mapping from partition to its last
+        transaction. For a partition without a last transaction, the stream never ends: it waits for
+        new transactions.
 
-        With ``data`` each transaction has its data, which is read ahead within a bound on memory.
+        With ``data``, transactions have their data. The client reads data ahead, in limited memory.
 
         Raises:
             PartitionUnknown: The cluster has no such partition.
@@ -245,9 +250,9 @@ class LogClient(abc.ABC, Generic[DataT]):
         """Return the data of one transaction after verifying its checksum.
 
         Raises:
-            TransactionNotFound: The log does not reach the transaction.
-            DataCorrupt: The data failed its checksum in every attempt.
-            AnswerLate: The time ran out.
+            TransactionNotFound: The log ends before the transaction.
+            DataCorrupt: The data did not match their checksum in any attempt.
+            AnswerLate: The timeout passed.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -265,7 +270,7 @@ class LogClient(abc.ABC, Generic[DataT]):
         """Return the id of the partition's last committed transaction, -1 if there is none.
 
         Raises:
-            AnswerLate: The time ran out.
+            AnswerLate: The timeout passed.
             PartitionUnknown: The cluster has no such partition.
             ClientClosed: The client is closed.
         """
@@ -278,10 +283,10 @@ class LogClient(abc.ABC, Generic[DataT]):
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it expires as a named error
     ) -> None:
-        """Return when every append that was called before this has its outcome.
+        """Wait until every append that was called before this call has an outcome.
 
         Raises:
-            AnswerLate: The time ran out. The appends continue.
+            AnswerLate: The timeout passed. The appends continue.
             ClientClosed: The client is closed.
         """
         self._check()
@@ -291,7 +296,7 @@ class LogClient(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Close all connections. Appends that are in doubt raise AppendUncertain.
+        """Close all connections. Appends that were sent and have no outcome raise AppendUncertain.
 
         A second call has no effect.
         """
@@ -318,7 +323,10 @@ class LogClient(abc.ABC, Generic[DataT]):
 
     @abc.abstractmethod
     def _check(self, partition: int | None = None) -> None:
-        """Raise ClientClosed, ClientFailed; with a partition also PartitionUnknown."""
+        """Raise ClientClosed or ClientFailed if the client has ended.
+
+        Raise PartitionUnknown if the cluster has no ``partition``.
+        """
 
     @abc.abstractmethod
     async def _append(

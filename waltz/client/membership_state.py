@@ -1,4 +1,4 @@
-"""Whether a client can be used: open, failed or closed. Watches the membership in ZooKeeper."""
+"""Record whether a client is open, failed or closed. Follows the servers in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class MembershipState:
-    """The state of a client. It fails when the servers can no longer be followed in ZooKeeper.
+    """The state of a client: open, failed or closed.
 
-    ``on_failure`` is then called with a function that makes the error of every call. Make this on
-    an event loop.
+    A client fails when it can no longer follow the servers in ZooKeeper. Then ``on_failure`` is
+    called with a function that returns a new ClientFailed for every call of the client. The object
+    must be created on an event loop.
     """
 
     def __init__(
@@ -36,17 +37,20 @@ class MembershipState:
         self._watch = asyncio.get_running_loop().create_task(self._watch_membership())
 
     def close(self) -> bool:
-        """Refuse all further calls. Return whether this is the first call of close."""
+        """Make `check` raise ClientClosed. Return whether this is the first call of `close`."""
         first, self._closed = not self._closed, True
         return first
 
     async def end(self) -> None:
-        """Stop the watch."""
+        """Stop following the servers."""
         self._watch.cancel()
         await self._membership.stop()
 
     def check(self, partition: int | None = None) -> None:
-        """Raises ClientClosed, ClientFailed; with a partition also PartitionUnknown."""
+        """Raise ClientClosed or ClientFailed if the client has ended.
+
+        Raise PartitionUnknown if the cluster has no ``partition``.
+        """
         if self._closed:
             raise ClientClosed
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""The result of `waltz.connect`: awaited or entered. Waits on the event loop."""
+"""The result of `waltz.connect`, which opens a client. Waits on the event loop."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """An object that is closed at the end of a block."""
+    """An object that must be closed, such as a client."""
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
 
 T = TypeVar("T", bound=Closable)
 
 
 class Opening(Generic[T]):
-    """Opens a client: ``await`` it, or enter it with ``async with``, which closes the client."""
+    """A client that is not open yet.
+
+    ``await`` opens and returns the client. ``async with`` opens it, and closes it at the end.
+    """
 
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._open_it = open_it

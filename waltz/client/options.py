@@ -13,15 +13,22 @@ from waltz.net import TlsConfig
 class ClientOptions:
     """The options of a client, with their defaults. Times are in seconds.
 
-    Attributes: tls: The TLS settings of connections to servers. By default TLS is on and any server
-    certificate is accepted, as in Waltz 0.13.2. serializer: Turns values into bytes and back.
-    Without one, data is bytes. session_timeout_ms: The session timeout requested from ZooKeeper, in
-    milliseconds. connect_timeout: How long ZooKeeper may take to answer when the client is opened.
-    append_timeout: The timeout of every append and submit without one of its own; None: none.
-    answer_timeout: The timeout of every other call without one of its own; None: none.
-    max_in_flight: The number of appends without outcome per partition. Further ones wait.
-    long_wait_seconds: How long an append may have no outcome before the client sends a flush.
-    stream_buffer: The number of transactions that a stream holds before it stops reading.
+    Attributes:
+        tls: The TLS settings of connections to servers. By default TLS is on, and any server
+            certificate is accepted, as in Waltz 0.13.2.
+        serializer: Converts the application's values to bytes and back. None: data are bytes.
+        session_timeout_ms: The session timeout that the client requests from ZooKeeper, in
+            milliseconds.
+        connect_timeout: How long ZooKeeper may take to answer when the client is opened.
+        append_timeout: The timeout of each append and submit that is called without a timeout.
+            None: no timeout.
+        answer_timeout: The timeout of each other call that is called without a timeout. None: no
+            timeout.
+        max_in_flight: The largest number of appends without an outcome per partition. More appends
+            wait.
+        long_wait_seconds: The time after which the client asks the server for the outcome of an
+            append, by a flush request.
+        stream_buffer: The number of transactions that a stream holds before it stops reading.
     """
 
     tls: TlsConfig = field(default_factory=TlsConfig)
@@ -45,7 +52,7 @@ class _PlainOptions(TypedDict, total=False):
 
 
 class ConnectOptions(_PlainOptions, total=False):
-    """The options that `waltz.connect` takes; `ClientOptions` has their meaning and defaults."""
+    """The options that `waltz.connect` accepts. `ClientOptions` has their meaning and defaults."""
 
     tls: TlsConfig | None
 

@@ -1,11 +1,13 @@
-"""Read committed records from replicas, not through servers. Touches network and ZooKeeper.
+"""Read committed records directly from replicas. Touches network and ZooKeeper.
 
-The caller names the last committed transaction to read; a replica answers only a request that names
-its store session. It returns records in disk form, and the caller verifies them. If another session
-has begun by the time of the answer, its recovery may have cut the replica before it answered.
-Therefore the session is read from the metadata again after each answer, and an answer of an older
-session is dropped (spec/wire.md section 10). A storage of an older version counts as one that
-refused.
+The caller names the last committed transaction to read, and verifies the returned records, which
+are in their form on disk. A request names the store session that the partition's metadata have. A
+replica refuses the request if its own session is another one.
+
+A newer session may begin before the replica answers, and the recovery of this session may truncate
+the replica. Therefore the metadata are read again after each answer, and the answer is dropped if
+the session has changed (spec/wire.md section 10). A storage of an older version, which lacks the
+request, is treated like a storage that refuses the request.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WantedRecords:
-    """Records of one partition from ``first`` to at most ``last``, which is committed."""
+    """The records to read: those of ``partition`` from id ``first`` to at most ``last``.
+
+    ``last`` must be committed. ``rows`` is the largest number of records, ``size`` the largest
+    number of bytes.
+    """
 
     partition: int
     first: int
@@ -45,7 +51,7 @@ class Replicas:
         self._tls = tls
         self._open: dict[str, RpcConnection] = {}
         self._sessions: dict[int, PartitionMetadata] = {}
-        """The metadata of each partition as last read."""
+        """For each partition the metadata that were read last."""
 
     @classmethod
     async def connect(
@@ -56,10 +62,12 @@ class Replicas:
         return cls(store, root, tls)
 
     async def records(self, wanted: WantedRecords) -> StoredBatch | None:
-        """Return at least one record, unchecked, from the first on; None if no replica has any.
+        """Return one or more unchecked records from ``wanted.first`` on.
 
-        Cached metadata only chooses the replica. Metadata read after the answer decides whether
-        the answer counts (`test_replicas_are_read_across_failures_and_sessions`).
+        Returns None if no replica returned records, or the store session has changed; the caller
+        may try again. Cached metadata are used only to choose a replica. Metadata that are read
+        after the answer decide whether the answer is valid
+        (`test_replicas_are_read_across_failures_and_sessions`).
         """
         metadata = self._sessions.get(wanted.partition) or await self._read_metadata(
             wanted.partition
@@ -119,7 +127,10 @@ class Replicas:
 
 
 def _rotated(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
-    """Return the replicas of the session in an order that differs between tasks."""
+    """Return the replicas of the present store session, starting with a different one per request.
+
+    So the requests of many tasks are distributed over the replicas.
+    """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))
     return taking_part[turn:] + taking_part[:turn]

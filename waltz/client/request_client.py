@@ -1,7 +1,7 @@
-"""Reads data, ranges and marks from servers, on separate connections. Network.
+"""Read data, ranges and high-water marks from servers, on separate connections. Network.
 
-These connections never mount a partition. So feeds do not delay reads, and reads do not disturb
-feeds.
+These connections never mount a partition. So reads and feeds do not delay each other.
+`waltz.client.core.requests` decides when a request is sent again, and interprets the answers.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from waltz.net import Dialer
 from waltz.protocol.records import NO_TRANSACTION
 
 OnAnswer = Callable[[Answer | None], None]
-"""Called once with the answer, or with None if the client ends before."""
+"""Called once: with the answer, or with None if the client ends before the answer."""
 
 
 class RequestClient:
-    """The open read requests of one client, by partition."""
+    """Sends the read requests of one client, and returns the answers."""
 
     def __init__(self, client_id: int, directory: Directory, dialer: Dialer) -> None:
         self._client_id = client_id
@@ -63,7 +63,7 @@ class RequestClient:
         return self._known_marks.get(partition, NO_TRANSACTION)
 
     async def read_mark(self, partition: int) -> int:
-        """Return the partition's high-water mark as its server answers it."""
+        """Request the partition's high-water mark from its server, and return it."""
         answer = await self._answer(partition, ReadMark())
         self.note_mark(partition, answer.mark)
         return answer.mark
@@ -76,7 +76,7 @@ class RequestClient:
         return answer.data
 
     async def read_range(self, partition: int, request: ReadRecords | ReadHeaders) -> Answer:
-        """Return a range, possibly empty. Raises ClientAhead, DataCorrupt, ServerTooOld."""
+        """Return a range, which may be empty. Raises ClientAhead, DataCorrupt or ServerTooOld."""
         answer = await self._answer(partition, request)
         match answer.kind:
             case AnswerKind.CORRUPT:
@@ -89,18 +89,21 @@ class RequestClient:
         return answer
 
     def send(self, partition: int, request: ReadRequest, on_answer: OnAnswer) -> None:
-        """Send a request and have ``on_answer`` called. It needs no future for each request."""
+        """Send a request, and call ``on_answer`` with the answer.
+
+        A stream uses this method for thousands of requests, because it needs no future for each.
+        """
         if self._ended is not None:
             raise self._ended()
         self._of(partition).add(on_answer, request)
         self._perform(partition)
 
     def cancel(self, partition: int, on_answer: OnAnswer) -> None:
-        """Drop a request of `send`; ``on_answer`` is not called any more."""
+        """Drop the request that was sent with ``on_answer``, which is not called any more."""
         self._of(partition).cancel(on_answer)
 
     def end(self, why: Ending) -> None:
-        """End all requests, present and future, with the error ``why``.
+        """Make all present and later requests fail with the error that ``why`` returns.
 
         Only the first call has an effect.
         """
@@ -115,7 +118,7 @@ class RequestClient:
                 cast(OnAnswer, token)(None)
 
     async def close(self) -> None:
-        """End with ClientClosed unless it has ended before, and close the connections."""
+        """Make all requests fail with ClientClosed, unless `end` was called. Close the links."""
         self.end(ClientClosed)
         await self._links.close()
 
@@ -157,8 +160,9 @@ class RequestClient:
 
         def on_answer(answer: Answer | None) -> None:
             if not future.done():
-                # Without its token: the token is this function, which refers to the future, and the
-                # reference cycle would keep megabytes of records until the garbage collector runs.
+                # Drop the answer's token, because it is this function, which refers to the future.
+                # The reference cycle would keep megabytes of records until the garbage collector
+                # runs.
                 future.set_result(answer and answer._replace(token=None))
 
         requests = self._of(partition)
@@ -175,7 +179,7 @@ class RequestClient:
         return answer
 
     def _perform(self, partition: int) -> None:
-        """Perform the effects of a partition: send its messages and return its answers."""
+        """Send the messages that a partition's requests have produced; return the answers."""
         requests = self._partitions[partition]
         messages = requests.effects.take_messages()
         link = self._link_of.get(partition)

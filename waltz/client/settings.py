@@ -1,6 +1,6 @@
-"""The options of a client in a configuration file of Waltz 0.13.2 (spec/behaviour.md section 14).
+"""Read the options of a client from a configuration file (spec/behaviour.md section 14).
 
-Reads that file and the environment.
+The file has the keys of Waltz 0.13.2. Touches the file and the environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WITHOUT_EFFECT = {
 
 
 class ClientSettings(ClusterSettings):
-    """A client's settings. Times are in milliseconds."""
+    """The settings of a client. Times are in milliseconds."""
 
     process = "client"
     without_effect = _WITHOUT_EFFECT

@@ -1,7 +1,9 @@
 """A stream of the real client: its feeds, its buffer, and its batches. Network.
 
-A stream has its own connections and its own client id. So it is independent of the client's appends
-and of other streams. `waltz.client.core.feed` keeps the order and drops repeated transactions.
+A stream with data reads ranges of records (`waltz.client.inline`). A stream without data, or from
+servers that are too old for ranges, uses feeds, over its own connections and with its own client
+id. So it is independent of the client's appends and of other streams. `waltz.client.core.feed`
+keeps the order and drops repeated transactions.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ BATCH = 1000
 
 _READS_OPEN = 500
 _READ_AHEAD_BYTES = 32 << 20
+"""How many transactions, and bytes, a stream with feeds reads ahead of the application."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSources:
-    """The parts of a client that its streams use."""
+    """The parts of a client that its streams use.
+
+    ``buffer`` is the number of transactions that a stream holds before it stops reading.
+    """
 
     directory: Directory
     dialer: Dialer
@@ -49,9 +55,10 @@ class StreamSources:
     deserialize: Callable[[bytes], Any]
     buffer: int
     count_received: Callable[[int, int], None]
-    """Called with the partition and the number of transactions handed to the application."""
+    """Called with a partition, and the number of its transactions that the application got."""
 
     on_end: Callable[[ServerStream[Any]], None]
+    """Called when a stream is closed."""
 
 
 @dataclass(slots=True)
@@ -64,7 +71,11 @@ class _Read:
 
 
 class ServerStream(LogStream[DataT_co]):
-    """The stream of a `Client`."""
+    """A stream of a `Client`.
+
+    ``after`` maps each partition to the transaction after which the stream begins. ``until`` maps
+    partitions to their last transactions.
+    """
 
     def __init__(
         self,
@@ -163,7 +174,8 @@ class ServerStream(LogStream[DataT_co]):
                 feeds.end()
             if not feeds.unsupported:
                 return
-            # The server is too old for reads of ranges: use feeds, and read data one by one.
+            # A server is too old for ranges: continue with feeds, and read the data of each
+            # transaction by a request of its own.
             self._after = feeds.positions
         await self._start()
         async for batch in self._with_their_data() if self._with_data else self._without_data():
@@ -206,7 +218,7 @@ class ServerStream(LogStream[DataT_co]):
         )
 
     async def _next_records(self) -> list[FeedRecord] | None:
-        """Wait for records and return up to BATCH of them, or None at the end."""
+        """Wait for records and return up to `BATCH` of them, None at the end of the stream."""
         while not self._buffer:
             if self._complete and self._failure is None:
                 return None
@@ -225,14 +237,14 @@ class ServerStream(LogStream[DataT_co]):
         return records
 
     async def _wait(self) -> None:
-        """Wait for the next change."""
+        """Wait for a change: new records or answers, a failure, or the end of the stream."""
         if self._closed:
             raise ClientClosed
         self._wake.clear()
         await self._wake.wait()
 
     async def _wait_for_change(self) -> None:
-        """Wait for the next change; raise the error of a stream that has failed."""
+        """Do the same as `_wait`, but raise the error of a stream that has failed."""
         if self._failure is not None:
             raise self._failure
         await self._wait()
@@ -242,7 +254,7 @@ class ServerStream(LogStream[DataT_co]):
             yield [_transaction(record, None) for record in records]
 
     async def _with_their_data(self) -> AsyncIterator[list[Transaction[Any]]]:
-        """Read data ahead within the bound on memory; yield the transactions in order."""
+        """Yield the fed transactions in order, with data that is read ahead in limited memory."""
         ahead = ReadAhead(_READ_AHEAD_BYTES, _READS_OPEN)
         reads: deque[_Read] = deque()
         while (records := await self._next_records()) is not None:
@@ -269,7 +281,10 @@ class ServerStream(LogStream[DataT_co]):
         return read
 
     def _arrived(self, reads: deque[_Read], ahead: ReadAhead) -> list[Transaction[Any]]:
-        """Return the completed reads. Raises only if the first one has failed."""
+        """Remove completed reads and return their transactions, up to the first missing answer.
+
+        Stop before a read that failed. If that is the first one, raise its error.
+        """
         batch: list[Transaction[Any]] = []
         while reads and reads[0].done:
             try:
@@ -298,9 +313,10 @@ class ServerStream(LogStream[DataT_co]):
             self._wake.set()
 
     def _pause(self) -> None:
-        """Request no more and stop reading, because the application is behind.
+        """Send no more feed requests and stop reading, because the buffer is full.
 
-        TCP then makes the servers wait, so that the buffer stays bounded."""
+        TCP then makes the servers wait, so that the buffer does not grow further.
+        """
         self._paused = True
         for feed in self._feeds.values():
             feed.want(False)
@@ -316,7 +332,7 @@ class ServerStream(LogStream[DataT_co]):
             link.resume()
 
     def _perform(self, partition: int) -> None:
-        """Perform the effects of a feed: send its messages and buffer its transactions."""
+        """Send the messages that a feed has produced, and buffer its new transactions."""
         effects, link = self._feeds[partition].effects, self._link_of.get(partition)
         messages = effects.take_messages()
         if messages and link is not None:

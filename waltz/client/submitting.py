@@ -1,6 +1,7 @@
 """Build and append a transaction; repeat both while a lock refuses it. Reads the clock.
 
-The functions that mount and append are parameters; so the real client and the mock share this.
+The functions that mount and append are parameters, so that the real client and the mock client use
+the same code.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from waltz.client.core.values import Attempt, DataT, Draft
 Build = (
     Callable[[Attempt], Draft[DataT] | None] | Callable[[Attempt], Awaitable[Draft[DataT] | None]]
 )
-"""Returns the draft to append in this attempt, or None if there is nothing to append."""
+"""Returns the draft to append in this attempt, None if there is nothing to append."""
 
 _DELAY_SECONDS = 0.05
-"""The pause before an attempt, if the client has been fed nothing since the previous one."""
+"""The pause before a new attempt if the client has received no transaction since the last one."""
 
 
 Mount = Callable[[], Awaitable[int]]
-"""Mounts the partition and returns the last transaction fed."""
+"""Mounts the partition and returns the last transaction that its server has sent."""
 
 Append = Callable[[Draft[DataT], int, float | None], Awaitable[int]]
-"""Appends a draft at a mark within a number of seconds (None: no bound); returns the id."""
+"""Appends a draft with a mark and a timeout in seconds (None: no timeout); returns the id."""
 
 
 async def submit(
@@ -35,7 +36,7 @@ async def submit(
     append: Append[DataT],
     seconds: float | None,
 ) -> int | None:
-    """See `waltz.LogClient.submit`; all attempts together take ``seconds`` at most."""
+    """See `waltz.LogClient.submit`. All attempts together take ``seconds`` at most."""
     loop = asyncio.get_running_loop()
     deadline = None if seconds is None else loop.time() + seconds
     attempt: Attempt | None = None
@@ -70,7 +71,8 @@ async def _next(
     if before is None:
         return Attempt(partition, 1, fed)
     if fed == before.mark:
-        # The caller's state has not advanced: an immediate attempt would be refused again.
+        # The client has not received the conflicting transaction yet, so an immediate attempt would
+        # be refused again.
         await asyncio.sleep(_DELAY_SECONDS)
         fed = await mount()
     return Attempt(partition, before.number + 1, fed, conflict)

@@ -1,4 +1,4 @@
-"""Calls the pure parts regularly while they wait for time to pass. Touches the event loop."""
+"""Call the decisions of `core` regularly while they wait for time to pass. Event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TICK_SECONDS = 0.1
 
 
 class Ticker:
-    """Calls ``tick(now)`` every tenth of a second while it returns true."""
+    """Calls ``tick`` with the event loop's time every `TICK_SECONDS`, until it returns false."""
 
     def __init__(self, tick: Callable[[float], bool]) -> None:
         self._tick = tick
@@ -18,12 +18,12 @@ class Ticker:
         self._stopped = False
 
     def start(self) -> None:
-        """Start, unless it runs or was stopped."""
+        """Start the calls, unless they are running or `stop` was called."""
         if self._timer is None and not self._stopped:
             self._timer = self._loop.call_later(TICK_SECONDS, self._run)
 
     def stop(self) -> None:
-        """Stop; `start` has no effect afterwards."""
+        """Stop the calls permanently: `start` has no effect afterwards."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

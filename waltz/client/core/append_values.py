@@ -9,7 +9,11 @@ from waltz.protocol.records import ReqId
 
 
 class Append(NamedTuple):
-    """What to append. Without a ``mark`` the locks are checked against the mark when it is sent."""
+    """An append: data, header, and locks as hashes.
+
+    The locks are checked against ``mark``. If ``mark`` is None, they are checked against the last
+    transaction that the client has received when it sends the append.
+    """
 
     data: bytes
     checksum: int
@@ -21,7 +25,7 @@ class Append(NamedTuple):
 
     @property
     def num_locks(self) -> int:
-        """The number of its locks, of all kinds."""
+        """The number of locks of all three kinds."""
         return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
 
 
@@ -38,11 +42,11 @@ class Outcome(Enum):
 
 
 class Settled(NamedTuple):
-    """The outcome of an append.
+    """The outcome of the append that ``token`` identifies.
 
-    ``number`` is the transaction id in COMMITTED, the id of the transaction that took the lock in
-    LOCK_FAILED, the log's mark in AHEAD and the server's version in UNSUPPORTED. ``req_id`` is set
-    in UNCERTAIN.
+    ``number`` is the transaction id for COMMITTED, the id of the transaction that took the lock for
+    LOCK_FAILED, the log's mark for AHEAD, and the server's version for UNSUPPORTED. ``req_id`` is
+    set for UNCERTAIN.
     """
 
     token: object

@@ -1,15 +1,17 @@
 """The appends of one client to one partition, and how the outcome of each is determined. Pure.
 
-A partition's log has one order, and so do one client's appends on one connection. An append is
+A server writes the appends of one client to the log in the order in which the client sent them. An
+append is
 
-* in the log when the feed shows its request id,
-* not in the log when the feed shows the request id of a later append first, or when a flush that
-  was sent after it is answered and the feed has reached the mark of that answer (spec/behaviour.md
-  section 8).
+* in the log if the feed shows its request id,
+* not in the log if the feed shows the request id of a later append before its own, or if a flush
+  that was sent after the append is answered and the feed has reached the mark of this answer
+  (spec/behaviour.md section 8).
 
-Nothing else decides: a lost connection and elapsed time leave an append in doubt. An append is
-never sent twice under one request id, and is sent again under a new one only after
-`Outcome.ABSENT`. Otherwise a transaction could be in the log twice.
+Besides these signals, only a refusal or an AppendBatchResponse determines an outcome. A lost
+connection and elapsed time leave an append in doubt. An append is never sent twice with the same
+request id. It is sent again, with a new request id, only after `Outcome.ABSENT`. Otherwise a
+transaction could be in the log twice.
 
 The tests are tests/unit/client/test_client_appends.py, which loses, delays and repeats every
 message, and the appending clients of tests/sim.
@@ -44,7 +46,7 @@ from waltz.protocol.records import ReqId, wrapped
 
 
 class _Waiting(NamedTuple):
-    """One append or one batch that is sent when the partition is mounted."""
+    """One append, or one batch, that waits until the partition is mounted."""
 
     tokens: Sequence[object]
     appends: Sequence[Append]
@@ -55,7 +57,7 @@ class _Sent(NamedTuple):
     """An append without an outcome.
 
     ``order`` grows with each append that is sent. ``committed`` is the transaction id if the server
-    answered before the feed came.
+    has answered that the append is committed, and the feed has not shown the transaction yet.
     """
 
     order: int
@@ -64,16 +66,17 @@ class _Sent(NamedTuple):
     committed: int | None = None
 
     def outcome_without_feed(self) -> Settled:
-        """Return the outcome that is known before any further feed."""
+        """Return the outcome that is known now, for a caller that does not wait for the feed."""
         if self.committed is not None:
             return Settled(self.token, Outcome.COMMITTED, self.committed)
         return Settled(self.token, Outcome.UNCERTAIN, req_id=self.req_id)
 
 
 class PartitionAppends:
-    """One client's appends to one partition, and the feed that decides their outcomes.
+    """One client's appends to one partition, and the feed that shows their outcomes.
 
-    A token identifies an append to the shell. ``effects.results`` has one `Settled` per append.
+    The caller passes a token, any object, with each append. ``effects.results`` gets one `Settled`
+    with this token.
     """
 
     def __init__(self, ids: RequestIds, mark: int, long_wait_seconds: float) -> None:
@@ -91,42 +94,43 @@ class PartitionAppends:
 
     @property
     def mark(self) -> int:
-        """The last transaction id fed."""
+        """The id of the last transaction that was received in order."""
         return self.mount.mark
 
     @property
     def idle(self) -> bool:
-        """Whether `tick` has nothing to do: nothing is open and no mount is under way."""
+        """Whether `tick` has nothing to do: no append is open, and no mount is in progress."""
         return not (self._sent or self._waiting) and self.mount.phase in (
             Phase.MOUNTED,
             Phase.DETACHED,
         )
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
-        """The partition has a connection; also when its generation changes on the same one."""
+        """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._open_flushes.clear()
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """The connection is lost.
+        """Stop using the connection, because it is lost.
 
         Appends that were sent stay in doubt, because the server may have written them. A flush that
-        was not answered is dropped: after the next mount a new one is sent.
+        was not answered is dropped. After the next mount a new flush is sent.
         """
         self._open_flushes.clear()
         self.mount.detach()
 
     def append(self, token: object, append: Append) -> None:
-        """Send an append when the partition is mounted."""
+        """Send an append, now or as soon as the partition is mounted."""
         if self.mount.phase is Phase.MOUNTED:
             self._send(token, append)
         else:
             self._wait(_Waiting((token,), (append,), False))
 
     def append_batch(self, tokens: Sequence[object], appends: Sequence[Append]) -> None:
-        """Send appends as one message when the partition is mounted; each has its own outcome.
+        """Send appends in one message, now or as soon as the partition is mounted.
 
-        All have the same ``mark``. None is refused because of a lock that another one took.
+        Each append has its own outcome. All must have the same ``mark``. The locks of one append do
+        not refuse the others.
         """
         if self.mount.phase is Phase.MOUNTED:
             self._send_batch(tokens, appends)
@@ -134,11 +138,12 @@ class PartitionAppends:
             self._wait(_Waiting(tokens, appends, True))
 
     def withdraw(self, tokens: Collection[object]) -> list[Settled]:
-        """Drop the appends that were not sent, and return the known outcome of all open ones.
+        """Return the outcomes that are known now, for a caller that does not wait any longer.
 
-        The caller no longer waits. It gets UNSENT, for a batch as a whole; LOCK_FAILED, even if the
-        transaction that took the lock was not fed yet; COMMITTED if the server has answered so and
-        the feed is behind; and UNCERTAIN for all other appends.
+        The appends of ``tokens`` that were not sent are dropped and get UNSENT. Refused appends get
+        LOCK_FAILED, even if the transaction that took the lock has not been received yet. Appends
+        that the server has answered as committed get COMMITTED, even if the feed has not shown them
+        yet. All others get UNCERTAIN.
         """
         wanted = set(tokens)
         unsent = [each for each in self._waiting if not wanted.isdisjoint(each.tokens)]
@@ -152,14 +157,15 @@ class PartitionAppends:
         return known
 
     def flush(self) -> None:
-        """Request the outcome of everything that is in doubt."""
+        """Request the outcomes of all appends that are in doubt."""
         if self._sent and self.mount.phase is Phase.MOUNTED:
             self._request_flush()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Handle fed transactions; every id but the next one is a repetition and is ignored.
+        """Handle transactions of the feed. Ignore a transaction that has not the next id.
 
-        Without this rule a repetition, fed again after a mount, could be taken for a later append.
+        After a new mount the server can feed transactions again. Without this rule, a repeated
+        transaction could be taken for that of a later append.
         """
         mount, own, sent = self.mount, self._ids.client_id, self._sent
         mark = mount.mark
@@ -174,7 +180,7 @@ class PartitionAppends:
             self._settle_by_mark()
 
     def received(self, message: Message) -> None:
-        """Handle any message but FeedData."""
+        """Handle a message other than FeedData."""
         match message:
             case MountResponse():
                 if self.mount.mount_received(message):
@@ -201,8 +207,8 @@ class PartitionAppends:
     def tick(self, now: float) -> None:
         """Do what is due at ``now``: mount again, or flush if the oldest append takes too long.
 
-        The flush is needed because a server drops an append of another generation without an
-        answer: without it the append would stay in doubt until a later one is committed.
+        A server drops an append of another generation without an answer. Without the flush, such an
+        append would stay in doubt until a later append is committed.
         """
         self.mount.tick(now)
         oldest = self._oldest()
@@ -215,7 +221,7 @@ class PartitionAppends:
             self._oldest_since = (oldest.order, now)
 
     def close(self) -> None:
-        """Give every append the outcome that is known now."""
+        """End every open append with the outcome that is known now."""
         self.detach()
         self._settle_waiting(Outcome.UNSENT)
         self.effects.results += (sent.outcome_without_feed() for sent in self._sent.values())
@@ -285,11 +291,11 @@ class PartitionAppends:
         return req_id
 
     def _batch_answered(self, message: AppendBatchResponse) -> None:
-        """Handle the outcomes that the feed does not show.
+        """Handle the outcomes of a batch.
 
-        COMMITTED is only recorded. The caller gets it when the feed shows the transaction, so that
-        the client's mark has then reached the transaction. A caller that cannot wait gets it from
-        `withdraw`.
+        COMMITTED is only recorded. The caller gets this outcome when the feed shows the
+        transaction, so that the client's mark has reached the transaction by then. A caller that
+        does not wait any longer gets it from `withdraw`.
         """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
@@ -310,11 +316,11 @@ class PartitionAppends:
         self._settle_by_mark()
 
     def _commit(self, seq: int, transaction_id: int) -> None:
-        """Settle ``seq``, which is in the log, and all that were sent before it.
+        """Settle the append ``seq``, which is in the log, and all open appends sent before it.
 
-        Those are not in the log and never will be: a server writes one client's appends in the
-        order in which they were sent, so an earlier one cannot follow (spec/behaviour.md section
-        8).
+        The earlier appends are not in the log and never will be: a server writes one client's
+        appends in the order in which they were sent, so an earlier append cannot follow
+        (spec/behaviour.md section 8).
         """
         assert seq in self._sent, "a committed append is open"
         while True:
@@ -350,7 +356,7 @@ class PartitionAppends:
         if log_mark is None:
             return
         self._settle_waiting(Outcome.AHEAD, log_mark)
-        # Earlier answers are dropped: they were about the log of an earlier generation.
+        # An answer that an append is committed is not used: the log may have lost the transaction.
         self.effects.results += (
             Settled(sent.token, Outcome.UNCERTAIN, req_id=sent.req_id)
             for sent in self._sent.values()

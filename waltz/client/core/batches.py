@@ -1,4 +1,4 @@
-"""The outcome of each append of a batch. Pure."""
+"""The outcomes that an append of a batch can have, as values of the public API. Pure."""
 
 from __future__ import annotations
 

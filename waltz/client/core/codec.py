@@ -1,8 +1,7 @@
-"""Encodes and decodes the frequent messages: feeds in, appends out. Pure.
+"""Decode FeedData and encode appends and reads faster than `waltz.protocol.client_server`. Pure.
 
-Does what `waltz.protocol.client_server` does, for the few messages that come by the thousand: a
-chunk of FeedData becomes one list of tuples, an append one struct per part. Source: spec/wire.md
-section 4.
+The bytes are the same, without the general tables: these few kinds of messages come by the
+thousand. Adjacent FeedData messages become one list of tuples. Source: spec/wire.md section 4.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FeedRecord = tuple[int, int, int, int, int, int]
 
 
 class FeedRun(NamedTuple):
-    """Transactions of one partition whose messages were adjacent."""
+    """Transactions of one partition whose FeedData messages were adjacent."""
 
     partition: int
     records: list[FeedRecord]
@@ -46,9 +45,9 @@ _DATA_REQUEST = struct.Struct(">bhibiiiiq")
 
 
 def parse(bodies: Iterable[bytes], version: int) -> list[FeedRun | Message]:
-    """Return the messages of ``bodies`` in order, with adjacent FeedData of a partition in runs.
+    """Return the messages of ``bodies`` in order. Raises MalformedMessage.
 
-    Raises MalformedMessage.
+    Adjacent FeedData messages of one partition become one `FeedRun`.
     """
     parsed: list[FeedRun | Message] = []
     run = FeedRun(-1, [])

@@ -17,7 +17,7 @@ class Route(NamedTuple):
 
 
 class Directory:
-    """The routes of all partitions; followers are called after each change."""
+    """The routes of all partitions. `follow` registers a function that is called after changes."""
 
     def __init__(self) -> None:
         self._routes: dict[int, Route] = {}
@@ -28,7 +28,7 @@ class Directory:
         return self._routes.get(partition)
 
     def replace(self, endpoints: Mapping[Endpoint, tuple[OwnedPartition, ...]]) -> None:
-        """Replace all routes by those of a new membership."""
+        """Replace all routes. ``endpoints`` maps each server to the partitions that it owns."""
         self._routes = {
             partition: Route(endpoint, generation)
             for endpoint, owned in endpoints.items()
@@ -38,6 +38,6 @@ class Directory:
             follower()
 
     def follow(self, follower: Callable[[], None]) -> Callable[[], None]:
-        """Call ``follower`` after each change until the returned function is called."""
+        """Call ``follower`` after each change, until the caller calls the returned function."""
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)

@@ -1,8 +1,9 @@
-"""The messages and results that the pure parts of the client hand to the shell. Pure.
+"""The messages to send and the results to return, which the client's pure classes produce. Pure.
 
-A pure part takes one input per call and collects its effects in one `Effects`. After each call the
-shell takes them: it sends the messages on the partition's connection, in their order, and returns
-the results to the callers, in their order. No part returns effects, and no part calls back.
+A pure class handles one input per call, and collects its effects in an `Effects`. After each call,
+the code around it (the *shell*) takes the effects: it sends the messages on the partition's
+connection, and passes the results to the callers, each in order. Pure classes have no other way to
+cause an effect: they return none, and call no callback.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ R = TypeVar("R")
 class Effects(Generic[R]):
     """The messages to send and the results to return, collected until the shell takes them.
 
-    Without a connection the shell drops the messages: each part sends the messages that are still
-    needed again when the next connection is attached.
+    Without a connection, the shell drops the messages. When a connection is attached, the pure
+    class produces again those messages that are still needed.
     """
 
     __slots__ = ("messages", "results")

@@ -15,26 +15,26 @@ class WaltzError(Exception):
 class ClusterUnreachable(WaltzError):
     """ZooKeeper, or the server of a partition, did not answer in time.
 
-    If an append raises it, the transaction is not in the log and never will be.
+    If an append raises this error, the transaction is not in the log and never will be.
     """
 
 
 class AnswerLate(ClusterUnreachable):
     """A read, mount or flush was not answered within its timeout.
 
-    The call changed nothing. If it was `LogClient.flush`, the appends that it waited for continue.
+    The call changed nothing. After a flush, the appends that it waited for continue.
     """
 
 
 class ClusterNotFound(WaltzError):
-    """ZooKeeper has no cluster, or an unfinished one, at the given root."""
+    """There is no cluster at the given root in ZooKeeper, or its creation did not finish."""
 
 
 class ClientFailed(WaltzError):
     """The client can no longer find the servers. Close it and open another one.
 
-    An append that raises this is not in the log; an append in doubt raises AppendUncertain.
-    ``reason`` is the known cause.
+    An append that raises this error is not in the log. An append whose outcome is unknown raises
+    AppendUncertain instead. ``reason`` is the cause of the failure.
     """
 
     def __init__(self, reason: str) -> None:
@@ -46,16 +46,16 @@ class ClientFailed(WaltzError):
 
 
 class ClientClosed(WaltzError):
-    """The client is closed. An append that raises this is not in the log."""
+    """The client is closed. An append that raises this error is not in the log."""
 
     def __init__(self) -> None:
         super().__init__("this client is closed: open another with waltz.connect")
 
 
 Ending = Callable[[], ClientClosed | ClientFailed]
-"""Creates the error that a call on a closed or failed client raises.
+"""Returns the error that a call of a closed or failed client raises.
 
-Every call gets a new instance, because an exception has the traceback of one call only.
+Every call raises a new instance, because an exception instance has the traceback of one call.
 """
 
 
@@ -84,7 +84,7 @@ class TransactionNotFound(WaltzError, LookupError):
 
 
 class DataCorrupt(WaltzError):
-    """A transaction's data failed its checksum in every attempt."""
+    """A transaction's data did not match its checksum in any attempt."""
 
     def __init__(self, partition: int, transaction_id: int, attempts: int) -> None:
         super().__init__(
@@ -106,7 +106,7 @@ class DataTooLarge(WaltzError, ValueError):
 
 
 class ClientAhead(WaltzError):
-    """The log ends before the caller's mark, so the mark does not belong to this cluster's log."""
+    """The log ends before the caller's mark: the mark does not belong to this log."""
 
     def __init__(self, partition: int, client_mark: int, log_mark: int) -> None:
         super().__init__(
@@ -135,14 +135,14 @@ class LockFailed(WaltzError):
 
 
 class AppendUncertain(WaltzError):
-    """An append was sent and is in doubt: it may be in the log, or may still get there.
+    """An append was sent and is in doubt: it may be in the log now or later, or never.
 
-    ``req_id`` is its request id: a transaction with that id is this append. Look for it with
-    `LogBulk.headers` before you append again.
+    ``req_id`` is the request id of the append. If the append is in the log, its transaction has
+    this request id. Look for it with `LogBulk.headers` before you append again.
 
     For a batch, ``outcomes`` has the outcome of each append, None for an append in doubt.
-    ``req_id`` is then the request id of the first append in doubt; the sequence numbers of the
-    appends after it follow in order.
+    ``req_id`` is the request id of the first append in doubt. Each next append of the batch has the
+    next sequence number.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""The position of a stream in one partition, and when to request more of its feed. Pure.
+"""Track the position of a stream in one partition, and request more of its feed. Pure.
 
-Transaction ids have no gaps. So the position is one number: the next transaction has the id after
-it, and every other transaction that is fed is a repetition (spec/behaviour.md section 8). After any
-fault of connections and servers, a mount at the position continues exactly there.
+The position is the id of the last transaction that was received. Transaction ids have no gaps, so
+the next transaction has the next id. Every other transaction in the feed is a repetition
+(spec/behaviour.md section 8). After any fault of connections and servers, a new mount after the
+position continues with the next transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from waltz.protocol.client_server import (
 class PartitionFeed:
     """The feed of one partition to one stream, after the transaction ``mark``.
 
-    Its results are the fed transactions, each once and in order.
+    ``effects.results`` gets each transaction once, in order.
     """
 
     def __init__(self, ids: RequestIds, mark: int) -> None:
@@ -33,29 +34,29 @@ class PartitionFeed:
 
     @property
     def position(self) -> int:
-        """The last transaction id taken."""
+        """The id of the last transaction that was received in order."""
         return self.mount.mark
 
     @property
     def log_mark_behind(self) -> int | None:
-        """The log's mark, once it is known to be below the position."""
+        """The end of the log, if it is known to be below the position; otherwise None."""
         return self.mount.log_mark_behind
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
-        """The partition has a connection; also when its generation changes on the same one."""
+        """Mount the partition on a new connection, or in a new generation; see `Mount.attach`."""
         self._fetch_due = False
         self.mount.attach(generation, connection_seq, version)
 
     def detach(self) -> None:
-        """The connection is lost."""
+        """Stop using the connection, because it is lost."""
         self._fetch_due = False
         self.mount.detach()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Handle fed transactions; new ones become results.
+        """Handle transactions of the feed. A transaction with the next id becomes a result.
 
-        A new mount repeats the transactions fed since the last one. Without this rule the
-        application would get a transaction twice; a gap would mean that it misses one.
+        All others are ignored, because after a new mount the server can feed transactions again.
+        Without this rule, the application could get a transaction twice, or miss one.
         """
         mark = self.mount.mark
         add = self.effects.results.append
@@ -66,7 +67,7 @@ class PartitionFeed:
         self.mount.advance(mark)
 
     def received(self, message: Message) -> None:
-        """Handle any message but FeedData; ignore messages of other sessions."""
+        """Handle a message other than FeedData. Ignore messages of an earlier mount."""
         match message:
             case MountResponse():
                 if self.mount.mount_received(message):
@@ -78,7 +79,7 @@ class PartitionFeed:
                 self.mount.log_mark_received(message)
 
     def want(self, wanted: bool) -> None:
-        """Set whether there is room for more; without room no further fetch is requested."""
+        """Set whether the stream wants more transactions; if not, no FeedRequest is sent."""
         self._wanted = wanted
         if not wanted:
             self.mount.restart_wait()
@@ -86,13 +87,13 @@ class PartitionFeed:
             self._fetch_ended()
 
     def tick(self, now: float) -> None:
-        """Do what is due at ``now``."""
+        """Mount again if that is due at ``now``; see `Mount.tick`."""
         if not self._wanted:
             self.mount.restart_wait()
         self.mount.tick(now)
 
     def _fetch_ended(self) -> None:
-        """Request the next fetch, now or when there is room."""
+        """Send the next FeedRequest, now or as soon as the stream wants more."""
         self._fetch_due = not self._wanted
         if self._wanted:
             assert self.mount.session is not None

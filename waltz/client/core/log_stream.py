@@ -1,4 +1,4 @@
-"""The interface of a stream of transactions, as every client offers it. Pure."""
+"""The interface of a stream of transactions. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from waltz.client.core.values import DataT_co, Transaction
 
 
 class LogStream(abc.ABC, Generic[DataT_co]):
-    """Transactions of one or several partitions: each once, in order within its partition.
+    """A stream of transactions of one or several partitions. `LogClient.stream` returns it.
 
-    `LogClient.stream` returns it. Iterate over it once, with ``async for`` or with `batches`.
-    Leaving the loop ends the stream, and so does `aclose`.
+    Each transaction is returned once, in order within its partition. Iterate over a stream once,
+    with ``async for`` or with `batches`. The end of the loop closes the stream, and so does
+    `aclose`.
     """
 
     async def __aenter__(self) -> Self:
@@ -29,11 +30,11 @@ class LogStream(abc.ABC, Generic[DataT_co]):
 
     @abc.abstractmethod
     def batches(self) -> AsyncIterator[list[Transaction[DataT_co]]]:
-        """Yield transactions as they arrive, up to 1,000 at a time, never an empty list.
+        """Yield lists of the transactions that have arrived, each with 1 to 1,000 transactions.
 
         Raises ClientAhead, DataCorrupt, ClientFailed, ClientClosed.
         """
 
     @abc.abstractmethod
     async def aclose(self) -> None:
-        """End the stream and close its connections. A second call has no effect."""
+        """Close the stream and its connections. A second call has no effect."""

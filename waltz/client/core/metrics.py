@@ -1,7 +1,8 @@
 """The metrics of a client, and their names (spec/behaviour.md section 13). Pure.
 
-Group ``waltz-client`` is about the client, ``waltz-client-stream.partition-<n>`` about one
-partition; that is created when the partition is first used. The clock is a parameter.
+The group ``waltz-client`` has the metrics of the client. A group
+``waltz-client-stream.partition-<n>`` has those of a partition, and is created when the client uses
+the partition for the first time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ def partition_group(partition: int) -> str:
 
 @dataclass(slots=True)
 class PartitionMetrics:
-    """Counts of one partition; they only grow.
+    """Counts of one partition, which only grow.
 
-    ``sent`` and ``received`` count transactions: calls of append, and transactions of streams.
-    ``late`` counts appends that ran out of time. ``appends`` times those that got into the log.
+    ``sent`` counts calls of append, ``received`` the transactions that streams returned, ``late``
+    the appends that timed out. ``appends`` has the durations of the successful appends.
     """
 
     sent: int = 0
@@ -38,23 +39,23 @@ class PartitionMetrics:
 
 
 class Appending(Protocol):
-    """The component that has the appends of each partition."""
+    """The component of a client that appends, as the source of metrics."""
 
     def is_mounted(self, partition: int) -> bool:
-        """Whether the partition is fed, so that appends can be sent."""
+        """Return whether the partition is mounted, so that appends can be sent."""
 
     def mark(self, partition: int) -> int:
-        """Return the last transaction fed, -1 if none was."""
+        """Return the last transaction that the partition's server has sent, -1 if none."""
 
     def in_flight(self, partition: int) -> int:
-        """Return the number of appends without outcome."""
+        """Return the number of appends without an outcome."""
 
 
 class ClientMetrics:
-    """The counts of one client, in the JSON forms of 0.13.2.
+    """The metrics of one client, in the JSON forms of Waltz 0.13.2.
 
-    A client has no HTTP port, and `import waltz` does not load prometheus_client: an application
-    that has metrics of its own reads these values into them.
+    A client has no HTTP port, and `import waltz` does not load prometheus_client. An application
+    with metrics of its own can copy these values.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class ClientMetrics:
             self.json.add(CLIENT_GROUP, name, JsonKind.GAUGE, read)
 
     def of(self, partition: int) -> PartitionMetrics:
-        """Return the counters of a partition, which is active from now on."""
+        """Return the counts of a partition. The first call adds the partition's metrics."""
         metrics = self._partitions.get(partition)
         if metrics is None:
             metrics = self._partitions[partition] = PartitionMetrics()
@@ -101,7 +102,7 @@ class ClientMetrics:
 
 
 async def measured(metrics: PartitionMetrics, append: Awaitable[int], clock: Clock) -> int:
-    """Return the result of ``append``, and count its outcome."""
+    """Await ``append``, count its outcome in ``metrics``, and return its result."""
     metrics.sent += 1
     begun = clock()
     try:

@@ -1,9 +1,9 @@
-"""Mounts one partition on its current connection and keeps its feed running. Pure.
+"""Mount one partition on its present connection, and mount it again when that is necessary. Pure.
 
-A mount request names the last transaction that the client has seen. The server feeds the following
-transactions and answers READY (spec/wire.md section 4, spec/behaviour.md section 8). The appends of
-a partition have one `Mount`, and each stream of the partition has its own. `tick` is the only
-source of time.
+A mount makes a connection the one over which a client appends to a partition and receives its feed.
+A mount request names the last transaction that the client has received. The server feeds the
+following transactions and answers READY (spec/wire.md section 4, spec/behaviour.md section 8). The
+appends of a partition have one `Mount`. Each stream has another one for each of its partitions.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ MOUNT_TIMEOUT_SECONDS = 5.0
 """A mount request is sent again if no answer and no feed arrives for this long."""
 
 AHEAD_CONFIRMATIONS = 3
-"""How many consecutive answers must report a log shorter than the client's mark.
+"""How many consecutive answers must report a log that ends before the client's mark.
 
-One answer is not enough: a server that no longer owns the partition, and has not noticed it yet,
-answers from an old log. ClientAhead would then stop an application whose mark is right.
+One answer is not enough. A server that has lost the partition to another server, and does not know
+it yet, answers with an old end of the log. ClientAhead would stop an application whose mark is
+right.
 """
 
 _NOT_READY_BEFORE_MARK_CHECK = 3
-"""After how many NOT_READY answers to read the log's mark.
+"""After how many NOT_READY answers of an old server the client requests the log's mark.
 
-Servers before `CLIENT_AHEAD_SINCE` answer NOT_READY also if the client's mark is beyond the log.
+Servers of versions before `CLIENT_AHEAD_SINCE` also answer NOT_READY if the log ends before the
+client's mark.
 """
 
 
@@ -52,11 +54,11 @@ class Phase(Enum):
 
 
 class RequestIds:
-    """Assigns the ids of one client's requests to one partition.
+    """Generates the ids of one client's requests about one partition.
 
-    ``last`` grows without bound; the sequence number on the wire is ``last`` wrapped to 32 bits.
-    Every id must be unique: if two appends had the same id, the client would take the transaction
-    of one for that of the other.
+    ``last`` is the number of the last id, and grows without a limit. The sequence number on the
+    wire is ``last`` wrapped to 32 bits. Every id must be unique: if two appends had the same id,
+    the client could not tell which of them a transaction in the feed belongs to.
     """
 
     __slots__ = ("client_id", "last", "partition")
@@ -73,9 +75,10 @@ class RequestIds:
 
 
 class Mount:
-    """The feed session of one partition: its phase, its id, and the last transaction id fed.
+    """The mount of one partition.
 
-    It adds its messages to ``effects``, which it shares with the object that owns the mount.
+    ``phase`` is its state, and ``session`` the id of its last mount request. The messages to send
+    are added to ``effects``, which the owner of the mount passes to the constructor.
     """
 
     def __init__(self, ids: RequestIds, mark: int, effects: Effects[Any]) -> None:
@@ -87,8 +90,8 @@ class Mount:
         self.version = -1
         self.session: ReqId | None = None
         self.log_mark_behind: int | None = None
-        """The log's mark, after `AHEAD_CONFIRMATIONS` answers have shown that it is below ``mark``;
-        None before."""
+        """The end of the log, if `AHEAD_CONFIRMATIONS` answers have shown that it is below
+        ``mark``; otherwise None."""
         self._connection_seq = 0
         self._since: float | None = None
         self._not_ready = 0
@@ -97,17 +100,20 @@ class Mount:
 
     @property
     def mark(self) -> int:
-        """The last transaction id fed."""
+        """The id of the last transaction that was received in order."""
         return self._mark
 
     def advance(self, mark: int) -> None:
-        """Record that the feed has reached ``mark``; this restarts the timeout of the mount."""
+        """Record that the feed has reached ``mark``, and restart the timeout of the mount."""
         assert mark >= self._mark, "a mark never goes down"
         self._mark = mark
         self._since = None
 
     def attach(self, generation: int, connection_seq: int, version: int) -> None:
-        """Mount on a new connection to the partition's server, with protocol ``version``."""
+        """Mount the partition on a new connection to its server, or in a new generation.
+
+        ``connection_seq`` is the number of the connection; ``version`` is its protocol version.
+        """
         self.generation = generation
         self.version = version
         self._connection_seq = connection_seq
@@ -116,12 +122,12 @@ class Mount:
         self._request()
 
     def detach(self) -> None:
-        """Stop using the connection: it is lost, or that server no longer owns the partition."""
+        """Stop using the connection: it is lost, or another server owns the partition now."""
         self._enter(Phase.DETACHED)
         self.session = self._mark_request = None
 
     def mount_received(self, response: MountResponse) -> bool:
-        """Handle a MountResponse; return whether it has mounted the partition.
+        """Handle a MountResponse; return whether the partition is mounted by this response.
 
         A response to an earlier mount request is ignored, because it is about another connection or
         generation.
@@ -147,7 +153,7 @@ class Mount:
         return False
 
     def log_mark_received(self, response: HighWaterMarkResponse) -> None:
-        """Handle the log's mark, which shows whether the log ends before ``mark``."""
+        """Handle the high-water mark that was requested because the log may end before `mark`."""
         if response.req_id != self._mark_request:
             return
         self._mark_request = None
@@ -159,11 +165,14 @@ class Mount:
             self._confirmations = 0
 
     def restart_wait(self) -> None:
-        """Restart the timeout of the mount: while reading was paused, no answer could arrive."""
+        """Restart the timeout of the mount. While reading is paused, no answer can arrive."""
         self._since = None
 
     def tick(self, now: float) -> None:
-        """Mount again if the backoff or the timeout has ended at ``now`` (monotonic, seconds)."""
+        """Mount again if the backoff or the timeout has ended at ``now``.
+
+        ``now`` is in seconds and never goes back. A mount knows the time only from this method.
+        """
         if self.phase is Phase.BACKOFF:
             limit = NOT_READY_BACKOFF_SECONDS
         elif self.phase is Phase.MOUNTING:

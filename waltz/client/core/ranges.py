@@ -1,4 +1,4 @@
-"""Parses ranges of partitions and transactions, and locks, as typed on a command line. Pure."""
+"""Parse ranges of partitions and transactions, and locks, of a command line. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _MOST_PARTITIONS = 1 << 20
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Return the ends of ``7`` or ``0-6``, both included. Raises ValueError."""
+    """Return the first and the last number of a range such as ``0-6`` or ``7``.
+
+    Raises ValueError.
+    """
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is neither a number nor a range like 0-6")
@@ -26,13 +29,19 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def parse_ids(text: str) -> tuple[int, int | None]:
-    """Return the ends of ``7``, ``0-6``, or of ``5-``, which has no last one. Raises ValueError."""
+    """Return the first and the last id of a range such as ``0-6``, ``7`` or ``5-``.
+
+    The last id of a range without an end, such as ``5-``, is None. Raises ValueError.
+    """
     open_end = _OPEN_RANGE.fullmatch(text.strip())
     return parse_range(text) if open_end is None else (int(open_end[1]), None)
 
 
 def parse_partitions(text: str) -> tuple[int, ...]:
-    """Return what ``0-6,7,10-16`` names, each once, in ascending order. Raises ValueError."""
+    """Return the partitions of a text such as ``0-6,7,10-16``, each once, in ascending order.
+
+    Raises ValueError.
+    """
     partitions: set[int] = set()
     for part in text.split(","):
         first, last = parse_range(part)
@@ -43,7 +52,10 @@ def parse_partitions(text: str) -> tuple[int, ...]:
 
 
 def format_partitions(partitions: Iterable[int]) -> str:
-    """Return the shortest text that `parse_partitions` reads as ``partitions``, - for none."""
+    """Return the shortest text from which `parse_partitions` reads ``partitions``.
+
+    Return ``-`` if there are none.
+    """
     runs: list[list[int]] = []
     for partition in sorted(set(partitions)):
         if runs and partition == runs[-1][1] + 1:
@@ -54,7 +66,7 @@ def format_partitions(partitions: Iterable[int]) -> str:
 
 
 def parse_lock(text: str) -> Lock:
-    """Return the lock that ``account:17`` names. Raises ValueError."""
+    """Return the lock of a text such as ``account:17`` (name and number). Raises ValueError."""
     match = _LOCK.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a lock; it must be like account:17")

@@ -1,4 +1,4 @@
-"""The number of reads of data that a stream may have open, within a bound on memory. Pure."""
+"""Limit the reads of data that a stream has open, so that its memory is limited. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ _FIRST_ESTIMATE_BYTES = 64 << 10
 
 
 class ReadAhead:
-    """Counts the open reads, and the data that has arrived and was not taken.
+    """Counts the open reads, and the data that have arrived and that the application has not taken.
 
-    The size of data is not known before it arrives. It is estimated from earlier data.
+    The size of data is unknown before the data arrive. It is estimated from earlier data.
     """
 
     def __init__(self, limit_bytes: int, limit_reads: int) -> None:
@@ -20,7 +20,7 @@ class ReadAhead:
         self._estimate = float(_FIRST_ESTIMATE_BYTES)
 
     def room(self) -> bool:
-        """Return whether one more read may be opened. The first one always may."""
+        """Return whether one more read may be opened. The first read may always be opened."""
         if self._open + self._held >= self._limit_reads:
             return False
         expected = self._held_bytes + (self._open + 1) * self._estimate
@@ -31,13 +31,13 @@ class ReadAhead:
         self._open += 1
 
     def arrived(self, size: int) -> None:
-        """Count an open read that has brought ``size`` bytes."""
+        """Count an open read whose ``size`` bytes have arrived."""
         self._open -= 1
         self._held += 1
         self._held_bytes += size
         self._estimate += (size - self._estimate) / 8
 
     def taken(self, size: int) -> None:
-        """Count ``size`` bytes that the application has taken."""
+        """Count one read whose ``size`` bytes the application has taken."""
         self._held -= 1
         self._held_bytes -= size

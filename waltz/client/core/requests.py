@@ -1,9 +1,9 @@
 """Read requests to the server of one partition: data, headers, records, the high-water mark. Pure.
 
-Read requests need no mount, may be answered in any order, and are sent again until they are
-answered: on the next connection, after an error, and when no answer comes in time
-(spec/behaviour.md section 8). The last case is needed because a server that does not own the
-partition sends no answer to a request for the mark.
+Read requests need no mount, and answers may arrive in any order. A request is sent again until it
+is answered: on the next connection, after an error, and after a timeout (spec/behaviour.md section
+8). The timeout is necessary because a server of Waltz 0.13.2 that does not own the partition does
+not answer a request for the high-water mark.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ from waltz.protocol.client_server import (
 from waltz.protocol.records import NO_TRANSACTION, RecordBatch, RecordHeader, ReqId, checksum
 
 MARK_TIMEOUT_SECONDS = 1.0
+"""How long the answer with the high-water mark may take before the request is sent again."""
+
 DATA_TIMEOUT_SECONDS = 10.0
-"""How long an answer may take before the request is sent again."""
+"""How long any other answer may take before the request is sent again."""
 
 ERROR_BACKOFF = Backoff(0.01, 5.0)
-"""Between an error and the next attempt."""
+"""The delays between an error answer and the next attempt."""
 
 CHECKSUM_ATTEMPTS = 5
-"""The number of checksum failures after which a read fails."""
+"""The number of wrong checksums after which a read fails."""
 
 
 class AnswerKind(Enum):
-    """How a read request ends."""
+    """The kinds of results of a read request."""
 
     DATA = "the data of the transaction"
     MARK = "the high-water mark"
@@ -53,11 +55,11 @@ class AnswerKind(Enum):
 
 
 class Answer(NamedTuple):
-    """The end of a read request.
+    """The result of a read request; ``token`` is the object that was passed with the request.
 
-    ``data`` belongs to DATA, ``records`` to RECORDS, ``headers`` to HEADERS. ``mark`` is the
-    high-water mark in MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction in
-    CORRUPT, and the protocol version of the server in UNSUPPORTED.
+    ``data`` is set for DATA, ``records`` for RECORDS, ``headers`` for HEADERS. ``mark`` is the
+    high-water mark for MARK, RECORDS, HEADERS and AHEAD, the id of the corrupt transaction for
+    CORRUPT, and the protocol version of the server for UNSUPPORTED.
     """
 
     token: object
@@ -82,7 +84,7 @@ class ReadMark:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecords:
-    """Read records from ``first_id`` on; the server waits up to ``wait_ms`` for the first."""
+    """Read records from ``first_id`` on. The server waits up to ``wait_ms`` for the first one."""
 
     first_id: int
     max_records: int
@@ -103,10 +105,12 @@ ReadRequest = ReadData | ReadMark | ReadRecords | ReadHeaders
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A read request without an answer.
+    """A read request without a result.
 
-    ``sent`` is false without a connection and during a backoff. ``since`` is the time of the first
-    `tick` in the present wait (for an answer, or for the end of a backoff), None before that tick.
+    ``sent`` is false while there is no connection, and during a backoff. ``since`` is the time at
+    which the present wait began, for an answer or for the end of a backoff: the time of the first
+    `PartitionRequests.tick` in this wait, None before. ``errors``, ``mismatches`` and ``too_short``
+    count error answers, wrong checksums, and answers that the log ends before the range.
     """
 
     token: object
@@ -119,9 +123,10 @@ class _OpenRequest:
 
 
 class PartitionRequests:
-    """The open read requests to one partition; each is answered once, in ``effects.results``.
+    """The open read requests to one partition.
 
-    A token identifies a request to the shell.
+    The caller passes a token, any object, with each request. ``effects.results`` gets one `Answer`
+    with this token.
     """
 
     def __init__(self, ids: RequestIds) -> None:
@@ -135,21 +140,22 @@ class PartitionRequests:
         return len(self._open)
 
     def attach(self, generation: int, version: int) -> None:
-        """The partition's server is connected: send everything that is open."""
+        """Send all open requests on a new connection to the partition's server."""
         self._generation = generation
         self._version = version
         for open_request in self._take_all():
             self._send(open_request)
 
     def detach(self) -> None:
-        """The connection is lost; the requests stay open."""
+        """Stop sending, because the connection is lost. The requests stay open."""
         self._generation = None
 
     def add(self, token: object, request: ReadRequest) -> None:
-        """Open a request.
+        """Open a request, and send it if there is a connection.
 
-        `ReadData` must be of a transaction that is in the log: a server of Waltz 0.13.2 caches
-        forever that an id was missing (spec/behaviour.md section 8).
+        The transaction of a `ReadData` must be in the log. If a server of Waltz 0.13.2 does not
+        find a transaction, it answers "not found" for this id forever (spec/behaviour.md section
+        7).
         """
         self._send(_OpenRequest(token, request))
 
@@ -161,7 +167,7 @@ class PartitionRequests:
                 return
 
     def received(self, message: Message) -> None:
-        """Handle an answer; ignore an answer to a request that is not open."""
+        """Handle an answer. Ignore the answer to a request that is not open."""
         open_request = self._open.pop(message.req_id.seq, None)
         if open_request is None:
             return
@@ -170,7 +176,8 @@ class PartitionRequests:
                 self._data_received(open_request, message)
             case HighWaterMarkResponse(transaction_id=mark):
                 if mark < NO_TRANSACTION:
-                    self._back_off(open_request)  # the server opens or has lost the partition
+                    # The server has not opened the partition yet, or does not own it.
+                    self._back_off(open_request)
                 else:
                     self._answer(open_request, AnswerKind.MARK, mark)
             case RecordsResponse(error=error, high_water_mark=mark, records=records):
@@ -198,7 +205,7 @@ class PartitionRequests:
             self._send(self._open.pop(seq))
 
     def close(self) -> list[object]:
-        """Return the tokens of the requests that stay without an answer."""
+        """Drop all open requests and return their tokens."""
         return [open_request.token for open_request in self._take_all()]
 
     def _data_received(self, open_request: _OpenRequest, message: TransactionDataResponse) -> None:
@@ -231,10 +238,11 @@ class PartitionRequests:
     def _range_is_valid(
         self, open_request: _OpenRequest, error: str | None, mark: int, count: int
     ) -> bool:
-        """Return whether the range can be returned; otherwise send the request again or end it.
+        """Return whether an answer has a valid range. If not, send the request again or end it.
 
-        A server that has not yet noticed that it lost the partition answers from an old log. So the
-        log counts as too short only after `AHEAD_CONFIRMATIONS` answers.
+        A server that has lost the partition to another server, and does not know it yet, answers
+        with an old end of the log. So the log counts as too short only after `AHEAD_CONFIRMATIONS`
+        answers.
         """
         assert isinstance(open_request.request, ReadRecords | ReadHeaders)
         if error is not None:
@@ -253,7 +261,7 @@ class PartitionRequests:
         self.effects.results.append(Answer(open_request.token, kind, mark=mark))
 
     def _send(self, open_request: _OpenRequest) -> None:
-        """Send under a new request id, so that late answers to the previous one are ignored."""
+        """Send a request with a new request id, so that a late answer to its old id is ignored."""
         open_request.since = None
         open_request.sent = self._generation is not None
         if (
@@ -268,7 +276,7 @@ class PartitionRequests:
             self.effects.messages.append(_message(req_id, open_request.request))
 
     def _back_off(self, open_request: _OpenRequest) -> None:
-        """Keep the request without sending it; `tick` sends it when the backoff has passed."""
+        """Keep the request open without sending it. `tick` sends it after the backoff."""
         self._register(open_request)
         open_request.errors += 1
         open_request.sent = False

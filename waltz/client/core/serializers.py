@@ -1,8 +1,9 @@
 """Serializers for bytes, text, JSON, and dataclasses as JSON. Pure.
 
-Pass one to `waltz.connect`; the client then appends and reads values of its type. Any object with
-the two methods of `Serializer` works as well. There is no serializer for pickle, because programs
-of other versions and other languages read the log, and unpickling runs code that the bytes name.
+A client that is opened with a serializer (`waltz.connect`) appends and reads values of the
+serializer's type. Any object with the two methods of `Serializer` is a serializer. There is none
+for pickle: programs of other versions and other languages read the log, and unpickling can run any
+code that the bytes name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class BytesSerializer:
-    """Returns bytes unchanged. A client without a serializer does the same."""
+    """Returns bytes unchanged. A client without a serializer also appends and reads bytes."""
 
     def serialize(self, value: bytes) -> bytes:
         """Return ``value``."""
@@ -37,7 +38,7 @@ class TextSerializer:
     """Encodes text as UTF-8."""
 
     def serialize(self, value: str) -> bytes:
-        """Encode ``value``. Raises UnicodeEncodeError for a lone surrogate."""
+        """Encode ``value``. Raises UnicodeEncodeError if it has a surrogate without its pair."""
         return value.encode()
 
     def deserialize(self, data: bytes) -> str:
@@ -54,7 +55,7 @@ class JsonSerializer:
     def serialize(self, value: Any) -> bytes:
         """Encode ``value``.
 
-        Raises TypeError, and ValueError for NaN and infinities, which JSON does not have.
+        Raises TypeError for a type that JSON lacks, ValueError for NaN and infinities.
         """
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
@@ -62,16 +63,16 @@ class JsonSerializer:
         return text.encode()
 
     def deserialize(self, data: bytes) -> Any:
-        """Decode ``data``. Raises ValueError."""
+        """Decode ``data``. Raises ValueError if it is not JSON."""
         return json.loads(data)
 
 
 class DataclassSerializer(Generic[T]):
     """Encodes instances of one dataclass as JSON objects.
 
-    Its fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
-    with a default may be added later; older transactions then have the default. An unknown field
-    raises an error: if it were ignored, its value would be lost.
+    The fields must have JSON types: text, numbers, booleans, None, lists and dictionaries. A field
+    with a default may be added later: transactions from before then have the default. An unknown
+    field in the data raises an error; if it were ignored, its value would be lost.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -102,7 +103,7 @@ class DataclassSerializer(Generic[T]):
 
 
 def encoded(serializer: Any, value: object) -> bytes:
-    """Return the bytes of ``value``; without a ``serializer`` it must be bytes already.
+    """Return the bytes of ``value``. If ``serializer`` is None, ``value`` must be bytes already.
 
     Raises TypeError, DataTooLarge, and the errors of the serializer.
     """

@@ -12,31 +12,32 @@ from waltz.protocol.locks import Lock
 from waltz.protocol.records import ReqId
 
 MAX_DATA_BYTES = 64 << 20
-"""The limit of the data of one transaction."""
+"""The limit for the data of one transaction, and of all transactions of one batch."""
 
 
 DataT = TypeVar("DataT", default=Any)
-"""The type of data that an application appends and reads: bytes, or that of its serializer."""
+"""The type of data that an application appends and reads: bytes, or its serializer's type."""
 
 DataT_co = TypeVar("DataT_co", covariant=True, default=Any)
 
 
 class Serializer(Protocol[DataT]):
-    """Turns an application's values into bytes and back."""
+    """Converts an application's values to bytes and back."""
 
     def serialize(self, value: DataT, /) -> bytes:
         """Return the bytes of ``value``."""
 
     def deserialize(self, data: bytes, /) -> DataT:
-        """Return the value of ``data``."""
+        """Return the value that ``data`` encodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction(Generic[DataT_co]):
     """A committed transaction in a stream.
 
-    ``header`` is the number that was given to append. ``data`` is None unless the stream was opened
-    with ``data=True``; with a serializer it is a value of the serializer.
+    ``req_id`` is the request id of its append. ``header`` is the number that was passed to append.
+    ``data`` is None if the stream was opened without ``data=True``. Otherwise it is the value of
+    the client's serializer, or bytes without a serializer.
     """
 
     partition: int
@@ -50,9 +51,10 @@ class Transaction(Generic[DataT_co]):
 class Draft(Generic[DataT_co]):
     """A transaction to append.
 
-    ``mark`` is the last transaction that the caller's decision takes into account. The server
-    refuses the draft if another client took one of its write or read locks after it, by a write or
-    append lock. In `LogClient.submit` the default is the mark of the attempt.
+    ``mark`` is the id of the last transaction that the caller's decision takes into account. The
+    server refuses the draft if a later transaction of another client has a write or append lock
+    that is equal to a write or read lock of the draft. In `LogClient.submit`, a draft without a
+    mark gets the mark of the attempt.
     """
 
     data: DataT_co
@@ -64,7 +66,7 @@ class Draft(Generic[DataT_co]):
 
 
 class StreamBounds(TypedDict, total=False):
-    """The ends of a stream: keyword arguments of `LogClient.stream`."""
+    """Where a stream begins and ends: keyword arguments of `LogClient.stream`."""
 
     after: int
     until: int | Mapping[int, int] | None
@@ -73,9 +75,11 @@ class StreamBounds(TypedDict, total=False):
 def stream_bounds(
     partitions: int | Mapping[int, int], after: int, until: int | Mapping[int, int] | None
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return the transaction after which each partition begins, and the last one of those that end.
+    """Return where a stream begins and ends in each partition.
 
-    The arguments are those of `LogClient.stream`.
+    The first map has for each partition the transaction after which the stream begins. The second
+    map has the last transaction of each partition that ends. The arguments are those of
+    `LogClient.stream`.
     """
     marks = {partitions: after} if isinstance(partitions, int) else dict(partitions)
     ends = dict.fromkeys(marks, until) if isinstance(until, int) else until or {}
@@ -84,11 +88,11 @@ def stream_bounds(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of `LogClient.submit`; ``number`` counts from 1.
+    """One attempt of `LogClient.submit`. ``number`` counts the attempts from 1.
 
-    ``mark`` is the last transaction that this client has been fed. Locks are checked against it
-    unless the draft has a mark. After a lock failure ``conflict`` is the transaction that the
-    caller's state must reflect before it decides again.
+    ``mark`` is the last transaction that this client has received. Locks are checked against it if
+    the draft has no mark. After a lock failure, ``conflict`` is a transaction that the caller's
+    state must contain before the caller decides again.
     """
 
     partition: int
