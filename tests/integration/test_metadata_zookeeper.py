@@ -176,7 +176,7 @@ def test_zookeeper_without_java_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ('openjdk version "11.0.2" 2019-01-15', "is Java 11; install a newer"),
         ('java version "1.8.0_292"', "is Java 8; install a newer"),
-        ("what?", "does not tell a version"),
+        ("what?", "printed no version"),
     ],
 )
 def test_zookeeper_with_an_old_java_fails(

@@ -1,9 +1,9 @@
 """Run a whole cluster on this machine: processes, their directories, and ZooKeeper.
 
 * `core.plan`: the processes of a cluster and their settings (pure); `ports`: free ports
-* `zookeeper`, `child`: single processes; `cluster`: `LocalCluster`, all of them together
-* `supervisor`: runs a `LocalCluster` until a signal or a request stops it
-* `control`: requests to a supervisor from another process
+* `zookeeper` and `child` run one process; `cluster` has `LocalCluster`, which runs all processes
+* `supervisor` runs a `LocalCluster` until a signal or a request stops it
+* `control` sends requests to a supervisor from another process
 """
 
 from waltz.local.child import ProcessFailed

@@ -37,20 +37,19 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it does not run."""
+        """The process id, None while the process does not run."""
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if running and self._process else None
 
     @property
     def exit_status(self) -> int | None:
-        """The exit status of its last run; None before the run has ended."""
+        """The exit status of the last run; None while the process runs, or has never run."""
         return None if self._process is None else self._process.poll()
 
     def start(self, program: Path | None = None) -> None:
-        """Start it, if it does not run. Raises ProcessFailed if it is not installed.
+        """Start the process, if it does not run. Raises ProcessFailed if it is not installed.
 
-        If ``program``, a Python file, is given, it runs instead of the script, with the same
-        settings.
+        ``program`` is a Python file to run instead of the script, with the same settings file.
         """
         if self.pid is not None:
             return
@@ -69,7 +68,7 @@ class ChildProcess:
             )
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when it is ready. Raises ProcessFailed if it exits or takes too long."""
+        """Return when the process is ready. Raises ProcessFailed if it exits, or after the time."""
         deadline = time.monotonic() + timeout_s
         while not self._ports_file.exists():
             if self.pid is None:
@@ -81,7 +80,7 @@ class ChildProcess:
             await asyncio.sleep(_POLL_S)
 
     async def stop(self) -> None:
-        """Terminate it and wait for its exit; kill it if it does not exit in time."""
+        """Terminate the process and wait for its exit; kill it if it does not exit in time."""
         if self._process is None:
             return
         self._process.terminate()
@@ -93,13 +92,13 @@ class ChildProcess:
             await asyncio.sleep(_POLL_S)
 
     def kill(self) -> None:
-        """Kill it, which has the effect of a crash."""
+        """Kill the process, which has the effect of a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def exit_report(self) -> str:
-        """Return its exit status and the last lines of its log since it was started."""
+        """Return the exit status, and the last lines of the log since the last start."""
         status = self.exit_status
         ended = "it runs" if status is None else f"it exited with status {status}"
         with self._log.open("rb") as log:

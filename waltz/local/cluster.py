@@ -1,7 +1,8 @@
-"""Run a cluster as child processes on the loopback address. Disk, processes, network, ZooKeeper.
+"""Run a cluster as child processes on the loopback address.
 
-All files are below one directory, so that the next start uses the same data and ports.
-`core.plan` decides the processes and their settings; this module starts, watches and stops them.
+Touches disk, processes, the network and ZooKeeper. All files are below one directory, so that the
+next start uses the same data and ports. `core.plan` decides the processes and their settings; this
+module starts, watches and stops the processes.
 """
 
 from __future__ import annotations
@@ -64,17 +65,17 @@ class UnknownProcess(LookupError):
 
 
 class LocalCluster:
-    """One local cluster. Its processes end with `stop`, which ``async with`` calls at its end.
+    """One local cluster. Its processes run until `stop`, which ``async with`` calls at its end.
 
     Args:
         directory: The directory of all files. If it has a cluster already, that cluster is started.
-        shape: The number of processes and partitions of a new cluster. For an existing cluster it
-            must be the same, or None.
-        session_timeout_ms: After this time without a sign of a server, ZooKeeper lets other servers
-            take over its partitions.
-        server_settings: Settings that override those of every server.
-        programs: Python files to run instead of the installed programs, by the name of the process.
-            They are looked up at each start, so that a test can change the version of a process.
+        shape: The numbers of processes and partitions. None: those of the existing cluster, or the
+            defaults for a new cluster. An existing cluster's shape cannot be changed.
+        session_timeout_ms: If ZooKeeper receives nothing from a server for this time, other servers
+            take over the server's partitions.
+        server_settings: Settings of every server that override the settings of the plan.
+        programs: Python files to run instead of the installed programs, by process name. Each start
+            of a process reads this mapping, so that a test can change the version of a process.
         on_progress: Called with a line of text at each step of `start`.
 
     The methods may be called from several event loops, one after the other.
@@ -104,7 +105,7 @@ class LocalCluster:
 
     @property
     def plan(self) -> ClusterPlan:
-        """The shape and the ports. They are known after the first start."""
+        """The shape and the ports; raises RuntimeError before the first start."""
         if self._plan is None:
             raise RuntimeError("a local cluster has no ports before its first start")
         return self._plan
@@ -149,7 +150,7 @@ class LocalCluster:
         """Stop all processes: servers, then storages, then ZooKeeper."""
         servers = [c for name, c in self._children.items() if name.startswith("server/")]
         storages = [c for name, c in self._children.items() if name.startswith("storage/")]
-        # Servers first: they finish open appends, for which they need the storages.
+        # Servers stop first, because they need the storages to finish the appends in flight.
         await asyncio.gather(*(child.stop() for child in servers))
         await asyncio.gather(*(child.stop() for child in storages))
         if self._zookeeper is not None:
@@ -162,7 +163,7 @@ class LocalCluster:
     async def start_one(self, name: str) -> None:
         """Start one process, if it does not run, and return when it is ready.
 
-        The cluster may be unhealthy then: `healthy` waits for that. Raises UnknownProcess,
+        The cluster may not be healthy yet: wait with `healthy`. Raises UnknownProcess,
         ProcessFailed, ZooKeeperNotStarted.
         """
         if name == ZOOKEEPER:
@@ -200,11 +201,11 @@ class LocalCluster:
         return pids | {name: child.pid for name, child in self._children.items()}
 
     def exit_report(self, name: str) -> str:
-        """Return how a storage or server ended, and the end of its log."""
+        """Return how a storage or server ended, and the last lines of its log."""
         return self._child(name).exit_report()
 
     def describe(self) -> None:
-        """Write ``cluster.json`` again. Call it after each change of a process."""
+        """Write ``cluster.json``, which must be done after each start and end of a process."""
         if self._lock is None:
             return
         pids = {**self.pids(), "supervisor": os.getpid()}
@@ -230,7 +231,7 @@ class LocalCluster:
                 await asyncio.sleep(_HEALTHY_POLL_S)
 
     async def sync(self, name: str) -> None:
-        """Make a storage hold the partitions that ZooKeeper assigns to it.
+        """Make the storage ``name`` hold the partitions that ZooKeeper assigns to it.
 
         Raises DialFailed, RemoteFailure, ConnectionLost.
         """
@@ -239,7 +240,7 @@ class LocalCluster:
 
     @contextlib.asynccontextmanager
     async def metadata(self) -> AsyncIterator[Cluster]:
-        """Open the cluster's metadata in ZooKeeper."""
+        """Open the cluster's metadata in ZooKeeper for the length of the context."""
         store = await KazooStore.connect(self.zookeeper, _TOOL_SESSION_MS)
         try:
             yield Cluster(store, ROOT)
@@ -247,7 +248,7 @@ class LocalCluster:
             await store.close()
 
     def _lock_directory(self) -> None:
-        """Lock the directory, so that no other process can run its cluster at the same time."""
+        """Lock the directory, so that no other process runs the same cluster at the same time."""
         self.layout.directory.mkdir(parents=True, exist_ok=True)
         lock = self.layout.lock.open("w")
         try:
@@ -284,8 +285,8 @@ class LocalCluster:
             part.replace(path)
         elif self._shape is not None and self._shape != plan.shape:
             raise PlanError(
-                f"{directory} holds a cluster of {plan.shape}, not of {self._shape}; leave the "
-                "numbers out to start it, or choose another directory"
+                f"{directory} holds a cluster of {plan.shape}, not of {self._shape}; to start this "
+                "cluster, leave out the numbers; for a new cluster, choose another directory"
             )
         return plan
 
@@ -362,16 +363,16 @@ class LocalCluster:
 
 
 def wanted_shape(directory: Path, given: Mapping[str, Any]) -> Shape:
-    """Return the shape of the cluster in ``directory``, or the default shape, changed by ``given``.
+    """Return the shape that the cluster in ``directory`` is to have. Raises PlanError.
 
-    Raises PlanError.
+    It is the shape of an existing cluster, or else the default shape, with the fields ``given``.
     """
     plan = _read_plan(Layout(directory.absolute()).plan)
     return replace(Shape() if plan is None else plan.shape, **given)
 
 
 def _read_plan(path: Path) -> ClusterPlan | None:
-    """Return the plan, None if there is none. Raises PlanError."""
+    """Return the plan in the file ``path``, None if there is no file. Raises PlanError."""
     try:
         return ClusterPlan.from_json(path.read_text())
     except FileNotFoundError:
@@ -385,7 +386,8 @@ def _read_plan(path: Path) -> ClusterPlan | None:
 async def _run_to_completion(work: Callable[[], None]) -> None:
     """Run ``work`` in a thread and wait for its end, even if this task is cancelled.
 
-    The caller can then undo the work: a process that is just being started would otherwise be left.
+    After a cancellation, the caller stops all processes. It could not stop a process that the
+    thread starts later.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:

@@ -1,7 +1,7 @@
 """Control a running local cluster from another process. Touches a Unix socket and processes.
 
-A request is one line of JSON, ``{"do": …, "name": …}``, to the socket that ``cluster.json`` names;
-the response is one line, ``{"error": …}``, with null for success.
+A request is one line of JSON, ``{"do": …, "name": …}``, to the supervisor's socket, which
+``cluster.json`` names. The response is one line, ``{"error": …}``, with null for success.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Control(Enum):
 
 
 class NotRunning(RuntimeError):
-    """No cluster of this directory runs."""
+    """No cluster runs in the directory."""
 
 
 class ControlFailed(RuntimeError):
-    """The supervisor failed to execute a request; the text is that of the supervisor."""
+    """The supervisor failed to execute a request; the text says why."""
 
 
 def read_description(directory: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
     except OSError as problem:
         raise NotRunning(
             f"the supervisor of the cluster in {directory} does not answer ({problem.strerror}); "
-            f"end the processes that are left with: waltz local down --dir {directory}"
+            f"end its remaining processes with: waltz local down --dir {directory}"
         ) from problem
     try:
         writer.write(json.dumps({"do": request.value, "name": name}).encode() + b"\n")
@@ -78,14 +78,14 @@ async def send_control(directory: Path, request: Control, name: str = "") -> Non
 
 
 def find_left_over(directory: Path) -> dict[str, int]:
-    """Return the processes that ``cluster.json`` names and that still run, by name."""
+    """Return the ids of the processes in ``cluster.json`` that still run, by name."""
     description = read_description(directory)
     pids = {name: process["pid"] for name, process in description["processes"].items()}
     return {name: pid for name, pid in pids.items() if pid and _belongs(pid, directory)}
 
 
 def end_left_over(directory: Path) -> dict[str, int]:
-    """End the processes that a dead supervisor left, and return them by name."""
+    """End the processes that a dead supervisor left; return their ids by name."""
     left = find_left_over(directory)
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in find_left_over(directory).values():
@@ -113,7 +113,10 @@ def _wait_until(reached: Callable[[], bool], seconds: float) -> bool:
 
 
 def _belongs(pid: int, directory: Path) -> bool:
-    """Return whether a process was started for ``directory``: its id may have been reused."""
+    """Return whether the process was started for ``directory``.
+
+    The system may have reused the id of a process that has ended.
+    """
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

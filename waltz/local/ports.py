@@ -1,8 +1,8 @@
-"""Choose ports that a local cluster can keep. Binds each port for a moment.
+"""Choose ports that a local cluster can keep across restarts. Binds each port for a moment.
 
-They lie below the range from which the system takes the ports of outgoing connections. Within that
-range, any outgoing connection could take the port of a stopped process, even a connection to that
-port, which then connects to itself.
+The ports are below the range from which the system takes the local ports of outgoing connections.
+Otherwise an outgoing connection could take the port of a stopped process, so that the process could
+not start again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from waltz.local.core.plan import HOST
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_USUAL_OUTGOING = 32_768
-_LOWEST = 10_240
-_FEWEST = 1_000
+_DEFAULT_LOWEST_OUTGOING = 32_768
+_LOWEST_CANDIDATE = 10_240
+_FEWEST_CANDIDATES = 1_000
 _TRIES = 50
 
 
@@ -27,16 +27,17 @@ class NoFreePorts(OSError):
 
 
 def choose_ports(count: int, seed: int | None = None) -> Iterator[int]:
-    """Yield ``count`` different ports on which no process listens. Raises NoFreePorts."""
+    """Return ``count`` different ports on which no process listens. Raises NoFreePorts."""
     candidates = _candidates()
     draw = random.Random(seed)
     with ExitStack() as held:
-        # All are held until the last is found, so that they differ.
-        chosen = [_take(candidates, draw, held) for _ in range(count)]
+        # All ports stay bound until the last one is found, so that no port is found twice.
+        chosen = [_bind_free(candidates, draw, held) for _ in range(count)]
     return iter(chosen)
 
 
-def _take(candidates: range, draw: random.Random, held: ExitStack) -> int:
+def _bind_free(candidates: range, draw: random.Random, held: ExitStack) -> int:
+    """Bind and return a free port of ``candidates``; without candidates, the system's choice."""
     for _ in range(_TRIES):
         probe = held.enter_context(socket.socket())
         try:
@@ -51,9 +52,10 @@ def _take(candidates: range, draw: random.Random, held: ExitStack) -> int:
 
 
 def _candidates() -> range:
-    """Return the ports below the outgoing range; none if that leaves too few."""
+    """Return the ports below the outgoing range; an empty range if they are too few."""
     try:
         lowest_outgoing = int(_RANGE_FILE.read_text().split()[0])
     except OSError:
-        lowest_outgoing = _USUAL_OUTGOING
-    return range(_LOWEST, lowest_outgoing) if lowest_outgoing - _LOWEST > _FEWEST else range(0)
+        lowest_outgoing = _DEFAULT_LOWEST_OUTGOING
+    candidates = range(_LOWEST_CANDIDATE, lowest_outgoing)
+    return candidates if len(candidates) > _FEWEST_CANDIDATES else range(0)

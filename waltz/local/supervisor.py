@@ -1,4 +1,7 @@
-"""Run a local cluster until a signal or a request stops it. Touches signals, a Unix socket."""
+"""Run a local cluster until a signal or a request stops it. Touches signals, a Unix socket.
+
+`waltz.local.control` has the format of requests, and sends them.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from typing import Any
 from waltz.local.cluster import LocalCluster, OnProgress
 from waltz.local.control import Control
 
-_LOOK_AFTER_S = 0.5
+_CHECK_SECONDS = 0.5
 
 
 async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
-    """Start the cluster, keep it up until SIGTERM, SIGINT or a request to stop, then stop it.
+    """Start the cluster, run it until SIGTERM, SIGINT or a request to stop, then stop it.
 
-    A process that ends on its own is reported to ``say`` and stays ended. Raises what the
-    cluster's `start` raises.
+    ``say`` is called with a line of text at each event. A process that ends by itself is reported,
+    but not started again. Raises the errors of `LocalCluster.start`.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -46,9 +49,9 @@ async def supervise(cluster: LocalCluster, say: OnProgress) -> None:
         return
     _on_signals(loop, stop.set)
     try:
-        async with _control(cluster, stop, say):
+        async with _serve_control(cluster, stop, say):
             say("the cluster is up")
-            await _look_after(cluster, stop, say)
+            await _report_changes(cluster, stop, say)
     finally:
         say("stopping")
         await cluster.stop()
@@ -59,11 +62,12 @@ def _on_signals(loop: asyncio.AbstractEventLoop, react: Any) -> None:
         loop.add_signal_handler(number, react)
 
 
-async def _look_after(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
+async def _report_changes(cluster: LocalCluster, stop: asyncio.Event, say: OnProgress) -> None:
+    """Report processes that end or start, until ``stop`` is set."""
     known = cluster.pids()
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_AFTER_S):
+            async with asyncio.timeout(_CHECK_SECONDS):
                 await stop.wait()
         now = cluster.pids()
         for name, pid in now.items():
@@ -76,10 +80,10 @@ async def _look_after(cluster: LocalCluster, stop: asyncio.Event, say: OnProgres
 
 
 @contextlib.asynccontextmanager
-async def _control(
+async def _serve_control(
     cluster: LocalCluster, stop: asyncio.Event, say: OnProgress
 ) -> AsyncIterator[None]:
-    """Serve requests while the context is open."""
+    """Serve requests on a Unix socket while the context is open."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -92,7 +96,7 @@ async def _control(
         finally:
             writer.close()
 
-    # Not in the cluster's directory, whose path may be too long for a socket.
+    # The socket is not in the cluster's directory, whose path may be too long for a socket.
     with tempfile.TemporaryDirectory(prefix="waltz-") as folder:
         path = str(Path(folder) / "control")
         server = await asyncio.start_unix_server(serve, path)
@@ -108,7 +112,7 @@ async def _control(
 async def _handle(
     cluster: LocalCluster, request: Control, name: str, stop: asyncio.Event
 ) -> str | None:
-    """Return the error, None for success."""
+    """Execute a request; return the error, None if there is none."""
     try:
         match request:
             case Control.STOP:

@@ -1,7 +1,7 @@
-"""A real ZooKeeper server as a child process, from the jars that pyspark ships. Disk and network.
+"""Run a ZooKeeper server as a child process, from pyspark's jars. Touches disk and network.
 
-It needs Java and an installed pyspark, listens on the loopback address alone, keeps its data in
-the directory it is given, and is sized for one small cluster. Its methods block.
+The server needs Java and an installed pyspark, listens only on the loopback address, keeps all data
+in one directory, and has little memory, which suffices for one small cluster. All methods block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 MINIMUM_JAVA = 17
-"""The oldest version of Java that works. The pyspark with the jars of ZooKeeper needs it."""
+"""The oldest version of Java that works: pyspark 4, which has the jars, needs this version."""
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 30.0
@@ -76,9 +76,9 @@ class ZooKeeperNotStarted(RuntimeError):
 
 
 class ZooKeeperProcess:
-    """One ZooKeeper server with everything it has below ``directory``.
+    """One ZooKeeper server, whose files are all below ``directory``.
 
-    Without ``port`` the system chooses a free one at the first start; later starts keep it.
+    If ``port`` is None, the system chooses a free port at the first start; later starts keep it.
     """
 
     def __init__(self, directory: Path, port: int | None = None) -> None:
@@ -93,22 +93,22 @@ class ZooKeeperProcess:
 
     @property
     def connect_string(self) -> str:
-        """The address of the server; known after its first start, or if the port is given."""
+        """The address of the server; raises RuntimeError if the port is not known yet."""
         if not self._port:
             raise RuntimeError("ZooKeeper has no port before its first start")
         return f"{HOST}:{self._port}"
 
     @property
     def pid(self) -> int | None:
-        """The process id, None while it does not run."""
+        """The process id, None while the server does not run."""
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if running and self._process else None
 
     def start(self) -> None:
         """Start the server and wait until it opens sessions.
 
-        Raises ZooKeeperNotStarted if there is no Java, it is too old, pyspark is missing, or the
-        port is taken, or the server gives up or does not answer in time.
+        Raises ZooKeeperNotStarted if Java is missing or too old, pyspark is missing, the port is in
+        use, or the server exits or does not answer in time.
         """
         if self.pid is not None:
             return
@@ -158,7 +158,7 @@ class ZooKeeperProcess:
             self._process.wait()
 
     def _write_config(self) -> tuple[Path, Path]:
-        """Return the server's configuration and that of its logging."""
+        """Write the server's configuration and its logging configuration; return both paths."""
         data = self._directory.resolve() / "data"
         data.mkdir(parents=True, exist_ok=True)
         config, logging = data.with_name("zoo.cfg"), data.with_name("log4j2.properties")
@@ -213,7 +213,7 @@ class ZooKeeperProcess:
 
 
 def _check_free(port: int) -> None:
-    # Without this check, another server on the port would be taken for the one that is starting.
+    # Without this check, `start` would take another server on the port for its own server.
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -226,9 +226,9 @@ def _check_free(port: int) -> None:
 
 
 def find_java() -> str:
-    """Return the path of a Java that is new enough: of JAVA_HOME if that is set, else the PATH's.
+    """Return the path of the program ``java``, from JAVA_HOME if it is set, else from the PATH.
 
-    Raises ZooKeeperNotStarted.
+    Raises ZooKeeperNotStarted if the program is missing or older than `MINIMUM_JAVA`.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
@@ -242,7 +242,7 @@ def find_java() -> str:
     banner = (answer.stderr or answer.stdout).strip()
     version = _JAVA_VERSION.search(banner)
     if version is None:
-        raise ZooKeeperNotStarted(f"{java} -version does not tell a version but: {banner!r}")
+        raise ZooKeeperNotStarted(f"{java} -version printed no version, but: {banner!r}")
     if int(version[1]) < MINIMUM_JAVA:
         raise ZooKeeperNotStarted(
             f"ZooKeeper needs Java {MINIMUM_JAVA} or newer, and {java} is Java {version[1]}; "
@@ -252,7 +252,7 @@ def find_java() -> str:
 
 
 def find_jars() -> list[Path]:
-    """Return the jars that ZooKeeper needs, out of the installed pyspark.
+    """Return the jars of the installed pyspark that ZooKeeper needs.
 
     Raises ZooKeeperNotStarted.
     """

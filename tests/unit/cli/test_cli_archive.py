@@ -103,7 +103,9 @@ def test_piece_names_record_progress() -> None:
 @pytest.mark.parametrize("first_id", [8, 11])
 def test_gaps_and_overlaps_of_pieces_are_refused(first_id: int) -> None:
     paths = [Piece(0, 0, 9, Form.JSONL).path, Piece(0, first_id, 20, Form.JSONL).path]
-    with pytest.raises(BadArchive, match="a file that begins with 10 must follow"):
+    with pytest.raises(
+        BadArchive, match=r"must begin with transaction 10, but it is partition-0/0"
+    ):
         pieces(paths)
 
 

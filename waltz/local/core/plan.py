@@ -23,7 +23,7 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many partitions and processes; ``tls`` uses self-signed certificates."""
+    """The numbers of partitions and processes; with ``tls``, certificates are self-signed."""
 
     partitions: int = 4
     storages: int = 3
@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class StoragePorts:
-    """Where one storage listens."""
+    """The ports of one storage: for servers, for administration, and for HTTP."""
 
     port: int
     admin: int
@@ -66,7 +66,7 @@ class StoragePorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """Where one server listens."""
+    """The ports of one server: for clients, and for HTTP."""
 
     port: int
     http: int
@@ -79,8 +79,9 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster's shape and its ports, which never change: a storage's port is part of its
-    identity.
+    """A cluster's shape and its ports.
+
+    The ports never change, because ZooKeeper knows a storage by its address.
     """
 
     shape: Shape
@@ -90,7 +91,7 @@ class ClusterPlan:
 
     @classmethod
     def of(cls, shape: Shape, ports: Iterator[int]) -> ClusterPlan:
-        """Give each process of ``shape`` its ports, from ``shape.num_ports`` of them."""
+        """Give each process of ``shape`` its ports; ``ports`` yields ``shape.num_ports`` ports."""
         return cls(
             shape,
             next(ports),
@@ -106,11 +107,11 @@ class ClusterPlan:
 
     @classmethod
     def from_json(cls, text: str) -> ClusterPlan:
-        """Read it again; raises PlanError if it is not what `to_json` makes."""
+        """Read what `to_json` returned; raises PlanError if ``text`` is not such a plan."""
         try:
             fields = json.loads(text)
             if fields["format"] != _FORMAT:
-                raise PlanError(f"it is of format {fields['format']}, and {_FORMAT} is understood")
+                raise PlanError(f"it is of format {fields['format']}, but must be of {_FORMAT}")
             return cls(
                 Shape(**fields["shape"]),
                 fields["zookeeper_port"],
@@ -137,7 +138,7 @@ class ClusterPlan:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All processes, in the order in which they start."""
+        """The names of all processes, in the order in which they start."""
         return (ZOOKEEPER, *self.storage_names, *self.server_names)
 
 
@@ -149,7 +150,7 @@ class Layout:
 
     @property
     def plan(self) -> Path:
-        """The plan, which stays."""
+        """The plan, which is kept when the cluster stops."""
         return self.directory / "plan.json"
 
     @property
@@ -159,20 +160,20 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Locked by the process that runs the cluster."""
+        """The file that the process that runs the cluster locks."""
         return self.directory / "lock"
 
     @property
     def zookeeper(self) -> Path:
-        """The directory of ZooKeeper."""
+        """The directory of ZooKeeper's files."""
         return self.directory / ZOOKEEPER
 
     def data(self, name: str) -> Path:
-        """The data of a storage."""
+        """The data directory of a storage."""
         return self.directory / name
 
     def config(self, name: str) -> Path:
-        """The settings of a storage or a server."""
+        """The settings file of a storage or a server."""
         return self.directory / "config" / f"{_flat(name)}.yml"
 
     def ports_file(self, name: str) -> Path:
@@ -180,7 +181,7 @@ class Layout:
         return self.directory / "run" / f"{_flat(name)}.json"
 
     def log(self, name: str) -> Path:
-        """The output of a process."""
+        """The file with the output of a process."""
         if name == ZOOKEEPER:
             return self.zookeeper / "zookeeper.log"
         return self.directory / "logs" / f"{_flat(name)}.log"
@@ -220,7 +221,7 @@ def server_settings(
         "server.jetty.port": ports.http,
         "server.ports.file": str(layout.ports_file(name)),
         "server.tls.enabled": plan.shape.tls,
-        # On one machine a longer delay before the next connection to a storage spares nothing.
+        # On one machine, a longer delay would not reduce the load, and would slow recovery.
         "storage.maxRetryInterval": _LONGEST_RETRY_MS,
     }
 
