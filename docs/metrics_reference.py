@@ -1,4 +1,4 @@
-"""The page of all metrics of servers, storages and the operator, made of their declarations."""
+"""Generate the page of all metrics of servers, storages and the operator from declarations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEAD = ("| Prometheus | Kind | JSON | Meaning |", "|---|---|---|---|")
 
 
 def metrics_page(made: str) -> str:
-    """Return the page; ``made`` is the remark that it is generated."""
+    """Return the page; ``made`` is the remark that the page is generated."""
     lines = ["# Metrics", "", made, "", _ABOUT, ""]
     for title, declared in (("Server", SERVER), ("Storage", STORAGE)):
         lines += [f"## {title}", "", *_process(declared), ""]

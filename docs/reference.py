@@ -1,6 +1,6 @@
-"""Generates the pages that are made from the code: commands, settings, metrics.
+"""Generate the reference pages from the code: commands, settings, metrics. Writes into ``docs``.
 
-``python -m docs.reference`` writes them into ``docs``; a test compares them with its output.
+``python -m docs.reference`` writes the pages. A test compares the files with the generated pages.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ABOUT_COMMANDS = """\
 `pip install 'waltz-log[cli]'` installs the command `waltz`; `waltz-log[local]` adds what `waltz \
 local` starts: servers, storages and ZooKeeper.
 
-Ranges of partitions are written like `0-6,7,10-16`. What is listed can be had as a table, as JSON \
-or as YAML (`--output`). The exit status is 0 if all went well, 1 if not, with one sentence on \
-standard error, and 2 if the command line was not understood.
+Ranges of partitions are written like `0-6,7,10-16`. Lists are printed as a table, as JSON or as \
+YAML (`--output`). The exit status is 0 after success, 1 after an error, with one sentence on \
+standard error, and 2 after an invalid command line.
 
 The settings of `waltz-server` and `waltz-storage` are on [another page](settings.md). Shell \
 completion is installed by `waltz --install-completion`."""
@@ -43,11 +43,11 @@ is the setting's name in capitals behind `WALTZ_`, with an underscore for every 
 every capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
 `a: {b: 1}` mean the same.
 
-An unknown setting is an error that suggests the most similar one. `waltz config explain server \
-server.yml` shows which value each setting has and where it comes from.
+An unknown setting is an error that suggests the most similar setting. `waltz config explain \
+server server.yml` shows which value each setting has, and the origin of the value.
 
-Settings of Waltz 0.13.2 without effect here are accepted with a warning; \
-[compatibility](compatibility.md#settings) has their purpose there."""
+Settings of Waltz 0.13.2 that have no effect here are accepted with a warning; \
+[compatibility](compatibility.md#settings) describes them."""
 
 _PROCESSES: tuple[tuple[str, type[Settings]], ...] = (
     ("waltz-server FILE", ServerConfig),
@@ -99,7 +99,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "metrics.md": lambda: metrics_page(_MADE),
 }
-"""What makes each page."""
+"""The function that returns the content of each page, by file name."""
 
 
 def _without_effect(model: type[Settings]) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _without_effect(model: type[Settings]) -> Iterator[str]:
 
 
 def _sorted(group: Any) -> Iterable[tuple[str, Any]]:
-    """Return what is in a group, as its ``--help`` has it."""
+    """Return the commands of a group in the order of its ``--help``."""
     return ((name, command) for name, command in group.commands.items() if not command.hidden)
 
 
@@ -143,7 +143,7 @@ def _command(name: str, command: Any, level: str) -> Iterator[str]:
 
 
 def _cluster_options() -> list[Any]:
-    """Return the options of every verb that is about a cluster."""
+    """Return the options that every verb about a cluster has."""
     declaring = typer.Typer(add_completion=False)
     declaring.command()(named)
     return [p for p in typer.main.get_command(declaring).params if p.name != "help"]
@@ -174,7 +174,7 @@ def _flags(option: Any) -> str:
 
 
 def _value(option: Any) -> str:
-    """Return what stands for an option's value; a bar would end a cell, also in code."""
+    """Return the placeholder of an option's value, without a bar, which would end a table cell."""
     if option.metavar:
         return str(option.metavar).replace("|", "/")
     annotation = option.type_descriptor.annotation
@@ -205,7 +205,7 @@ def _summary(command: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text for one cell of a table."""
+    """Return ``text`` in the form for one cell of a table."""
     return " ".join(text.replace("``", "`").replace("|", "\\|").replace("*", "\\*").split())
 
 

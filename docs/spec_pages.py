@@ -24,7 +24,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Rewrite links between docs/ and spec/, which is inside docs/ in the site only."""
+    """Rewrite links between docs/ and spec/, because only the site has spec/ inside docs/."""
     if page.file.src_uri.startswith("spec/"):
         return _OUT_OF_SPEC.sub("](../", markdown)
     return _INTO_SPEC.sub("](spec/", markdown)
