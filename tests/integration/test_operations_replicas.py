@@ -272,7 +272,7 @@ async def test_impossible_order_is_refused_and_stalled_order_has_reason(
             await carry_out(across, operator)
         await running.stop_one("storage/2")
         with pytest.raises(Stalled, match=f"storage {address(running, 2)} does not answer"):
-            await carry_out(order, operator, patience_seconds=0.1)
+            await carry_out(order, operator, max_stall_seconds=0.1)
         await running.start_one("storage/2")
         assert order.destination not in await replicas_of(running, 0)
     await running.healthy()

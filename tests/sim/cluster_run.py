@@ -23,7 +23,7 @@ APPENDS = 1000
 FAULTS = 6
 DEADLINE_SECONDS = 300.0
 FINISH_SECONDS = 120.0
-PATIENCE_SECONDS = 120
+STUCK_EVENT_SECONDS = 120
 """Of real time; a run takes less than a second. Beyond it, one event never ends."""
 
 SEGMENT_BYTES = (6_000, 24_000)
@@ -209,10 +209,10 @@ def _bounded() -> Iterator[None]:
     """End a run whose virtual time no longer advances."""
 
     def end(*_: object) -> None:
-        raise Violation(Guarantee.ALIVE, f"still at one event after {PATIENCE_SECONDS} s")
+        raise Violation(Guarantee.ALIVE, f"still at one event after {STUCK_EVENT_SECONDS} s")
 
     previous = signal.signal(signal.SIGALRM, end)
-    signal.alarm(PATIENCE_SECONDS)
+    signal.alarm(STUCK_EVENT_SECONDS)
     try:
         yield
     finally:

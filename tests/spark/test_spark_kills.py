@@ -24,7 +24,7 @@ from tests.spark.conftest import append, contents, end_of, wait_until
 from tests.spark.faults import DIRECTORY, Fault, Faults
 from tests.spark.sabotaged_query import ROWS_PER_BATCH
 from tests.spark.standalone import DRIVER_HOST, environment, spark_cluster
-from tests.spark.zombie import PATIENCE_SECONDS
+from tests.spark.zombie import MAX_WAIT_SECONDS
 from waltz.local import LocalCluster
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +130,7 @@ def outcome_of(directory: Path, number: int) -> dict[str, int]:
     place = directory / f"zombie-{number}"
     outcome = place / "outcome.json"
     log = place / "log"
-    wait_until(lambda: outcome.exists() or "Traceback" in log.read_text(), PATIENCE_SECONDS)
+    wait_until(lambda: outcome.exists() or "Traceback" in log.read_text(), MAX_WAIT_SECONDS)
     assert outcome.exists(), log.read_text()
     found: dict[str, int] = json.loads(outcome.read_text())
     return found

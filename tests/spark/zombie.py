@@ -16,7 +16,7 @@ from tests.spark.sabotage import BATCH_ROWS
 from waltz.spark.core.ledger import Superseded
 from waltz.spark.writer import Attempt, WriterSession
 
-PATIENCE_SECONDS = 240
+MAX_WAIT_SECONDS = 240
 
 
 def main(place: Path) -> None:
@@ -35,7 +35,7 @@ def main(place: Path) -> None:
             attempt.add(batch)
         attempt.flush()
         before = attempt.written.appended
-        wait_until(Faults(place.parent).committed(task.epoch).exists, PATIENCE_SECONDS)
+        wait_until(Faults(place.parent).committed(task.epoch).exists, MAX_WAIT_SECONDS)
         refused = False
         try:
             for batch in batches[middle:]:

@@ -189,7 +189,7 @@ async def carry_out(
     order: Order,
     executor: StepPerformer,
     *,
-    patience_seconds: float = 60.0,
+    max_stall_seconds: float = 60.0,
     on_step: OnStep = lambda _: None,
 ) -> int:
     """Perform the steps of ``order`` until it is complete; return how many steps succeeded.
@@ -197,7 +197,7 @@ async def carry_out(
     ``on_step`` is called with every step before it is tried, and with every `Wait` when its reason
     changes. A step that failed, or had no effect, counts as a `Wait`. Raises OrderRefused,
     NotPossible, the errors of `StepPerformer.observe`, and Stalled if there was no progress for
-    ``patience_seconds``.
+    ``max_stall_seconds``.
     """
     clock = asyncio.get_running_loop().time
     observation = await executor.observe(order.scope)
@@ -229,8 +229,8 @@ async def carry_out(
         if reason != reported:
             on_step(Wait(reason))
         reported = reason
-        if clock() - last_success >= patience_seconds:
-            since = f"no progress for {patience_seconds:g} s: " if patience_seconds else ""
+        if clock() - last_success >= max_stall_seconds:
+            since = f"no progress for {max_stall_seconds:g} s: " if max_stall_seconds else ""
             raise Stalled(since + reason)
         await asyncio.sleep(_POLL_SECONDS)
         observation = await executor.observe(order.scope)

@@ -29,7 +29,7 @@ _LONGEST_REASON = 200
 """The most characters of an error that are logged: a peer could send any number."""
 
 
-class _PeersInOneLine(logging.LoggerAdapter[logging.Logger]):
+class _PeerErrorLogger(logging.LoggerAdapter[logging.Logger]):
     """Logs an error that a peer caused in one line. Other errors are logged with a traceback."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
@@ -58,7 +58,7 @@ async def serve_http(
         yield None
         return
     application = _application(service, metrics, health)
-    runner = web.AppRunner(application, access_log=None, logger=_PeersInOneLine(log))
+    runner = web.AppRunner(application, access_log=None, logger=_PeerErrorLogger(log))
     await runner.setup()
     try:
         try:

@@ -27,7 +27,7 @@ from waltz.sync.callbacks import Application
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 """How long transient errors are retried, if the application does not set it."""
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class StateStore(Application[DataT], abc.ABC):
     """Applies every transaction of the log once to a database. Subclasses define `apply`.
 
     A transient error, such as a lost connection or a conflict, is retried with growing delays for
-    ``patience_seconds``, and then raised. Any other error is raised at once. The client with
+    ``retry_seconds``, and then raised. Any other error is raised at once. The client with
     callbacks passes a raised error to `uncaught_exception` and applies the transaction again.
 
     Args:
@@ -45,7 +45,7 @@ class StateStore(Application[DataT], abc.ABC):
         table: The name of the table of marks, which has one row per partition.
         schema: The schema of the table of marks; None: the default schema.
         isolation_level: The isolation level of each SQL transaction; None: that of the engine.
-        patience_seconds: How long transient errors are retried.
+        retry_seconds: The time for which transient errors are retried.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class StateStore(Application[DataT], abc.ABC):
         table: str = "waltz_marks",
         schema: str | None = None,
         isolation_level: str | None = "SERIALIZABLE",
-        patience_seconds: float = PATIENCE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._engine = (
             engine.execution_options(isolation_level=isolation_level) if isolation_level else engine
         )
         self._metadata = MetaData(schema=schema)
         self._marks = Marks(table, self._metadata)
-        self._patience_seconds = patience_seconds
+        self._retry_seconds = retry_seconds
         # SQLite allows one writer at a time. Other writers poll the database and may time out. So
         # the threads of this process take turns by a lock.
         self._turn: AbstractContextManager[object] = (
@@ -86,11 +86,11 @@ class StateStore(Application[DataT], abc.ABC):
 
     def create_table(self) -> None:
         """Create the table of marks if it does not exist."""
-        self._with_patience(lambda: self._metadata.create_all(self._engine))
+        self._retry_transient_errors(lambda: self._metadata.create_all(self._engine))
 
     def get_client_high_water_mark(self, partition: int) -> int:
         """Return the mark of ``partition``. If the table has none, insert the mark -1."""
-        return self._with_patience(lambda: self._read_or_insert(partition))
+        return self._retry_transient_errors(lambda: self._read_or_insert(partition))
 
     def apply_transaction(self, transaction: Transaction[DataT]) -> None:
         """Call `apply` and move the mark, unless another process has applied the transaction.
@@ -102,7 +102,7 @@ class StateStore(Application[DataT], abc.ABC):
             with self._turn:
                 self._apply_once(transaction)
 
-        self._with_patience(apply_once)
+        self._retry_transient_errors(apply_once)
 
     def _read_or_insert(self, partition: int) -> int:
         with self._engine.begin() as connection:
@@ -150,9 +150,9 @@ class StateStore(Application[DataT], abc.ABC):
             finally:
                 session.discard()
 
-    def _with_patience(self, work: Callable[[], T]) -> T:
+    def _retry_transient_errors(self, work: Callable[[], T]) -> T:
         """Call ``work``, again after each transient error, and return its result."""
-        for pause in BACKOFF.delays(self._patience_seconds):
+        for pause in BACKOFF.delays(self._retry_seconds):
             try:
                 return work()
             except Exception as error:

@@ -68,7 +68,7 @@ async def test_step_without_effect_stalls_order(cluster: Model) -> None:
             Stalled, match=r"the step succeeded and had no effect: .* /health of storage a:1"
         ):
             await carry_out(
-                ReplicaRecovery(0, A), executor, patience_seconds=0.1, on_step=reported.append
+                ReplicaRecovery(0, A), executor, max_stall_seconds=0.1, on_step=reported.append
             )
     assert set(executor.performed) == {SwitchOn(A, (0,))}
     assert [type(each) for each in reported] == [SwitchOn, Wait]
@@ -94,15 +94,15 @@ async def test_refused_order_takes_no_step(cluster: Model) -> None:
     assert executor.performed == []
 
 
-async def test_order_without_patience_fails_at_first_wait(cluster: Model) -> None:
+async def test_order_with_stall_limit_of_zero_fails_at_first_wait(cluster: Model) -> None:
     cluster.down = {B}
     executor = ModelExecutor(cluster)
     unknown = Assignment("d:1", (0,), AssignmentSide.STORAGE)
     with pytest.raises(OrderRefused, match="Storage d:1 is not in the cluster"):
-        await carry_out(unknown, executor, patience_seconds=0)
+        await carry_out(unknown, executor, max_stall_seconds=0)
     order = Unassignment(B, (0,), only=AssignmentSide.STORAGE)
     with pytest.raises(Stalled, match=r"^storage b:1 does not answer: it is down$"):
-        await carry_out(order, executor, patience_seconds=0)
+        await carry_out(order, executor, max_stall_seconds=0)
     assert executor.performed == []
 
 

@@ -37,7 +37,7 @@ class Lines(StateStore[bytes]):
     """Stores each transaction in a table, then calls ``then``."""
 
     def __init__(self, engine: Engine, then: Callable[[Session], object] = lambda _: None) -> None:
-        super().__init__(engine, patience_seconds=5)
+        super().__init__(engine, retry_seconds=5)
         self.then = then
         self.applied = 0
 
@@ -226,14 +226,14 @@ def test_locked_database_is_retried(tmp_path_factory: pytest.TempPathFactory) ->
     assert store.lines() == ["0/0"]
 
 
-def test_retries_end_after_the_patience(engine: Engine) -> None:
+def test_retries_end_after_the_retry_time(engine: Engine) -> None:
     class Away(Lines):
         def apply(self, session: Session, transaction: waltz.Transaction[bytes]) -> None:
             self.applied += 1
             raise OperationalError("UPDATE", {}, Exception("the server went away"))
 
     store = Away(engine)
-    store._patience_seconds = 0.05
+    store._retry_seconds = 0.05
     store.create_table()
     store.get_client_high_water_mark(0)
     with pytest.raises(OperationalError, match="went away"):
@@ -259,7 +259,7 @@ def test_transient_errors_are_recognised() -> None:
     assert not is_transient(ValueError())
 
 
-def test_database_backoff_grows_and_ends_with_the_patience() -> None:
+def test_database_backoff_grows_and_ends_with_the_retry_time() -> None:
     taken = list(BACKOFF.delays(100))
     assert taken[:4] == [0.01, 0.02, 0.04, 0.08]
     assert max(taken) == BACKOFF.longest_seconds

@@ -40,11 +40,11 @@ STEP_SECONDS = 60.0
 RUN_AGAIN = "Run the same command again to continue."
 
 
-async def perform(where: Target, order: Order, *, patience: float, dry_run: bool) -> int:
+async def perform(where: Target, order: Order, *, max_stall: float, dry_run: bool) -> int:
     """Carry out an order that waits for servers or storages; return the number of steps.
 
     A dry run prints the steps. Raises Failed if the goal cannot be reached, or no step is possible
-    for ``patience`` seconds.
+    for ``max_stall`` seconds.
     """
     async with opened(where) as cluster:
         if dry_run:
@@ -53,7 +53,7 @@ async def perform(where: Target, order: Order, *, patience: float, dry_run: bool
             executor = OrderExecutor(
                 cluster, where.tls, on_copied=lambda at, last: advance(at + 1, last + 1)
             )
-            return await finish(executor, order, patience=patience, hint="")
+            return await finish(executor, order, max_stall=max_stall, hint="")
 
 
 def direct_executor(
@@ -71,21 +71,21 @@ async def perform_directly(
     if dry_run:
         await print_forecast(executor, order, waiting_fails=True)
     else:
-        await finish(executor, order, patience=0.0, hint=RUN_AGAIN, quiet=True)
+        await finish(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
 
 
 async def finish(
-    executor: OrderExecutor, order: Order, *, patience: float, hint: str, quiet: bool = False
+    executor: OrderExecutor, order: Order, *, max_stall: float, hint: str, quiet: bool = False
 ) -> int:
     """Carry out ``order``, printing its steps unless ``quiet``; return their number.
 
-    Raises Failed. If there was no progress for ``patience`` seconds, the error ends with ``hint``.
+    Raises Failed. If there was no progress for ``max_stall`` seconds, the error ends with ``hint``.
     """
     try:
         return await carry_out(
             order,
             executor,
-            patience_seconds=patience,
+            max_stall_seconds=max_stall,
             on_step=(lambda _: None) if quiet else say_step,
         )
     except NotPossible as problem:

@@ -251,7 +251,7 @@ async def _changes(
         steps.extend(planned.steps)
     else:
         try:
-            await carry_out(order, executor, patience_seconds=0.0, on_step=steps.append)
+            await carry_out(order, executor, max_stall_seconds=0.0, on_step=steps.append)
         except NotPossible as problem:
             raise Failed(str(problem)) from problem
         except Stalled as problem:

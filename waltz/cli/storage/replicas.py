@@ -44,7 +44,7 @@ Destination = Annotated[
 DeleteFiles = Annotated[
     bool, typer.Option("--delete-files", "-d", help="Delete the files of dropped replicas, too.")
 ]
-Patience = Annotated[
+StallTimeout = Annotated[
     float,
     typer.Option(
         "--timeout", "-t", min=1, help="Seconds without progress until the command fails."
@@ -69,7 +69,7 @@ def move_command(
     destination: Destination,
     partition: Partition,
     delete_files: DeleteFiles = False,
-    timeout: Patience = 300.0,
+    timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -98,7 +98,7 @@ def retire_group_command(
         int, typer.Argument(metavar="GROUP", min=0, help="The group whose replicas are removed.")
     ],
     delete_files: DeleteFiles = False,
-    timeout: Patience = 300.0,
+    timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -134,7 +134,7 @@ def recover_command(
             help="Copy from this storage. Default: the healthy replica that reaches furthest.",
         ),
     ] = None,
-    timeout: Patience = 300.0,
+    timeout: StallTimeout = 300.0,
     dry_run: DryRun = False,
 ) -> None:
     """Rebuild a replica from its peers without loading a server, after its disk was lost.
@@ -191,7 +191,7 @@ async def _compare(cluster: Cluster, where: Target, partition: int) -> Compared:
             raise Failed(str(problem)) from problem
 
 
-def _carry_out(where: Target, order: Order, patience: float, *, dry_run: bool) -> None:
-    steps = run(perform(where, order, patience=patience, dry_run=dry_run), seconds=None)
+def _carry_out(where: Target, order: Order, max_stall: float, *, dry_run: bool) -> None:
+    steps = run(perform(where, order, max_stall=max_stall, dry_run=dry_run), seconds=None)
     if not dry_run:
         say("done" if steps else "nothing to do")

@@ -109,7 +109,7 @@ def recover_partition_command(
                 )
                 if dry_run:
                     return await print_forecast(executor, order, waiting_fails=True)
-                await finish(executor, order, patience=0.0, hint=RUN_AGAIN, quiet=True)
+                await finish(executor, order, max_stall=0.0, hint=RUN_AGAIN, quiet=True)
                 held = (await executor.observe(order.scope)).held(destination, partition)
                 assert held is not None, "a replica that was filled is held"
                 # A storage of Waltz 0.13.2 may not report the end of a replica.

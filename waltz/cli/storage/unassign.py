@@ -84,9 +84,9 @@ def unassign_command(
     say(f"storage {storage} {has} partitions {shown}")
 
 
-async def _carry_out(executor: OrderExecutor, order: Unassignment, patience: float) -> None:
+async def _carry_out(executor: OrderExecutor, order: Unassignment, max_stall: float) -> None:
     try:
-        taken = await carry_out(order, executor, patience_seconds=patience, on_step=say_step)
+        taken = await carry_out(order, executor, max_stall_seconds=max_stall, on_step=say_step)
     except OrderRefused as problem:
         raise Failed(str(problem)) from problem
     except NotPossible as problem:
