@@ -2,7 +2,7 @@
 
 The meta directory has the control file, the data directory has the segments. A storage with two
 directories could be started with the segments of another storage, or without segments. Its control
-file would then vouch for records that the storage does not have. So each directory has a *pair
+file would then prove records that the storage does not have. So each directory has a *pair
 file*, created before the control file, and a storage starts only if both pair files have the same
 UUID (`test_storage_directory_pair`). Waltz 0.13.2 has one directory and no pair file. Files are
 used only through the `Disk` objects that the caller passes.

@@ -1,7 +1,8 @@
 """Pure. Open and remove the files of a log (spec/disk.md section 8).
 
-Works on the `Disk` that it is given. `log_recovery` decides what each segment holds. Here the files
-are found and checked together, and only then changed: a partition that is refused keeps its files.
+Files are used only through the `Disk` that the caller passes. `log_recovery` finds the records of
+each segment. This module checks all files of the log before it changes any of them: a partition
+that is refused keeps its files.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _NOT_DAMAGE = {
     errno.EPERM: _RIGHTS,
     errno.EROFS: "mount the volume for writing",
 }
-"""Errors that are no sign of damaged files, with the remedy: restoring files would not help."""
+"""Errors that do not mean damaged files, each with its remedy.
+
+With these errors, restoring the partition from another replica would not help."""
 
 
 def open_log(
@@ -46,7 +49,7 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    Raises PartitionDamaged or PartitionUnopened, with all files as they were, NoSpace, DiskFailed.
+    Raises PartitionDamaged or PartitionUnopened before it changes a file; NoSpace, DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         if not disk.exists(identity.directory):
@@ -84,9 +87,9 @@ def remove_log(disk: Disk, identity: LogIdentity) -> None:
 def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
     """Return the first ids of the segments; remove the remains of an interrupted creation.
 
-    An index that has entries but no data file is not such a remain: records were lost. It is
-    damage, because an empty log in its place would vote for a log without those records
-    (`test_index_with_entries_but_no_data_file_is_damage`).
+    An index file that has entries but no data file is damage: its records were lost. If it were
+    removed, this replica would open an empty log, and would vote as if it had never held those
+    records (`test_index_with_entries_but_no_data_file_is_damage`).
     """
     names = set(disk.names(identity.directory))
     firsts = []
@@ -115,6 +118,7 @@ def _first_ids(disk: Disk, identity: LogIdentity) -> list[int]:
 def _plan(
     disk: Disk, identity: LogIdentity, first_id: int, local_mark: int, *, last: bool
 ) -> SegmentPlan:
+    """Check one segment without a change; raises PartitionDamaged, PartitionUnopened."""
     suffix = INDEX_SUFFIX
     try:
         files = open_files(disk, identity, first_id)
@@ -147,6 +151,7 @@ def _plan(
 def _applied(
     disk: Disk, identity: LogIdentity, plan: SegmentPlan, *, last: bool
 ) -> tuple[SegmentFiles, SealedSegment]:
+    """Change the files of one segment as ``plan`` says; return them, open."""
     files = open_files(disk, identity, plan.first_id)
     try:
         return files, apply_plan(files, plan, last)
@@ -171,6 +176,6 @@ def _check_whole(identity: LogIdentity, plans: list[SegmentPlan]) -> None:
             identity.partition,
             identity.path(earlier.first_id, DATA_SUFFIX),
             earlier.end,
-            f"the segment ends before record {earlier.next_id}, but the next one begins with "
-            f"{later.first_id}",
+            f"the segment ends before record {earlier.next_id}, but the next segment begins with "
+            f"record {later.first_id}",
         )

@@ -1,13 +1,14 @@
 """Pure. Find the end of a log when its files are opened (spec/disk.md section 8).
 
-Damage is not a torn tail. A record at or below a known-clean mark was flushed before the mark was
-written, so an invalid one means damage: the partition is refused, and a vote counts this replica as
-unknown. If it were taken for a torn tail, the replica would vote with a shorter log, and a
-committed record could be lost. Above the mark, the first invalid record is the torn tail of an
-interrupted write, and the log ends there. Shown by `test_storage_crash` and, against Waltz 0.13.2,
-by `tests/vectors/test_storage_dir`.
+Damage is not a torn tail. The local low-water mark and the index show up to which record the log
+was flushed: it is *known clean* up to that record. An invalid record in the known-clean part means
+damage: the partition is refused, and a vote counts this replica as unknown. If such a record were
+taken for a torn tail, the replica would vote with a shorter log, and a committed record could be
+lost. After the known-clean part, the first invalid record is the torn tail of an interrupted write,
+and the log ends before it. Shown by `test_storage_crash` and, against Waltz 0.13.2, by
+`tests/vectors/test_storage_dir`.
 
-Nothing is changed here: the caller applies the plans, if no file of the partition is damaged.
+This module changes no file: the caller applies the plans if no file of the partition is damaged.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _WINDOW_ENTRIES = _WINDOW_BYTES // ENTRY_BYTES
 class SegmentPlan:
     """The content of a segment, and the changes that its files need.
 
-    The data file ends at ``end``. Records ``scanned_from`` … ``next_id`` - 1 were scanned, the
-    first of them at ``scan_offset``; their index entries are ``offsets``.
+    The last valid record ends at byte ``end`` of the data file. The scan began with the record
+    ``scanned_from`` at byte ``scan_offset``. The scanned records, up to ``next_id`` - 1, have the
+    index entries ``offsets``.
     """
 
     first_id: int
@@ -56,7 +58,7 @@ class SegmentPlan:
 
 
 def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: int) -> FileHeader:
-    """Return the header of a segment or index file; raises Damage if it belongs to another."""
+    """Return the header of a data or index file; raises Damage if it has other values."""
     header = FileHeader.decode(source.read(0, HEADER_BYTES))
     if header.key != key:
         raise Damage(12, f"the cluster key does not match: {header.key} instead of {key}")
@@ -70,12 +72,12 @@ def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: i
 def recover_segment(
     data: ByteSource, index: ByteSource, first_id: int, local_low_water_mark: int, *, last: bool
 ) -> SegmentPlan:
-    """Find the last valid record of a segment; raises Damage (in the data file).
+    """Find the last valid record of a segment; raises Damage, whose offset is in the data file.
 
-    The scan begins at the newest record that is known to be clean, as in Waltz 0.13.2, so that the
-    time of a start does not grow with the log. In the ``last`` segment of the log, the index
-    entries before that record are checked too: a truncation that was interrupted by a loss of power
-    can leave zeros in the middle of the index file and its former size
+    The scan begins at the last record of the known-clean part, as in Waltz 0.13.2, so that the time
+    of a start does not grow with the log. In the ``last`` segment of the log, the index entries
+    before that record are checked, too: a truncation that was interrupted by a loss of power can
+    leave an index file of its former length with zeros in the middle
     (`test_index_torn_by_truncation_below_local_mark_is_rebuilt`).
     """
     claimed_last = first_id + (index.size() - HEADER_BYTES) // ENTRY_BYTES - 1
@@ -85,11 +87,12 @@ def recover_segment(
         plan = _scan(data, first_id, clean, decode_entries(raw)[0])
         if plan.next_id > clean:
             return plan
-    # If an index entry is wrong and not a record, the index can be rebuilt: scan all records.
+    # Perhaps an index entry is wrong, and no record is: then a scan of all records rebuilds the
+    # index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
-        # Waltz 0.13.2 does not check it there, and would drop that record as a torn tail
+        # Waltz 0.13.2 does not check the mark here, and drops a damaged first record as a torn tail
         # (`test_damaged_first_record_below_local_mark_is_damage`).
         clean = min(claimed_last, local_low_water_mark)
     if first_id <= clean and plan.next_id <= clean:
@@ -102,7 +105,7 @@ def recover_segment(
 
 
 def find_hole(plans: Sequence[SegmentPlan]) -> tuple[SegmentPlan, SegmentPlan] | None:
-    """Return the first two neighbours of which the later does not begin where the earlier ends."""
+    """Return the first two consecutive segments between which records are missing, else None."""
     for earlier, later in pairwise(plans):
         if earlier.next_id != later.first_id:
             return earlier, later
@@ -110,7 +113,10 @@ def find_hole(plans: Sequence[SegmentPlan]) -> tuple[SegmentPlan, SegmentPlan] |
 
 
 def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
-    """Return the id from which on the scan must begin (spec/disk.md section 8, step 3)."""
+    """Return the last id of the known-clean part (spec/disk.md section 8, step 3).
+
+    ``claimed_last`` is the last id that the index has an entry for.
+    """
     if claimed_last <= local_low_water_mark:
         return claimed_last
     checkpoint = max(0, claimed_last - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
@@ -120,7 +126,7 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
 def _entries_increase(index: ByteSource, count: int) -> bool:
     """Return whether the first ``count`` entries can be the offsets of consecutive records.
 
-    One pass over the entries, without reading a record.
+    This reads the entries once, and no record.
     """
     entries = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):
@@ -134,7 +140,7 @@ def _entries_increase(index: ByteSource, count: int) -> bool:
 
 
 def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> SegmentPlan:
-    """Walk over valid records from ``from_offset`` on, in windows, up to the first invalid one."""
+    """Read valid records from ``from_offset`` on, in windows, up to the first invalid record."""
     size = data.size()
     offsets = array("q")
     next_id, offset = from_id, from_offset
@@ -145,7 +151,7 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
             window, window_start = data.read(offset, _WINDOW_BYTES), offset
             position = 0
         found, length = ID_AND_LENGTH.unpack_from(window, position)
-        # The length may be damaged too, until the checksum confirms it.
+        # The length may be damaged, too: the checksum below confirms it.
         if found != next_id or not 0 <= length <= size - offset - RECORD_OVERHEAD_BYTES:
             break
         end = position + RECORD_OVERHEAD_BYTES + length
@@ -166,7 +172,7 @@ def _scan(data: ByteSource, first_id: int, from_id: int, from_offset: int) -> Se
 
 
 def _long_record_is_valid(data: ByteSource, offset: int, size: int) -> bool:
-    """Verify a record that is larger than a window, without holding it in memory."""
+    """Verify the checksum of a record larger than a window, without holding it in memory."""
     checksum, position, stop = 0, offset, offset + size - 4
     while position < stop:
         piece = data.read(position, min(_WINDOW_BYTES, stop - position))

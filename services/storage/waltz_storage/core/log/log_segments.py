@@ -1,7 +1,8 @@
 """Pure. The segments of a log as one sequence of records, and their open files.
 
-Works on the `Disk` that it is given. The tail segment's files are always open; of the sealed
-segments, only the files of those that were read last are.
+The last segment is the *tail*, the only one that is written; the others are *sealed*. The files of
+the tail are always open. Of the sealed segments, only those that were read last have open files.
+Files are used only through the `Disk` that the caller passes.
 """
 
 from __future__ import annotations
@@ -38,18 +39,22 @@ _READ_STEP_RECORDS = 4096
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Sizes in bytes; ``open_segments`` is a count. ``now_ms`` is the time for file headers."""
+    """The options of a log."""
 
     now_ms: Callable[[], int]
+    """Returns the time for file headers, in milliseconds since 1970."""
     segment_threshold: int = 1_000_000_000
+    """A segment larger than this number of bytes gets no further record."""
     open_segments: int = 5
+    """How many sealed segments keep their files open."""
     allocate_bytes: int = 2 << 20
+    """How many bytes at most a data file is allocated ahead."""
 
 
 class LogSegments:
     """The sealed segments of a log, oldest first, and its tail segment.
 
-    They are dense: each segment begins with the id after the last one of the segment before.
+    No record is missing: each segment begins with the id after the last id of the segment before.
     """
 
     def __init__(
@@ -70,7 +75,10 @@ class LogSegments:
     def steps(
         self, first_id: int, max_records: int, most: int = _READ_STEP_RECORDS
     ) -> Iterator[tuple[SealedSegment, int, int]]:
-        """Yield the parts of a range that one read can cover: segment, first id, count."""
+        """Split a range of records into single reads; yield segment, first id, and count of each.
+
+        A read covers one segment and at most ``most`` records.
+        """
         end = min(first_id + max_records, self.tail.next_id)
         while 0 <= first_id < end:
             segment = self.segment_of(first_id)
@@ -79,14 +87,17 @@ class LogSegments:
             first_id += step
 
     def segment_of(self, transaction_id: int) -> SealedSegment:
-        """Return the segment that holds a transaction, or would hold it."""
+        """Return the segment that holds a transaction; the tail for a later transaction."""
         if transaction_id >= self.tail.first_id:
             return self.tail.sealed()
         number = bisect_right(self.sealed, transaction_id, key=lambda s: s.first_id)
         return self.sealed[number - 1]
 
     def extent(self, segment: SealedSegment, first_id: int, count: int) -> Extent:
-        """Return where ``count`` records are, by the index. Raises PartitionDamaged, OSError."""
+        """Return the positions of ``count`` records, from the index.
+
+        Raises PartitionDamaged, OSError.
+        """
         index = self.files(segment.first_id).index
         with self.damage_in(segment, INDEX_SUFFIX):
             offsets: array[int]
@@ -103,7 +114,11 @@ class LogSegments:
     def read_step(
         self, segment: SealedSegment, first_id: int, step: int, max_bytes: int, at_least: int
     ) -> VerifiedRecords:
-        """Read records of one segment, verified. Raises PartitionDamaged, OSError."""
+        """Read and verify up to ``step`` records of one segment.
+
+        The read stops before it would exceed ``max_bytes``, but not before it has ``at_least``
+        records. Raises PartitionDamaged, OSError.
+        """
         extent = self.extent(segment, first_id, step)
         with self.damage_in(segment, DATA_SUFFIX):
             data = self.files(segment.first_id).data
@@ -121,7 +136,7 @@ class LogSegments:
 
     @contextmanager
     def damage_in(self, segment: SealedSegment, suffix: str) -> Iterator[None]:
-        """Turn Damage into PartitionDamaged, which names the file."""
+        """Convert Damage to PartitionDamaged, which names the segment's file with ``suffix``."""
         try:
             yield
         except Damage as damage:
@@ -131,9 +146,9 @@ class LogSegments:
     def roll_over(self) -> None:
         """Seal the tail, durably, and begin a new segment; raises NoSpace, DiskFailed.
 
-        The full segment is flushed before the new one exists. Otherwise a crash could leave records
-        in the new segment and none before them: a hole (planted bug "roll-over without flushing the
-        full segment").
+        The full segment is flushed before the new one exists. Otherwise a crash could leave a hole:
+        records in the new segment, but not the last records of the full one (planted bug "roll-over
+        without flushing the full segment").
         """
         tail = self.tail
         sealed = tail.seal()

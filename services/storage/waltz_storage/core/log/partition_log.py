@@ -1,9 +1,9 @@
 """Pure. `PartitionLog`: append to the log of one partition, read it, truncate it.
 
-Works on the `Disk` that it is given. An append has four steps, so that the engine can group the
-steps of many partitions: `stage` checks and encodes, `write` writes, `flush` makes durable,
-`complete` makes readable. A log is not thread-safe, but successive calls may come from different
-threads.
+An append has four steps, so that the engine can group the steps of many partitions: `stage` checks
+and encodes the records, `write` writes them, `flush` makes them durable, `complete` makes them
+readable. A log is not thread-safe, but successive calls may come from different threads. Files are
+used only through `LogSegments`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from waltz_storage.core.log.tail_segment import TailSegment
 
 OUT_OF_ORDER = "transaction out of order"
 STORED_LIST_RECORDS = 1 << 14
-"""The largest number of records in one list of `read_stored_batch`, which is one read of a file."""
+"""The largest number of records that `read_stored_batch` returns, with one read of a file."""
 
 _CHECKSUM_STEP_BYTES = 1 << 20
 
@@ -52,23 +52,27 @@ _CHECKSUM_STEP_BYTES = 1 << 20
 class StagedAppend:
     """A group of batches that are being appended.
 
-    ``outcomes`` has an entry per batch: None, or why the batch is refused. If a batch is refused
-    because of one record, the records before it stay in the log (spec/disk.md section 5). ``ends``
-    has the id after the last accepted record of each batch.
+    ``outcomes`` has the error of each refused batch, and None for each accepted batch. If a batch
+    is refused because of one record, the records before that one stay in the log (spec/disk.md
+    section 5).
     """
 
     chunks: list[SegmentEncoder]
+    """The encoded records, one chunk for each segment that gets records."""
     ends: list[int]
+    """For each batch, the id after its last accepted record."""
     outcomes: list[RequestRefused | None]
     written: SegmentEncoder | None = None
+    """The chunk that is written and not yet complete."""
     size: int = 0
+    """Size of all batches in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The records of one scan: their number, their size on disk, and the unsigned CRC-32.
+    """The result of one scan: how many records it read, their size on disk, and a checksum.
 
-    The CRC-32, ``value``, covers these records and those of the scans that it continues.
+    The checksum ``value`` is the unsigned CRC-32 over these records and those of earlier scans.
     """
 
     count: int
@@ -77,7 +81,7 @@ class Scan:
 
 
 class PartitionLog:
-    """An open log."""
+    """The open log of one partition."""
 
     def __init__(self, segments: LogSegments) -> None:
         self.identity: LogIdentity = segments.identity
@@ -106,11 +110,12 @@ class PartitionLog:
     def stage(self, batches: Sequence[RecordBatch]) -> StagedAppend:
         """Encode the records that may be appended, in order, without touching the disk.
 
-        A record is accepted only with the id after the last one: a gap would make every later id
-        belong to another transaction than on the other replicas.
+        A record is accepted only if its id follows the last id: after a gap, the same id would name
+        different transactions on this replica and on others.
         """
         tail = self._tail
-        # With a threshold below the header, no segment would take a record, and this would not end.
+        # With a threshold below the header's size, no segment would take a record, and the loop
+        # would not end.
         threshold = max(self._segments.options.segment_threshold, HEADER_BYTES)
         encoder = SegmentEncoder(tail.next_id, tail.end, threshold)
         staged = StagedAppend([encoder], [], [])
@@ -133,8 +138,9 @@ class PartitionLog:
     def write(self, staged: StagedAppend) -> None:
         """Write the staged records, and begin a new segment where one is full.
 
-        A segment that is full is sealed, which makes its records durable; `flush` flushes the last
-        segment. If the disk is full, every batch is refused whose records were not all written.
+        A full segment is sealed, which makes its records durable; `flush` makes the records of the
+        last segment durable. If the disk is full, a batch is refused unless all its records were
+        written.
         """
         self._tail.write_checkpoint()
         try:
@@ -159,7 +165,7 @@ class PartitionLog:
             flush_file()
 
     def unflushed(self, staged: StagedAppend) -> list[Callable[[], None]]:
-        """Return the flushes that `flush` would do. They may run in parallel."""
+        """Return the flushes of `flush` as functions, which may run in parallel."""
         flushes = []
         tail = self._tail
         if staged.written is not None:
@@ -174,7 +180,7 @@ class PartitionLog:
         return staged.outcomes
 
     def append(self, batch: RecordBatch) -> None:
-        """Do all steps for one batch; raises RequestRefused, DiskFailed."""
+        """Do all four steps for one batch; raises RequestRefused, DiskFailed."""
         staged = self.stage([batch])
         self.write(staged)
         self.flush(staged)
@@ -183,7 +189,7 @@ class PartitionLog:
             raise outcome
 
     def read_batch(self, first_id: int, max_records: int, max_bytes: int) -> RecordBatch:
-        """Return consecutive verified records from ``first_id`` on; none if that id is absent.
+        """Return consecutive verified records from ``first_id`` on; none if it is not in the log.
 
         The batch ends at ``max_records``, at the end of the log, or before the record that would
         exceed ``max_bytes`` on disk. The first record is returned whatever its size. Raises
@@ -196,7 +202,7 @@ class PartitionLog:
         return RecordBatch(count, b"".join(wire)) if count else EMPTY_BATCH
 
     def read_stored_batch(self, first_id: int, max_records: int, max_bytes: int) -> StoredBatch:
-        """Return consecutive unverified records in their form on disk; none if the first is absent.
+        """Return consecutive unverified records in disk form; none if ``first_id`` is absent.
 
         The batch ends where `read_batch` ends, at `STORED_LIST_RECORDS`, or at the end of the
         segment. Raises PartitionDamaged if the index is damaged.
@@ -221,7 +227,7 @@ class PartitionLog:
     def read_headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
         """Return the headers of consecutive records from ``first_id`` on; none if it is absent.
 
-        The list is shorter if more than `HeaderBudget` would be read. Raises PartitionDamaged.
+        The list ends early when the reads exceed `HeaderBudget`. Raises PartitionDamaged.
         """
         headers: list[RecordHeader] = []
         budget = HeaderBudget()
@@ -236,16 +242,16 @@ class PartitionLog:
         return tuple(headers)
 
     def flush_all(self) -> None:
-        """Make everything durable, index included; raises NoSpace, DiskFailed."""
+        """Make all records and all index entries durable; raises NoSpace, DiskFailed."""
         self._tail.flush_all()
 
     def truncate(self, last_id: int) -> None:
         """Remove all records after ``last_id`` from the disk, durably (spec/disk.md section 7).
 
         Segments are removed from the newest to the oldest. After a crash in between, the log has no
-        gap and is only longer than it should be; the server then truncates it again. Shown by
+        gap and is only longer than it should be; the server then truncates the log again. Shown by
         `test_storage_crash` and by the planted bug "truncation stops at the beginning of a
-        segment". Raises DiskFailed, or PartitionDamaged with nothing removed.
+        segment". Raises DiskFailed, or PartitionDamaged before anything is removed.
         """
         if last_id < NO_TRANSACTION:
             raise RequestRefused(f"cannot truncate to {last_id}: the lowest mark is -1")
@@ -271,11 +277,14 @@ class PartitionLog:
         return value - (1 << 32) if value & 0x8000_0000 else value
 
     def close(self) -> None:
-        """Leave the files as a clean stop does: trimmed, indexed, durable. Raises DiskFailed."""
+        """Close the log cleanly: trim the files, complete the index, make everything durable.
+
+        Raises DiskFailed.
+        """
         try:
             self._tail.seal()
         except NoSpace:
-            # Without space for the index, the records are made durable: recovery can rebuild the
+            # There is no space for the index. Make the records durable: recovery can rebuild the
             # index from them.
             self._tail.flush_data()
         self.release()
@@ -289,6 +298,7 @@ class PartitionLog:
         self._segments.remove()
 
     def _settle(self, staged: StagedAppend) -> None:
+        """Make the chunk that was written last part of the log."""
         if staged.written is not None:
             self._tail.complete(staged.written)
             staged.written = None
@@ -296,11 +306,10 @@ class PartitionLog:
     def _cut_offset(self, last_id: int) -> int:
         """Return where the segment that holds ``last_id`` + 1 must end; raises PartitionDamaged.
 
-        Recovery compares only the index entries above a checkpoint with the data; of those below,
-        it checks only the order. Such an entry may be wrong, and a cut at a wrong entry would
+        Recovery compares only the newest index entries with the data; of the older entries, it
+        checks only the order. So an older entry may be wrong, and a cut at a wrong entry would
         remove committed records. This function therefore reads the last record that stays and
-        compares its end with the index
-        (`test_truncation_verifies_index_entry`).
+        compares the end of that record with the index (`test_truncation_verifies_index_entry`).
         """
         segments = self._segments
         segment = segments.segment_of(last_id + 1)

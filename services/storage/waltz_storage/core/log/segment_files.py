@@ -1,7 +1,8 @@
 """Pure. Create, open and remove the two files of a segment: data and index.
 
-Works on the `Disk` that it is given. The order of the steps leaves, after a crash at any of them,
-files that `log_opening` recognizes as whole or as remains of an interrupted creation or removal.
+The steps have an order such that after a crash at any step `log_opening` recognizes the files: as
+whole, or as remains of an interrupted creation or removal. Files are used only through the `Disk`
+that the caller passes.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ NEW_SUFFIX = f"{DATA_SUFFIX}.new"
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Which log files belong to: every file header repeats it. ``directory`` contains the files."""
+    """The cluster key and the partition of a log, which every file header repeats.
+
+    ``directory`` contains the log's files.
+    """
 
     key: uuid.UUID
     partition: int
     directory: str
 
     def path(self, first_id: int, suffix: str) -> str:
-        """Return the path of one of the files of the segment that begins at ``first_id``."""
+        """Return the path of the segment's file with ``suffix``; ``first_id`` names the segment."""
         return f"{self.directory}/{segment_name(first_id)}{suffix}"
 
 
@@ -48,14 +52,14 @@ class SegmentFiles:
     index: DiskFile
 
     def close(self) -> None:
-        """Close both."""
+        """Close both files."""
         self.data.close()
         self.index.close()
 
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A complete segment: it is only read, or removed. Its records end at byte ``end``."""
+    """A segment that is only read or removed. Its records end at byte ``end`` of the data file."""
 
     first_id: int
     next_id: int
@@ -73,11 +77,12 @@ def open_files(disk: Disk, identity: LogIdentity, first_id: int) -> SegmentFiles
 
 
 def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) -> SegmentFiles:
-    """Create an empty segment, durable with its names; raises NoSpace, and then leaves nothing.
+    """Create an empty segment, and make its files and their names durable.
 
-    The data file gets its name last, when its header is on disk: a crash leaves at most an index
-    file without entries, or a file of another suffix, never a data file without a header.
-    Shown by the planted bug "new segment whose name is not durable" and `test_storage_crash`.
+    The data file gets its name last, when its header is on disk. So a crash leaves at most an index
+    file without entries and a data file with the suffix of new files, never a data file without a
+    header (planted bug "new segment whose name is not durable", `test_storage_crash`). Raises
+    NoSpace after it has removed both files.
     """
     data_path, index_path = (identity.path(first_id, s) for s in (DATA_SUFFIX, INDEX_SUFFIX))
     new_path = identity.path(first_id, NEW_SUFFIX)
@@ -102,10 +107,10 @@ def create_files(disk: Disk, identity: LogIdentity, first_id: int, now_ms: int) 
 
 
 def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
-    """Remove a segment durably. A crash leaves it whole, or only an index without entries.
+    """Remove a segment durably. A crash leaves its data file, or only an index without entries.
 
-    The index is emptied first: `log_opening` takes an index with entries but without a data file
-    for a lost segment, and refuses the partition. Raises DiskFailed.
+    The index is emptied first: if `log_opening` found an index with entries but no data file, it
+    would refuse the partition, because records were lost. Raises DiskFailed.
     """
     index_path = identity.path(first_id, INDEX_SUFFIX)
     with changing(f"removal of segment {identity.path(first_id, '')}"):
@@ -119,7 +124,7 @@ def remove_files(disk: Disk, identity: LogIdentity, first_id: int) -> None:
 
 
 def read_entries(index: DiskFile, number: int, count: int) -> array[int]:
-    """Return ``count`` entries from the index file; raises Damage if they are missing."""
+    """Return ``count`` index entries from entry ``number`` on; raises Damage if one is missing."""
     position = entry_position(number)
     entries = decode_entries(index.read(position, count * ENTRY_BYTES))
     if len(entries) < count:

@@ -1,7 +1,7 @@
-"""Pure. The bytes of segment and index files (spec/disk.md sections 3 and 4).
+"""Pure. The bytes of data and index files (spec/disk.md sections 3 and 4).
 
-Records come in wire form and are returned in wire form. On disk the data checksum precedes the
-data, and a checksum of the whole record follows it.
+Callers pass and get records in *wire form*, as messages contain them. Files have records in *disk
+form*: the checksum of the data precedes the data, and a checksum of the whole record follows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from waltz.protocol.stored import STORED_HEAD_BYTES, STORED_OVERHEAD_BYTES
 HEADER_BYTES = 128
 RECORD_OVERHEAD_BYTES = STORED_OVERHEAD_BYTES
 RECORD_PREFIX_BYTES = STORED_HEAD_BYTES
-"""What comes before a record's data."""
+"""Size of the part of a record before its data."""
 
 ENTRY_BYTES = 8
 CHECKPOINT_INTERVAL = 1000
-"""A checkpoint is due each time the next id becomes a multiple of this."""
+"""A checkpoint, which writes index entries, is due when the next id is a multiple of this."""
 
 DATA_SUFFIX = ".seg"
 INDEX_SUFFIX = ".idx"
@@ -34,13 +34,13 @@ _HEADER = struct.Struct(">iq16siq")
 ID_AND_LENGTH = struct.Struct(">q20xi")
 """A record's id and the length of its data, at its beginning; a length below 0 is damage."""
 
-# The first 32 bytes of a record are the same on the wire and on disk: id ... data length.
+# The first 32 bytes of a record, from the id to the data length, are the same in both forms.
 _WIRE_PREFIX_BYTES = WIRE_HEAD.size
 _CHECKSUM = struct.Struct(">I")
 
 
 class Damage(Exception):
-    """Bytes of a file are wrong: ``what`` is wrong at byte ``offset``."""
+    """Bytes of a file are wrong. ``what`` says what is wrong at byte ``offset``."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -55,12 +55,12 @@ class ByteSource(Protocol):
         """Return the length in bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at ``offset``; fewer only at the end."""
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The first 128 bytes of a segment or index file. The time is in ms since 1970."""
+    """The header of a data or index file. ``created_ms`` is in milliseconds since 1970."""
 
     created_ms: int
     key: uuid.UUID
@@ -69,7 +69,7 @@ class FileHeader:
     version: int = 0
 
     def encode(self) -> bytes:
-        """Return 128 bytes."""
+        """Return the 128 bytes of the header."""
         fields = (self.version, self.created_ms, self.key.bytes, self.partition, self.first_id)
         return _HEADER.pack(*fields).ljust(HEADER_BYTES, b"\0")
 
@@ -88,9 +88,10 @@ def segment_name(first_id: int) -> str:
 
 
 class SegmentEncoder:
-    """Turns records in wire form into the bytes to write at the end of one segment.
+    """Converts records from wire form to the bytes to write at the end of one segment.
 
-    Once ``full``, the segment has outgrown its threshold: later records go to the next one.
+    Once the encoder is ``full``, the segment exceeds its threshold: later records go to the next
+    segment.
     """
 
     __slots__ = ("first_id", "next_id", "offset", "offsets", "parts", "start", "threshold")
@@ -108,9 +109,10 @@ class SegmentEncoder:
         return self.offset > self.threshold
 
     def add(self, wire: bytes, position: int, count: int) -> tuple[int, int]:
-        """Add up to ``count`` records at ``position``; return how many, and the position after.
+        """Add up to ``count`` records of ``wire``, which begin at ``position``.
 
-        Stops early when the segment is full, or at a record that does not have the next id.
+        Stops early when the segment is full, or at a record that does not have the next id. Returns
+        the number of records added, and the position after them.
         """
         next_id, offset, threshold = self.next_id, self.offset, self.threshold
         unpack, pack = ID_AND_LENGTH.unpack_from, _CHECKSUM.pack
@@ -135,7 +137,7 @@ class SegmentEncoder:
 
 
 def decode_records(raw: bytes, offset: int, first_id: int, count: int) -> bytes:
-    """Return ``count`` records of disk form, from ``raw``, in wire form.
+    """Convert ``count`` records in ``raw`` from disk form to wire form.
 
     Checks ids, lengths and record checksums; raises Damage. ``offset`` is the position of ``raw``
     in its file.
@@ -165,8 +167,8 @@ def decode_header(
 ) -> RecordHeader:
     """Return the header of the record at ``position``, which takes ``size`` bytes on disk.
 
-    Checks its id and length. Its data are not checked and need not be in ``raw``. ``offset`` is the
-    position of ``raw`` in its file. Raises Damage.
+    Checks its id and its length. Its data are not checked and need not be in ``raw``. ``position``
+    is a position in ``raw``, and ``offset`` is the position of ``raw`` in its file. Raises Damage.
     """
     if position + RECORD_PREFIX_BYTES > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
@@ -183,7 +185,7 @@ def decode_header(
 
 
 def check_record(raw: bytes, offset: int, position: int, transaction_id: int, size: int) -> None:
-    """Check the checksum of the record at ``position`` (as in `decode_header`); raises Damage."""
+    """Check the checksum of a record; the arguments are as in `decode_header`. Raises Damage."""
     end = position + size - 4
     if end + 4 > len(raw):
         raise Damage(offset + position, f"record {transaction_id} is cut off")
@@ -200,7 +202,7 @@ def encode_entries(offsets: Sequence[int]) -> bytes:
 
 
 def decode_entries(raw: bytes) -> array[int]:
-    """Read index entries; an incomplete one at the end is left out."""
+    """Return the index entries in ``raw``, without an incomplete entry at the end."""
     entries = array("q")
     entries.frombytes(raw[: len(raw) - len(raw) % ENTRY_BYTES])
     if byteorder == "little":
@@ -209,7 +211,7 @@ def decode_entries(raw: bytes) -> array[int]:
 
 
 def entry_position(number: int) -> int:
-    """Return where entry ``number`` (counted from the segment's first id) is in the index file."""
+    """Return the position of entry ``number`` in the index file; the first entry has number 0."""
     return HEADER_BYTES + ENTRY_BYTES * number
 
 

@@ -1,9 +1,9 @@
 """Pure. Read consecutive records of one segment, or only their headers.
 
-A read in wire form verifies the record checksums. A read in disk form does not: the reader does.
-Headers of small records are read together with their data, and the checksums are verified. Of a
-large record only the first bytes are read; its id and length must agree with the index, and its
-checksum is not verified, because that would take reading its data.
+A read in wire form verifies the record checksums. A read in disk form does not: the client verifies
+them. Headers of small records are read together with their data, and the checksums are verified. Of
+a large record only the first bytes are read: its id and length must agree with the index, but its
+checksum is not verified, because that would need a read of the data.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ HEADER_READS = 256
 HEADER_READ_BYTES = 4 << 20
 """A list of headers ends after this many reads or bytes, so that it occupies the disk only briefly.
 
-Both bounds allow at least `HEADER_READS` headers: servers request blocks of 64.
+Within both bounds a list can have `HEADER_READS` headers, and a server requests blocks of 64.
 """
 
 _SMALL_RECORD_BYTES = 8 << 10
-"""Up to this size, reading a record's data costs a disk no more than reading its beginning."""
+"""Up to this size, a read of a whole record costs no more than a read of its first bytes."""
 
 _WINDOW_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRecords:
-    """Records of one segment: verified, as they are on disk and in wire form."""
+    """Verified records of one segment, in disk form (``raw``) and in wire form (``wire``)."""
 
     count: int
     raw: bytes
@@ -58,21 +58,22 @@ class HeaderBudget:
 
     @property
     def spent(self) -> bool:
-        """Whether the list ends here."""
+        """Whether no further read is allowed."""
         return self.reads <= 0 or self.size <= 0
 
     def take(self, size: int) -> None:
-        """Count one read."""
+        """Count one read of ``size`` bytes."""
         self.reads -= 1
         self.size -= size
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where consecutive records are, from ``first_id`` on.
+    """The positions of consecutive records, from ``first_id`` on, in a data file.
 
-    ``offsets`` says where each begins, and after them where the last one ends; it comes from the
-    index, and so may be wrong. ``end`` is that of the segment.
+    ``offsets`` has the position where each record begins, and then the position where the last
+    record ends. These positions come from the index and may be wrong. ``end`` is the end of the
+    segment's records.
     """
 
     first_id: int
@@ -83,7 +84,10 @@ class Extent:
 def read_records(
     data: ByteSource, extent: Extent, max_bytes: int, at_least: int
 ) -> VerifiedRecords:
-    """Read as many of the records as ``max_bytes`` allow, and ``at_least``; raises Damage."""
+    """Read and verify records up to ``max_bytes``, but at least ``at_least`` records.
+
+    Raises Damage.
+    """
     stored = read_stored(data, extent, max_bytes, at_least)
     raw = bytes(stored.raw)
     wire = decode_records(raw, extent.offsets[0], extent.first_id, stored.count)
@@ -91,8 +95,9 @@ def read_records(
 
 
 def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int) -> StoredBatch:
-    """Read the same records, unverified; raises Damage if the index contradicts the segment's
-    bounds.
+    """Read the same records as `read_records`, unverified.
+
+    Raises Damage if a position from the index is outside the segment.
     """
     offsets = extent.offsets
     start = offsets[0]
@@ -104,7 +109,7 @@ def read_stored(data: ByteSource, extent: Extent, max_bytes: int, at_least: int)
 
 
 def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list[RecordHeader]:
-    """Read the headers of the records, as far as the budget allows; raises Damage."""
+    """Read the headers of the records in ``extent`` until ``budget`` is spent; raises Damage."""
     headers: list[RecordHeader] = []
     offsets = extent.offsets
     _check(extent)
@@ -125,6 +130,7 @@ def read_headers(data: ByteSource, extent: Extent, budget: HeaderBudget) -> list
 
 
 def _check(extent: Extent) -> None:
+    """Check that the positions increase and are within the segment; raises Damage."""
     offsets = extent.offsets
     sane = offsets[0] >= HEADER_BYTES and offsets[-1] <= extent.end
     if sane and all(end - start >= RECORD_OVERHEAD_BYTES for start, end in pairwise(offsets)):
@@ -134,7 +140,7 @@ def _check(extent: Extent) -> None:
 
 
 def _windows(offsets: array[int]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of records to read at once: small ones together, large ones alone."""
+    """Yield the ranges of records to read at once: small records together, large ones alone."""
     count, first = len(offsets) - 1, 0
     while first < count:
         stop = first + 1

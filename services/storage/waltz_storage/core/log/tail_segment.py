@@ -1,8 +1,9 @@
 """Pure. The last segment of a log, the only one that is written.
 
-Works on the `DiskFile` objects that it is given. The data file may be allocated ahead with zeros,
-so its size is not the end of the log: ``end`` is. The newest index entries stay in memory until a
-checkpoint, so that the index file never claims a record that may not be durable.
+The data file may be allocated ahead with zeros, so the log ends at ``end`` and not at the end of
+the file. The newest index entries stay in memory until a *checkpoint* writes them, so that the
+index file never claims a record that may not be durable. Files are used only through the `DiskFile`
+objects that the caller passes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from waltz_storage.core.log.segment_format import (
 
 _SMALLEST_STEP_BYTES = 1 << 20
 _ALLOCATE_FOR_BYTES = 32 << 10
-"""Larger writes let the file grow: writing as many zeros first would cost more than it saves."""
+"""Only writes up to this size allocate ahead: for larger ones, the zeros cost more than they save.
+"""
 
 
 class TailSegment:
-    """The last segment of a log: the one that is written.
+    """The last segment of a log, which is the one that is written.
 
-    ``next_id`` and ``end`` are where the readable, durable part ends. Records written beyond them
-    become part of it with `complete`.
+    The readable part ends before the id ``next_id`` and the byte ``end``. Records written after
+    that become readable with `complete`.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class TailSegment:
         self._allocate_bytes = allocate_bytes
         self._allocate_limit = threshold + 1
         self._indexed = sealed.next_id - sealed.first_id
-        """How many entries the index file has; those of later records are pending."""
+        """How many entries the index file has."""
         self._pending: array[int] = array("q")
+        """The index entries that are not in the file yet."""
         self._index_dirty = False
 
     @property
@@ -61,10 +64,10 @@ class TailSegment:
         return SealedSegment(self.first_id, self.next_id, self.end)
 
     def write(self, encoder: SegmentEncoder) -> None:
-        """Write the encoder's records at the end; raises NoSpace with the file cut back."""
+        """Write the encoder's records at the end; raises NoSpace after it has removed them."""
         # A gap or an overlap would corrupt the log: recovery would take it for a torn tail.
         assert encoder.start == self.end, "records must be written where the last one ends"
-        assert encoder.first_id == self.next_id, "transaction ids must be dense"
+        assert encoder.first_id == self.next_id, "transaction ids must have no gap"
         size = encoder.offset - encoder.start
         if encoder.offset > self._allocated and size <= _ALLOCATE_FOR_BYTES:
             self._allocate_beyond(encoder.offset)
@@ -76,18 +79,22 @@ class TailSegment:
         self._allocated = max(self._allocated, encoder.offset)
 
     def complete(self, encoder: SegmentEncoder) -> None:
-        """Make the encoder's records part of the log; they must be durable, or become so first."""
+        """Make the encoder's written records part of the log.
+
+        They must be durable, or be made durable before their append is answered.
+        """
         assert encoder.first_id == self.next_id, "records must be completed in order"
         assert encoder.offset <= self._allocated, "records must be written before they are complete"
         self.next_id, self.end = encoder.next_id, encoder.offset
         self._pending.extend(encoder.offsets)
 
     def write_checkpoint(self) -> None:
-        """Write index entries up to the last checkpoint that is due; `flush_index` flushes them.
+        """Write the index entries up to the last checkpoint that is due.
 
-        Each interval but the newest is flushed before the next one is written. A crash then tears
-        at most the newest interval, and recovery reads the records of that one again; two torn
-        intervals would leave wrong entries that recovery trusts. A full disk delays the checkpoint.
+        `flush_index` makes them durable. The entries between two checkpoints are an interval. Each
+        interval is flushed before the next one is written. So a crash tears at most the newest
+        interval, and recovery scans the records of the newest interval. If a crash could tear two,
+        recovery would trust wrong entries. A full disk delays the checkpoint.
         """
         due = self.next_id // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - self.first_id
         if due > self._indexed:
@@ -111,7 +118,10 @@ class TailSegment:
         return self._index_dirty
 
     def flush_all(self) -> None:
-        """Make records durable, then all index entries; raises NoSpace with the records durable."""
+        """Make all records durable, then all index entries.
+
+        Raises NoSpace; then the records are durable, but not all index entries are written.
+        """
         self.flush_data()
         try:
             self._write_entries(self.next_id - self.first_id)
@@ -121,9 +131,9 @@ class TailSegment:
         self.flush_index()
 
     def seal(self) -> SealedSegment:
-        """Trim the file and make everything durable: the segment is complete.
+        """Remove the allocated zeros and make everything durable: the segment is complete.
 
-        Raises NoSpace, with the records durable.
+        Raises NoSpace as `flush_all` does.
         """
         self._trim()
         self.flush_all()
@@ -133,10 +143,11 @@ class TailSegment:
         """Remove the records from ``next_id`` on, which begin at ``end``, durably.
 
         The index is cut and flushed before the data: after a crash in between, recovery finds
-        records without entries, which it can index again. The other order would leave entries of
-        records that do not exist. The data file is cut and flushed before this returns: records
-        that came back with a restart would contradict those that the server appends next (planted
-        bugs "truncation leaves the bytes there" and "truncation is not flushed").
+        records without index entries, and adds the entries. The other order would leave entries of
+        records that do not exist. The data file is cut and flushed before this method returns. If
+        removed records came back after a restart, they would have the same ids as the records that
+        the server appends next (planted bugs "truncation leaves the bytes there" and "truncation is
+        not flushed").
         """
         assert self.first_id <= next_id < self.next_id, "a cut must keep the segment's first id"
         assert HEADER_BYTES <= end <= self.end, "a cut must not go beyond the segment's end"
@@ -152,7 +163,7 @@ class TailSegment:
         self.flush_data()
 
     def offsets(self, transaction_id: int, count: int) -> array[int]:
-        """Return where ``count`` records begin and where the last one ends. Raises Damage."""
+        """Return where ``count`` records begin, and where the last of them ends; raises Damage."""
         number = transaction_id - self.first_id
         wanted = number + count + 1
         entries = array("q")
@@ -165,6 +176,7 @@ class TailSegment:
         return entries
 
     def _write_entries(self, until: int) -> None:
+        """Write pending index entries until the file has ``until`` entries."""
         while self._indexed < until:
             if self._index_dirty:
                 self.flush_index()
@@ -177,7 +189,7 @@ class TailSegment:
             self._index_dirty = True
 
     def _allocate_beyond(self, end: int) -> None:
-        """Allocate space ahead in steps: a flush is cheaper if the file's size stays the same."""
+        """Allocate space after ``end``: a flush is cheaper if the file keeps its size."""
         step = min(self._allocate_bytes, max(_SMALLEST_STEP_BYTES, end))
         target = min(end + step, self._allocate_limit)
         if target <= end:
@@ -190,6 +202,7 @@ class TailSegment:
             self._allocate_bytes = 0
 
     def _trim(self) -> None:
+        """Cut the data file where the log ends."""
         if self.files.data.size() > self.end:
             self.files.data.truncate(self.end)
         self._allocated = self.end
@@ -198,9 +211,10 @@ class TailSegment:
 def apply_plan(files: SegmentFiles, plan: SegmentPlan, last: bool) -> SealedSegment:
     """Change a segment's files as ``plan`` says, durably.
 
-    The scanned records of the ``last`` segment are written again. After a failed flush the kernel
-    may keep pages in memory, marked clean, that never reached the disk: a flush alone would report
-    success for them (planted bug "pages of a failed flush are trusted").
+    The scanned records of the ``last`` segment are written again. After a failed flush the
+    operating system may keep pages in memory, marked clean, that never reached the disk. A flush
+    without a new write would report success for these pages (planted bug "pages of a failed flush
+    are trusted").
     """
     assert plan.next_id - plan.scanned_from == len(plan.offsets), "an entry per scanned record"
     assert HEADER_BYTES <= plan.scan_offset <= plan.end, "a plan must end after its scan begins"

@@ -1,14 +1,15 @@
-"""Pure. Requests that are refused, and marks a session may set (spec/disk.md section 9).
+"""Pure. Which requests are refused, and which marks a session may set (spec/disk.md section 9).
 
-Two session ids count: the persisted one of the control file, and the highest one of all requests
-since the start. Requests of a lower session are refused (fenced): two servers that both believe
-they own the partition must not both write to it. Shown by the planted bugs "no fence" and "an older
-server that reconnects lowers the fence", and by `tests/vectors/test_storage_ops`.
+The *fence* is the highest session id: of the control file, and of all requests since the process
+started. Requests of a lower session are refused: two servers that both believe they own the
+partition must not both write to it. Shown by the planted bugs "no fence" and "an older server that
+reconnects lowers the fence", and by `tests/vectors/test_storage_ops`.
 
-Two switches count as well. Reads need the read switch. All other requests need the write switch,
-the first request of a session included: a replica that could vote but not be truncated would make
-every recovery fail that it takes part in, while an absent replica leaves the others alone. Version
-0 of the protocol has one switch for both: its servers need both to be on (`test_storage_switches`).
+Requests are also refused if a switch is off. Reads need the read switch. All other requests need
+the write switch, also the first request of a session: a replica that could vote but not be
+truncated would make every recovery fail, while an absent replica does not disturb the others.
+Version 0 of the protocol knows one switch: its requests need both switches to be on
+(`test_storage_switches`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _READS = (
 
 
 def raises_fence(request: storage.Request) -> bool:
-    """Whether the request raises the fence to its session.
+    """Whether the request raises the fence to its session id.
 
-    Reads of committed records do not: their readers are not servers and only repeat a session id.
+    A read of committed records does not: its sender is not a server, and repeats the session id of
+    a server.
     """
     return not isinstance(request, storage.CommittedRecordListRequest)
 
@@ -41,12 +43,12 @@ def raises_fence(request: storage.Request) -> bool:
 def check_request(
     request: storage.Request, version: int, info: PartitionInfo, highest_session: int
 ) -> None:
-    """Check that a request, made in ``version``, may be done; raises RequestRefused.
+    """Check that a request may be executed; raises RequestRefused.
 
-    ``highest_session`` is that of all requests since the start. Requests of an offline recovery
-    need both switches off, so that no server uses the partition meanwhile. Readers other than
-    servers must name the persisted session: in another one, the mark that they read up to may be
-    above a truncation.
+    ``version`` is the protocol version of the request; ``highest_session`` is the fence. Requests
+    of an offline recovery need both switches off, so that no server uses the partition meanwhile.
+    A reader that is not a server must name the session in the control file: a replica that is not
+    in the reader's session may still hold records that a truncation has to remove.
     """
     partition, session_id = request.partition, request.session_id
     if not info.assigned:
@@ -83,6 +85,7 @@ def _check_switches(request: storage.Request, version: int, info: PartitionInfo)
 
 
 def _check_persisted(info: PartitionInfo, session_id: int) -> None:
+    """Check that ``session_id`` is the session in the control file; raises RequestRefused."""
     if session_id != info.session_id:
         raise RequestRefused(
             f"partition last session id has changed to {info.session_id}, "
@@ -95,15 +98,15 @@ def begin_session(
 ) -> PartitionInfo:
     """Return the info of a session that begins at ``low_water_mark``; raises RequestRefused.
 
-    ``max_id`` is the last id of this log. It becomes the local mark, and is below the low-water
-    mark while this replica lags. Each rule below prevents a failure:
+    ``max_id`` is the last id of this log. It becomes the local mark. It is below the low-water mark
+    if this replica lags. The rules, and the failure that each prevents:
 
-    * a log beyond the mark was not truncated: its last records were never committed, and would be
-      known clean from now on
-    * session ids only grow: a server that was replaced would end the session of its successor
-    * marks never go down: committed records would be counted as not committed
-    * the log ends below its local mark: records that were durable are lost, for example because an
-      old snapshot of the disk was restored, and this replica must not vote as if it had them
+    * The log must not end above the mark: records above it were never committed, and would count as
+      known clean.
+    * Session ids never go down: a server that was replaced would end the session of its successor.
+    * Marks never go down: committed records would count as not committed.
+    * The log must not end below its local mark: durable records are lost, for example because an
+      old snapshot of the disk was restored. This replica must not vote as if it had them.
 
     Shown by `tests/vectors/test_storage_ops`, and by the simulator's fault "old snapshot restored".
     """

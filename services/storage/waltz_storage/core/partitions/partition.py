@@ -1,7 +1,7 @@
-"""Pure. One partition: its log, session and marks, and what each request does to them.
+"""Pure. One partition: its log, session and marks, and the effect of each request on them.
 
-Changes files through the log and the control file that it is given. One thread at a time may use a
-partition; only `raise_fence` may be called by another one.
+It changes files only through its log and the control file. Only one thread at a time may use a
+partition, except that another thread may call `raise_fence`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from waltz_storage.core.log.partition_log import PartitionLog, Scan
 from waltz_storage.core.partitions.fencing import begin_session, check_request, raises_fence
 
 READ_LIMIT_BYTES = 64 << 20
-"""A list of records ends before it would exceed this size; it has the first record at least."""
+"""A list of records ends before it would exceed this size, but has at least one record."""
 
 BULK_LIMIT_BYTES = 16 << 20
-"""The same for lists bounded in bytes, whatever their bound: a copy requests many of them."""
+"""The limit for requests that have a bound in bytes, even if their bound is higher.
+
+A copy of a replica makes many such requests."""
 
 _MAX_HEADERS = 1 << 14
 _NOT_COUNTED = "other"
@@ -43,9 +45,9 @@ _COUNTERS: dict[type, str] = {
     storage.StoredRecordListRequest: "stored-record-list-request",
 }
 COUNTER_NAMES = tuple(_COUNTERS.values())
-"""Names of the request counters (spec/behaviour.md section 13; those of bounded lists are an
-extension).
-"""
+"""Names of the request counters (spec/behaviour.md section 13).
+
+Waltz 0.13.2 has no counters for bounded, committed and stored lists."""
 
 
 class StoragePartition:
@@ -58,10 +60,10 @@ class StoragePartition:
         self.appends = 0
         self.append_latency = Timer()
         self._control = control
-        # The fence is the higher of two values, each written by one thread at a time, so that no
-        # update is lost without a lock: the engine's thread writes the first one on arrival of a
-        # request, the thread that uses the partition the second one when it admits a request
-        # (`test_fence_raised_during_admission_is_not_lowered`).
+        # The fence is the higher of two values. Each value is written by one thread at a time, so
+        # that no update is lost without a lock. The engine's thread writes the first one when a
+        # request arrives. The thread that uses the partition writes the second one when it admits a
+        # request (`test_fence_raised_during_admission_is_not_lowered`).
         self._highest_arrived = self.info.session_id
         self._highest_admitted = self.info.session_id
 
@@ -71,17 +73,17 @@ class StoragePartition:
         return self._control.info(self.partition)
 
     def raise_fence(self, request: storage.Request) -> None:
-        """Refuse, from now on, requests of sessions older than that of an arrived request.
+        """Refuse requests of sessions older than that of ``request``, which has arrived.
 
-        Only the thread that takes in all arrivals may call this.
+        Only the thread that receives all requests may call this.
         """
         if raises_fence(request):
             self._highest_arrived = max(self._highest_arrived, request.session_id)
 
     def admit(self, request: storage.Request, version: int) -> None:
-        """Check that the request, made in ``version``, may be done; raises RequestRefused.
+        """Check that a request with protocol ``version`` may be executed; raises RequestRefused.
 
-        Raises the fence again: the partition may have been assigned after the request arrived.
+        This raises the fence again: the partition may have been assigned after the request arrived.
         """
         if raises_fence(request):
             self._highest_admitted = max(self._highest_admitted, request.session_id)
@@ -89,7 +91,7 @@ class StoragePartition:
         check_request(request, version, self.info, highest)
 
     def handle(self, request: storage.Request, version: int) -> storage.Response:
-        """Do any request but an append; raises RequestRefused, DiskFailed."""
+        """Execute any request other than an append; raises RequestRefused, DiskFailed."""
         self.requests[_COUNTERS.get(type(request), _NOT_COUNTED)] += 1
         self.admit(request, version)
         context = (request.session_id, request.seq_num, request.partition)
@@ -136,17 +138,17 @@ class StoragePartition:
     def records(
         self, first_id: int, max_records: int, max_bytes: int = READ_LIMIT_BYTES
     ) -> RecordBatch:
-        """Return consecutive records; raises PartitionDamaged, RequestRefused."""
+        """Return consecutive records from ``first_id`` on; raises RequestRefused."""
         with _reading():
             return self.log.read_batch(first_id, max_records, max_bytes)
 
     def scan(self, first_id: int, max_records: int, max_bytes: int, value: int) -> Scan:
-        """Continue a checksum over records; raises PartitionDamaged, RequestRefused."""
+        """Continue the checksum ``value`` over consecutive records; raises RequestRefused."""
         with _reading():
             return self.log.scan(first_id, max_records, max_bytes, value)
 
     def headers(self, first_id: int, max_records: int) -> tuple[RecordHeader, ...]:
-        """Return headers of consecutive records; raises PartitionDamaged, RequestRefused."""
+        """Return the headers of consecutive records from ``first_id``; raises RequestRefused."""
         with _reading():
             return self.log.read_headers(first_id, min(max_records, _MAX_HEADERS))
 
@@ -162,10 +164,10 @@ class StoragePartition:
 
     def _begin_session(self, session_id: int, low_water_mark: int) -> None:
         info = begin_session(self.info, session_id, low_water_mark, self.log.max_id)
-        # Records up to the local mark count as known clean: recovery takes an invalid one for
-        # damage, not for a torn tail. So they and their index entries must be durable before the
-        # mark is. Otherwise a loss of power would make this replica refuse the partition (planted
-        # bug "marks cover records that are not flushed").
+        # Records up to the local mark count as known clean: recovery takes an invalid record among
+        # them for damage, not for a torn tail. So the records and their index entries must be
+        # durable before the mark. Otherwise a loss of power would make this replica refuse the
+        # partition (planted bug "marks cover records that are not flushed").
         self.log.flush_all()
         self._control.update(self.partition, info)
 
@@ -190,7 +192,7 @@ def failure(request: storage.Request, refused: RequestRefused) -> storage.Failur
 def append_answers(
     requests: Sequence[storage.AppendRequest], outcomes: Sequence[RequestRefused | None]
 ) -> list[storage.Response]:
-    """Return the answers to a group of appends."""
+    """Return the answers to a group of appends; ``outcomes`` has None for each accepted one."""
     return [
         storage.SuccessResponse(request.session_id, request.seq_num, request.partition)
         if refused is None

@@ -1,6 +1,6 @@
 """Pure. The checksum of a range of records, to compare replicas (spec/wire.md section 11).
 
-Computed in slices, so that other requests for the partition are done in between.
+The checksum is computed in slices, so that other requests to the partition are done in between.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from waltz_storage.core.errors import RequestRefused
 from waltz_storage.core.partitions.partition import StoragePartition
 
 RANGE_LIMIT_BYTES = 256 << 20
-"""A request ends before it would read more than this; it reads the first record at least."""
+"""A request ends before it would read more than this, but it reads at least one record."""
 
 _SLICE_BYTES = 1 << 20
 
@@ -18,7 +18,8 @@ _SLICE_BYTES = 1 << 20
 class RangeChecksum:
     """One request under way: call `advance` until it returns the answer.
 
-    Records above the high-water mark may be truncated between two slices.
+    The range should end at or below the high-water mark: records above the mark may be truncated
+    between two slices.
     """
 
     def __init__(self, request: RangeChecksumRequest) -> None:
@@ -28,7 +29,10 @@ class RangeChecksum:
         self._value = 0
 
     def advance(self, opened: StoragePartition) -> RangeChecksumResponse | None:
-        """Do the next slice; raises PartitionDamaged, RequestRefused."""
+        """Read the next slice; return the answer after the last slice, else None.
+
+        Raises RequestRefused.
+        """
         request = self._request
         if request.first_id < 0:
             raise RequestRefused(f"no record has the id {request.first_id}: ids begin at 0")

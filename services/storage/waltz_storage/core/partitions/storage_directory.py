@@ -1,7 +1,7 @@
 """Pure. The control file and the partitions of one storage node.
 
-Works on the `Disk` that it is given. One thread at a time may use a partition; several threads may
-use different ones.
+Only one thread at a time may use a partition; several threads may use different partitions. Files
+are used only through the `Disk` that the caller passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from waltz_storage.core.partitions.partition import StoragePartition
 class StorageDirectory:
     """An open storage directory.
 
-    A partition whose files are damaged is not served and is in `refused`; the others are served.
+    A partition whose files are damaged is in `refused` and is not served; the others are served.
     """
 
     def __init__(
@@ -35,9 +35,10 @@ class StorageDirectory:
         options: LogOptions,
         meta: Disk | None = None,
     ) -> None:
-        """Open it, or create one in an empty directory; raises DirectoryRefused, DiskFailed.
+        """Open a storage directory, or initialize an empty one.
 
-        The control file is in ``meta``, if given (see `directory_pair`).
+        ``meta`` is the directory of the control file, None if that is ``disk`` (see
+        `directory_pair`). Raises DirectoryRefused, DiskFailed.
         """
         self.key = key
         self.num_partitions = num_partitions
@@ -62,7 +63,7 @@ class StorageDirectory:
 
     @property
     def refused(self) -> Mapping[int, RequestRefused]:
-        """Partitions that are not served, and why."""
+        """The partitions that are not served, each with the reason."""
         return self._refused
 
     def partition(self, partition: int) -> StoragePartition:
@@ -78,17 +79,20 @@ class StorageDirectory:
         return self._control.info(partition)
 
     def sequence(self, partition: int) -> int:
-        """Return the number of the control file's last update of a partition."""
+        """Return the number of the last update of a partition's entry in the control file."""
         return self._control.sequence(partition)
 
     def session_info(self, partition: int) -> PartitionInfo:
-        """Return the info of an assigned partition, damaged or not; raises RequestRefused."""
+        """Return the info of an assigned partition, even if its log is damaged.
+
+        Raises RequestRefused.
+        """
         if partition not in self._partitions and partition not in self._refused:
             raise NotAssigned(partition)
         return self._control.info(partition)
 
     def status(self) -> dict[int, bool]:
-        """Return the assigned partitions, and whether each is available."""
+        """Return for each assigned partition whether it is served and both switches are on."""
         infos = {partition: self._control.info(partition) for partition in self._undamaged()}
         return {
             partition: info.available and partition not in self._refused
@@ -99,7 +103,7 @@ class StorageDirectory:
     def states(self) -> tuple[PartitionState, ...]:
         """Return the state of each assigned partition at this moment, on any thread.
 
-        A refused partition counts as switched off, whatever its switches are; its log is unknown.
+        A refused partition is reported with both switches off and with an empty log.
         """
         return tuple(self._state(p) for p in self._undamaged() if self._control.info(p).assigned)
 
@@ -118,7 +122,7 @@ class StorageDirectory:
         )
 
     def assign(self, partition: int) -> None:
-        """Create a partition, or open the files that it left here; raises RequestRefused."""
+        """Create a partition, or open its files if they exist already; raises RequestRefused."""
         self._check(partition)
         info = self._control.info(partition)
         if partition not in self._partitions:
@@ -131,8 +135,8 @@ class StorageDirectory:
 
         The control entry is reset before the files are removed. After a crash in between, the files
         have no entry and are ignored. In the other order, an entry without files would open as an
-        empty log with the marks of a full one. Waltz 0.13.2 resets the entry even if it then fails
-        because the partition is not assigned.
+        empty log with the marks of a full log. As in Waltz 0.13.2, the entry is reset even if the
+        call then fails because the partition is not assigned.
         """
         self._check(partition)
         assigned = partition in self._partitions or partition in self._refused
@@ -157,12 +161,12 @@ class StorageDirectory:
         self._control.update(partition, self.info(partition).with_switch(switch, on))
 
     def check_known(self, partitions: Sequence[int]) -> None:
-        """Check that all ids are within the cluster's; raises UnknownPartition."""
+        """Check that the cluster has all ``partitions``; raises UnknownPartition."""
         for partition in partitions:
             self._check(partition)
 
     def close(self) -> None:
-        """Stop cleanly: every file trimmed and durable; raises DiskFailed."""
+        """Close all files cleanly: trimmed and durable; raises DiskFailed."""
         for partition in self._partitions.values():
             partition.log.close()
         self._partitions.clear()
