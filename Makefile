@@ -1,17 +1,19 @@
-# make demo · make test · make lint · make docs · make sim · make bench · make e2e
+# make demo · make test · make test-all · make lint · make docs · make sim · make bench · make e2e
 # Needs Python >= 3.11, Java >= 17 and make; everything else goes into .venv, in locked versions.
 
 PYTHON ?= python3
 SEEDS ?= 2000
 MINUTES ?= 10
 KILLS ?= 50
+PARALLEL := -p no:randomly -n auto --dist loadgroup --no-loadscope-reorder
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
+.PHONY: help demo test test-all lint crds vectors docs sim mutants fuzz bench bench-spark spark-kills images release e2e e2e-kind test-matrix lock clean
 
 help:
 	@echo "make demo    run a local cluster, a year of flights and a Spark job: about three minutes"
-	@echo "make test    run all tests"
+	@echo "make test    run the quick tests on all cores: about six minutes on two"
+	@echo "make test-all   run every test that needs no Kubernetes"
 	@echo "make lint    check style, words, types and import contracts"
 	@echo "make crds    generate the CRDs in crds/ from their models"
 	@echo "make vectors  generate the test vectors in spec/vectors from the encoders"
@@ -40,8 +42,12 @@ help:
 demo: .venv
 	.venv/bin/python -m demo
 
+# A group of tests shares a cluster or a Spark session, which one worker starts.
 test: .venv
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest $(PARALLEL) -m "not slow"
+
+test-all: .venv
+	.venv/bin/python -m pytest $(PARALLEL)
 
 lint: .venv
 	ruff check .

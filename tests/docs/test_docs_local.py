@@ -24,7 +24,14 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "examples/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        pytest.param("docs/quickstart.md", marks=pytest.mark.slow),
+        pytest.param("examples/README.md", marks=pytest.mark.slow),
+    ],
+)
 def test_commands_of_local_page_work(page: str, place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / page) > 5
 

@@ -31,16 +31,19 @@ def reader(tmp_path: Path, zookeeper: str) -> Iterator[Reader]:
     reader.leave()
 
 
+@pytest.mark.slow
 def test_tasks_of_operations_page_work(reader: Reader) -> None:
     assert reader.follow(DOCS / "operations.md") > 40
 
 
+@pytest.mark.slow
 def test_remedies_of_faults_page_work(reader: Reader) -> None:
     reader.follow(DOCS / "operations.md", "Operations", "Make a cluster", "Add replicas")
     assert reader.follow(DOCS / "faults.md") > 3
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
+@pytest.mark.slow
 def test_migration_page_works(reader: Reader, tmp_path: Path) -> None:
     """The processes that go and the ones that come are the same program; the key stores are not."""
     reader.follow(DOCS / "operations.md", "Operations", "Make a cluster")

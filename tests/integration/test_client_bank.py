@@ -91,6 +91,7 @@ async def goes_on(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_bank_total_is_right_after_every_process_was_killed(
     running: LocalCluster, database: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from waltz.local import LocalCluster
 from waltz.sync import SyncClient, callbacks
 from waltz.sync.callbacks import CallbackClient
 
+pytestmark = pytest.mark.xdist_group("cluster")
+
 PARTITIONS = 3
 
 

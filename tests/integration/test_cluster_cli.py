@@ -10,10 +10,13 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.local import LocalCluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def invoke(cluster: LocalCluster | None, *arguments: str, stdin: bytes | None = None) -> Result:
@@ -127,6 +130,7 @@ def waltz(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_local_cluster_runs_in_background(tmp_path: Path) -> None:
     def done(*arguments: str) -> str:
         result = waltz(tmp_path, *arguments)
@@ -158,6 +162,7 @@ def test_local_cluster_runs_in_background(tmp_path: Path) -> None:
     assert waltz(tmp_path, "cluster", "show").returncode == 2
 
 
+@pytest.mark.slow
 def test_processes_of_killed_supervisor_are_ended(tmp_path: Path) -> None:
     shape = ["--partitions", "1", "--storages", "1", "--servers", "1"]
     up = waltz(tmp_path, "local", "up", "--detach", *shape)

@@ -13,6 +13,8 @@ from tests.support.load import client_of, read_log
 from tests.support.replicas import partition_checksum, replicas_agree
 from waltz.local import ClusterRunning, LocalCluster, PlanError, Shape
 
+pytestmark = pytest.mark.xdist_group("cluster")
+
 MORE_THAN_ONE_FEED = 2500
 """Enough that a server feeds them in several chunks and a storage reaches two checkpoints."""
 
@@ -69,7 +71,9 @@ async def test_concurrent_increments_under_a_lock_lose_no_update(cluster: LocalC
     assert log == [b"%d" % value for value in range(1, 41)]
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+@pytest.mark.parametrize(
+    "tls", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plaintext", "tls"]
+)
 async def test_restarted_cluster_has_the_same_logs(tmp_path: Path, tls: bool) -> None:
     shape = Shape(partitions=2, storages=3, servers=1, tls=tls)
     logs: list[list[bytes]] = []

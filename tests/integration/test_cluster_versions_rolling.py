@@ -26,6 +26,7 @@ PROCESSES = ("storage/0", "storage/1", "storage/2", "server/0", "server/1")
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_rolling_upgrade_and_downgrade_under_load_lose_no_append(tmp_path: Path) -> None:
     programs = older_programs(*PROCESSES)
     shape = Shape(partitions=2, storages=3, servers=2)

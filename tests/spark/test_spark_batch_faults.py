@@ -13,10 +13,12 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import end_of, save, wait_until, written
 from waltz.local import LocalCluster
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(1))
-@pytest.mark.parametrize("has_row_ids", [False, True])
+@pytest.mark.parametrize("has_row_ids", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_batch_tasks_killed_anywhere_append_each_row_once(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], seed: int, has_row_ids: bool
 ) -> None:
@@ -118,6 +120,7 @@ def source_without_commits() -> type:
     return UncommittedSource
 
 
+@pytest.mark.slow
 def test_batch_survives_server_kills(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:

@@ -17,6 +17,8 @@ from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
 from waltz.spark.log_reader import ClusterLocation, LogReader
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 MB = 1 << 20
 RECORD_BYTES = 10_000
 RECORDS = 5000
@@ -55,6 +57,7 @@ def test_worker_memory_is_bounded(
     assert most < 24 * MB
 
 
+@pytest.mark.slow
 def test_batch_read_ends_at_the_planned_mark(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], tmp_path: Path
 ) -> None:
@@ -88,6 +91,7 @@ def test_batch_read_ends_at_the_planned_mark(
     ]
 
 
+@pytest.mark.slow
 def test_read_of_200_partitions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:

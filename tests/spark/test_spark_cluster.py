@@ -14,6 +14,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from tests.spark.conftest import NUM_PARTITIONS, append, save, wait_until
 from waltz.local import LocalCluster, Shape
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 MB = 1 << 20
 
 
@@ -25,6 +27,7 @@ def load(spark: Any, cluster: LocalCluster, **options: object) -> Any:
 
 
 @pytest.mark.parametrize("source", ["servers", "replicas"])
+@pytest.mark.slow
 def test_read_record_of_50_mb(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], source: str
 ) -> None:
@@ -114,6 +117,7 @@ def test_missing_cluster_is_reported(spark: Any, cluster: LocalCluster) -> None:
         frame.option("root", "/other").load().collect()
 
 
+@pytest.mark.slow
 def test_missing_servers_time_out(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
 ) -> None:

@@ -15,6 +15,8 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import append
 from waltz.local import LocalCluster
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 AVRO = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "long"}]}
 
 
@@ -51,7 +53,9 @@ def encoded(kind: str, number: int) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["json", "avro", "arrow"])
+@pytest.mark.parametrize(
+    "kind", ["json", *(pytest.param(k, marks=pytest.mark.slow) for k in ("avro", "arrow"))]
+)
 def test_decoded_kinds_and_malformed_rows(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], kind: str
 ) -> None:

@@ -18,6 +18,8 @@ from waltz.local import LocalCluster, Shape
 ROWS = 3000
 EXAMPLES = Path(__file__).parents[2] / "examples/spark"
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
 
 @pytest.fixture(scope="module")
 def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -24,5 +24,6 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_spark_page_blocks_run(place: Path) -> None:
     assert Reader(place, {}, {}).follow(ROOT / "docs/spark.md") > 10

@@ -14,6 +14,8 @@ import waltz.spark
 from waltz.spark.requirements import check_packages
 from waltz.spark.session import check, check_workers
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 
 def test_requirements_missing_packages_are_named() -> None:
     with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz-log\[spark\]'"):
@@ -58,6 +60,7 @@ except waltz.spark.SparkUnsuitable as problem:
 """
 
 
+@pytest.mark.slow
 def test_session_started_elsewhere_can_be_registered(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", OTHER_PYTHON],
@@ -78,6 +81,7 @@ print(spark.sparkContext.master, spark.sparkContext.pythonExec == sys.executable
 """
 
 
+@pytest.mark.slow
 def test_session_uses_master_of_spark_submit(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SUBMITTED)

@@ -13,6 +13,8 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.conftest import append
 from waltz.local import LocalCluster
 
+pytestmark = pytest.mark.xdist_group("spark")
+
 
 def follow(spark: Any, cluster: LocalCluster, partition: int, **options: object) -> Any:
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))
@@ -53,6 +55,7 @@ def followed(tmp_path: Path) -> Followed:
     return Followed(tmp_path / "checkpoint")
 
 
+@pytest.mark.slow
 def test_stream_rows_come_once_across_restarts(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
@@ -107,6 +110,7 @@ def test_stream_with_max_bytes_starts_at_its_position_and_skips_nothing(
     assert 4 <= len(followed.batches) <= 5
 
 
+@pytest.mark.slow
 def test_stream_missing_position_fails_or_continues(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:
@@ -131,6 +135,7 @@ def test_stream_missing_position_fails_or_continues(
     assert followed.ids == [*range(9), 10]
 
 
+@pytest.mark.slow
 def test_stream_checkpoint_of_other_partitions_is_refused(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int], followed: Followed
 ) -> None:

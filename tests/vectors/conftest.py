@@ -10,6 +10,9 @@ import pytest
 OWN = Path(__file__).parents[2] / "spec" / "vectors"
 
 _RECORDED = os.environ.get("WALTZ_VECTORS")
+assert _RECORDED or os.environ.get("WALTZ_CI") != "1", (
+    "WALTZ_CI is 1, so the recorded vectors must be tested: WALTZ_VECTORS must name their folder"
+)
 FOLDERS = {"own": OWN} | ({"recorded": Path(_RECORDED)} if _RECORDED else {})
 """By name; WALTZ_VECTORS names the folder of recorded vectors."""
 
