@@ -5,11 +5,11 @@ assigns partitions to servers, and the steps by which servers and clients follow
 modules beside `core` touch ZooKeeper and the event loop:
 
 * `store`: the interface of a compare-and-set store; `kazoo_store`: its implementation
-* `retry`: repeats operations without an answer; a compare-and-set whose answer was lost
+* `retry`: retries operations that ZooKeeper did not answer
 * `cluster`: typed access to the znodes of one cluster
 * `admin_lock`: the lock for changes of the storage maps (which storages hold which partitions)
 * `lifecycle`: creation and deletion of a cluster
-* `membership`: takes part in the assignment of partitions to servers, or follows it
+* `membership`: joins a cluster as a server, or follows the servers as a client
 """
 
 from waltz.metadata.cluster import Cluster, NoCluster, Versioned

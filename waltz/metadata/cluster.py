@@ -155,8 +155,8 @@ class Cluster:
         Raises VersionConflict.
         """
         assert new.session_id > NO_SESSION, "metadata are written for a session"
-        # A larger id than the partition's has not begun. A later session would get the same id, and
-        # recovery could not tell the two apart.
+        # A session with a larger id has not begun. A later session would get the same id, and
+        # recovery could not tell the two sessions apart.
         assert all(state.session_id <= new.session_id for state in new.replicas.values())
         path = self.paths.partition(partition)
         return await compare_and_set(self.store, path, new.encode(partition), version)
@@ -220,7 +220,7 @@ class Cluster:
         """Read, change and write the maps under the admin lock.
 
         The maps are written one after the other, so a crash may leave a change half done. The order
-        of the writes allows to repair every such state by `remove_storage_node`: a storage that is
+        of the writes makes every such state repairable by `remove_storage_node`: a storage that is
         added enters its group before it gets its partition list, and a storage that is removed
         loses its partition list before it leaves its group
         (test_remove_storage_node_added_in_part_removes_the_rest).

@@ -51,7 +51,10 @@ class FrameHandler(Protocol):
         """
 
     def lost(self, reason: str) -> None:
-        """Stop using the connection: it is closed. Called exactly once, also without `ready`."""
+        """Stop using the connection: it is closed.
+
+        This is called exactly once, even if `ready` was never called.
+        """
 
     def congested(self) -> None:
         """Stop sending until `writable`: too many bytes wait to be written.
@@ -116,7 +119,7 @@ class FrameConnection(asyncio.Protocol):
         await self._handshake
 
     def send(self, *frames: bytes) -> None:
-        """Queue whole frames; each argument is a frame or the next part of one.
+        """Queue whole frames. Each argument is a frame, or the next part of a frame.
 
         One write sends all frames that are queued during one turn of the event loop. After the
         connection has ended, this does nothing.

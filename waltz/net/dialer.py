@@ -14,7 +14,7 @@ from waltz.protocol import ProtocolSpec
 
 
 class DialFailed(ConnectionError):
-    """A connection could not be opened; the text names the peer and the reason."""
+    """A connection could not be opened. The text names the peer and the reason."""
 
 
 async def dial(

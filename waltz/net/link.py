@@ -21,7 +21,7 @@ class Closable(Protocol):
     """A connection that a link holds open. A link has one connection at a time."""
 
     def close(self) -> None:
-        """Close the connection. It may call `ReconnectingLink.lost` before this returns."""
+        """Close the connection, which may call `ReconnectingLink.lost` during this call."""
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Closable)

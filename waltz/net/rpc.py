@@ -82,8 +82,9 @@ class RpcConnection(FrameHandler):
     ) -> RpcConnection:
         """Open a connection to a storage port, offering the versions of ``spec``.
 
-        ``cluster`` is the cluster's key and number of partitions. Raises DialFailed, or
-        RemoteFailure if the node belongs to another cluster.
+        ``cluster`` is the cluster's key and number of partitions. ``on_lost`` is called with the
+        reason when the connection ends. Raises DialFailed, or RemoteFailure if the node belongs to
+        another cluster.
         """
         port = replace(_STORAGE_PORT, spec=spec)
         return await cls._open(cls(port, on_lost), address, tls, cluster, network)

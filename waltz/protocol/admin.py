@@ -103,7 +103,7 @@ class RecordListResponse:
 
 @dataclass(frozen=True, slots=True)
 class LastSessionInfoRequest:
-    """Request a partition's persisted session; unlike that of `storage`, it raises no fence."""
+    """Request a partition's persisted session. The request does not raise the fence (`storage`)."""
 
     seq_num: int
     partition: int

@@ -33,8 +33,9 @@ class MountState(IntEnum):
 class MountRequest:
     """Mount a partition: start a feed after ``client_high_water_mark``.
 
-    All later messages of the feed repeat ``req_id``. ``seq_num`` numbers the client's connections
-    to this server: the server ignores requests on a connection older than the mounted one.
+    All later messages of the feed repeat ``req_id``. ``seq_num`` is the number of the connection,
+    which grows with each connection of the client: after the mount, the server ignores requests
+    about the partition on the client's older connections.
     """
 
     req_id: ReqId
@@ -186,7 +187,7 @@ class ServerPartitionsAssignmentResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddPreferredPartitionRequest:
-    """Add these partitions to those that the assignment gives to this server if it can."""
+    """Make this server prefer these partitions when partitions are assigned to servers."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -202,7 +203,7 @@ class AddPreferredPartitionResponse:
 
 @dataclass(frozen=True, slots=True)
 class RemovePreferredPartitionRequest:
-    """Remove these partitions from those that the server prefers."""
+    """Make this server not prefer these partitions any more."""
 
     req_id: ReqId
     partitions: tuple[int, ...]
@@ -248,7 +249,7 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsResponse:
-    """Consecutive records and the log's mark; if ``error`` is set, it has the reason for none."""
+    """Consecutive records, and the log's mark. If ``error`` is not None, there are no records."""
 
     req_id: ReqId
     error: str | None
@@ -267,7 +268,7 @@ class HeadersRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeadersResponse:
-    """Consecutive headers and the log's mark; if ``error`` is set, it has the reason for none."""
+    """Consecutive headers, and the log's mark. If ``error`` is not None, there are no headers."""
 
     req_id: ReqId
     error: str | None

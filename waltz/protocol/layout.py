@@ -16,7 +16,7 @@ from waltz.protocol.frames import ProtocolSpec, frame_parts
 
 
 class UnsupportedByPeer(Exception):
-    """The agreed protocol version lacks this message; the peer must be upgraded."""
+    """The agreed protocol version lacks a message or a field. The peer must be upgraded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,9 +108,9 @@ class Record:
 class RecordBatch:
     """Consecutive records in wire form: the unit in which appends are written and replicated.
 
-    Invariant: ``wire`` is exactly ``count`` well-formed records. A batch that
-    `fields.UncheckedBatch` decoded may break it until `mismatch` has checked the batch. The sender
-    set the transaction ids: the receiver must check that they are consecutive.
+    Invariant: ``wire`` is exactly ``count`` well-formed records. Only a batch that
+    `fields.UncheckedBatch` decoded may break this invariant, until `mismatch` has checked the
+    batch. The sender set the transaction ids: the receiver must check that they are consecutive.
     """
 
     count: int

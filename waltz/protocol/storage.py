@@ -1,10 +1,12 @@
 """Messages between server and storage (spec/wire.md sections 6 and 10). Pure.
 
 Every message begins with the id of the store session, a sequence number, and the partition. An
-answer has the sequence number of its request. A *store session* is a server's turn as the only
-writer of a partition; each has a larger id than the one before. A storage keeps a *fence*: the
-largest session id that it has seen. It refuses requests of a smaller session id. ``offline`` marks
-requests of an offline recovery (spec/behaviour.md section 11).
+answer has the sequence number of its request. ``offline`` marks requests of an offline recovery
+(spec/behaviour.md section 11).
+
+A *store session* is a server's exclusive right to write the replicas of one partition. Each session
+of a partition has a larger id than the one before. For each partition, a storage keeps a *fence*:
+the largest session id that it has received. It refuses requests with a smaller session id.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from waltz.protocol.records import RecordBatch, RecordHeader
 from waltz.protocol.stored import StoredBatch
 
 NO_SEQ = -2
-"""A placeholder, which the connection replaces by the next sequence number when it sends."""
+"""A placeholder for the sequence number, which the connection sets when it sends a request."""
 
 BOUNDED_LISTS_SINCE = 1
 """The first version whose requests for records can limit the bytes of the answer."""

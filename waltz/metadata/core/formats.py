@@ -1,8 +1,8 @@
 """The data of every znode, as a frozen value and as bytes. Pure.
 
-Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. The entries of a
-decoded map have the order of its bytes, so that encoding the map again gives the same bytes. Do not
-change a map. Source: spec/zookeeper.md section 2.
+Each class has ``encode`` and ``decode``; ``decode`` raises MalformedMetadata. A decoded map keeps
+the order of its entries, so that encoding the map again gives the same bytes. Do not change a map.
+Source: spec/zookeeper.md section 2.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Paths:
 
     @property
     def admin_lock(self) -> str:
-        """Ephemeral node that the process creates which changes the storage maps."""
+        """Ephemeral node of the process that is changing the storage maps."""
         return f"{self.store}/adminLock"
 
 
