@@ -39,7 +39,7 @@ completion is installed by `waltz --install-completion`."""
 
 _ABOUT_SETTINGS = """\
 Settings come from a YAML file and from environment variables, which take precedence. A variable \
-is the setting's name in capitals behind `WALTZ_`, with an underscore for every dot and before \
+is `WALTZ_` and the setting's name in capitals, with an underscore for every dot and before \
 every capital letter: `server.bind.host` is `WALTZ_SERVER_BIND_HOST`. In the file `a.b: 1` and \
 `a: {b: 1}` mean the same.
 

@@ -41,6 +41,8 @@ MAX_IN_FLIGHT_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class _Partition:
+    """A partition in use. ``link`` is the link to its server while that is connected."""
+
     appends: PartitionAppends
     in_flight: InFlightLimit
     link: ServerLink | None = None
@@ -70,8 +72,11 @@ class Appender:
         # the others.
         self._mounting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._calls = 0
+        """The number of append calls so far, and the number of the last call."""
         self._open_calls: dict[int, None] = {}
+        """The numbers of the open calls, in ascending order."""
         self._flushers: list[tuple[int, asyncio.Future[None]]] = []
+        """For each waiting `flush`: the last call that it waits for, and its future."""
         self._ended: Ending | None = None
 
     @property

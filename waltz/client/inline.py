@@ -28,7 +28,8 @@ _RANGE_RECORDS = 1000
 _MOST_RANGE_BYTES = 1 << 20
 _LEAST_RANGE_BYTES = 16 << 10
 _HELD_BYTES = 32 << 20
-"""The memory of a stream, divided by its number of partitions, is the size of a range."""
+"""The memory of a stream, divided by its number of partitions, is the largest size of a range, but
+not less than `_LEAST_RANGE_BYTES` and not more than `_MOST_RANGE_BYTES`."""
 _HELD_RANGES = 2
 """How many ranges of one partition may wait for the application."""
 

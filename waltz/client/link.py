@@ -41,7 +41,7 @@ class ServerLink(FrameHandler):
 
     A link is the handler of its `ReconnectingLink` and of the present `FrameConnection`. ``seqs``
     yields growing numbers for its connections, and ``seq`` is the number of the present connection:
-    a server accepts a mount only on the connection of the client with the largest number.
+    a server accepts a mount only on the client's connection with the largest number.
     """
 
     def __init__(

@@ -48,8 +48,10 @@ class Links:
         self._seqs = count()
         self._links: dict[Endpoint, ServerLink] = {}
         self._placed: dict[int, tuple[ServerLink, int]] = {}
+        """For each partition that has a server: the server's link, and the generation."""
         self._wanted: set[int] = set()
         self._ending: list[asyncio.Task[None]] = []
+        """The tasks of stopped links, until they have ended."""
         self._unfollow = directory.follow(self._routes_changed)
 
     def want(self, partition: int) -> None:

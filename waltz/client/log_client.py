@@ -34,9 +34,9 @@ class LogClient(abc.ABC, Generic[DataT]):
     `waltz.mock.MockClient` is the implementation for tests. ``LogClient[bytes]`` appends and reads
     bytes. The type of a client with a serializer is that of the serializer's values.
 
-    A client belongs to the event loop on which it was opened. If it can no longer follow the
-    servers in ZooKeeper, present and later calls raise ClientFailed; an append that was sent raises
-    AppendUncertain.
+    A client belongs to the event loop on which it was opened. If a client can no longer follow the
+    servers in ZooKeeper, its present and later calls raise ClientFailed; an append that was sent
+    raises AppendUncertain.
 
     All timeouts are in seconds. A call without a timeout uses the timeout of the client's options.
     If that is None, the call waits without a limit.

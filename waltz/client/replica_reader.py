@@ -1,8 +1,8 @@
 """Read committed records directly from replicas. Touches network and ZooKeeper.
 
 The caller names the last committed transaction to read, and verifies the returned records, which
-are in their form on disk. A request names the store session that the partition's metadata have. A
-replica refuses the request if its own session is another one.
+are in their form on disk. A request names the store session of the partition's metadata in
+ZooKeeper. A replica refuses the request if the session on its disk is another one.
 
 A newer session may begin before the replica answers, and the recovery of this session may truncate
 the replica. Therefore the metadata are read again after each answer, and the answer is dropped if

@@ -38,11 +38,13 @@ class ClientSettings(ClusterSettings):
 
     long_wait_ms: Positive = setting(
         "client.longWaitThreshold",
-        "milliseconds until a flush is sent for an append without outcome",
+        "milliseconds after which the client requests the outcome of an append by a flush",
         5000,
     )
     max_in_flight: Positive = setting(
-        "client.maxConcurrentTransactions", "appends without outcome per partition", 1000
+        "client.maxConcurrentTransactions",
+        "the most appends without an outcome per partition",
+        1000,
     )
     tls_settings: TlsSettings = group("client.tls", TlsSettings())
 

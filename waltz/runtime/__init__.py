@@ -1,7 +1,7 @@
 """The parts that every process needs: settings, logging, signals, HTTP port, metrics, memory.
 
-Touches the process itself, its settings file and its HTTP port. Knows nothing about partitions,
-logs and replicas.
+Touches the process itself, its settings file and its HTTP port. The package has no code about logs
+or replicas.
 
 * `core`: types of values, names of settings, timers, metrics in JSON (pure)
 * `configuration`: typed settings from a YAML file and environment variables
@@ -9,6 +9,6 @@ logs and replicas.
 * `service`: the command line of the server and the storage
 * `metrics`: the metrics of a process; `http`: the HTTP port, which serves them
 * `cluster_file`: reads the file that describes a local cluster
-* `memory`: sets how the C library keeps freed memory
+* `memory`: tunes the C library's memory and the garbage collector
 * `version`: the version of the installed software
 """

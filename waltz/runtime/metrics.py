@@ -3,7 +3,7 @@
 Touches nothing. The declaration of a metric has the function that reads the metric, its name in
 Prometheus, and its name in the JSON of Waltz 0.13.2. The documentation's page of metrics is
 generated from these declarations. `ProcessMetrics` is a collector of prometheus_client: it reads
-plain counters when Prometheus requests the metrics, so that appends do not update metrics.
+plain counters when Prometheus requests the metrics. So an append updates only plain counters.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _verb(service: Service[Any]) -> Callable[..., None]:
             Path | None,
             typer.Argument(
                 metavar="FILE",
-                help="YAML file with the settings listed below. Without it: the environment.",
+                help="YAML file with the settings listed below. Default: environment variables.",
             ),
         ] = None,
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
@@ -112,13 +112,13 @@ def _epilog(service: Service[Any]) -> str:
         (
             f"Example: {service.command} {process}.yml",
             f"Example: {variable(required[-1].name)}=… {service.command} {process}.yml",
-            "Settings are read from the file and from environment variables, which count more. "
-            "A variable is the setting's name in capitals behind WALTZ_, with an underscore for "
-            "every dot and before every capital letter.",
+            "Settings are read from the file and from environment variables, which take "
+            "precedence. A variable is WALTZ_ and the setting's name in capitals, with an "
+            "underscore for every dot and before every capital letter.",
             f"Every setting with its value and meaning: waltz config explain {process} FILE",
             service.stopping,
-            "Exit status: 0 after a signal to stop, 1 if it cannot run with its settings, 70 if it "
-            "ended at once, because its disk failed or an invariant was broken.",
+            "Exit status: 0 after a signal to stop, 1 if the process cannot run with its settings, "
+            "70 if it ended immediately because its disk failed or an invariant was broken.",
             "Required:",
             *(_described(key) for key in required),
             "Optional:",

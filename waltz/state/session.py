@@ -22,27 +22,27 @@ class ApplyingSession(Session):
     """
 
     def commit(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("commit")
 
     def rollback(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("rollback")
 
     def close(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("close")
 
     def reset(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("reset")
 
     def invalidate(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("invalidate")
 
     def prepare(self) -> NoReturn:
-        """Raises NotYourTransaction."""
+        """Raise NotYourTransaction."""
         raise NotYourTransaction("prepare")
 
     def begin(self, nested: bool = False) -> Any:

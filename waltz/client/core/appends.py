@@ -86,11 +86,19 @@ class PartitionAppends:
         self._long_wait_seconds = long_wait_seconds
         self._waiting: deque[_Waiting] = deque()
         self._sent: dict[int, _Sent] = {}
+        """The appends in doubt, by sequence number."""
         self._order: deque[int] = deque()
+        """The sequence numbers of sent appends, oldest first. Some may have an outcome by now."""
         self._refused: list[tuple[int, _Sent]] = []
+        """Refused appends, each with the transaction that took the lock: the caller gets
+        LOCK_FAILED when the feed has reached this transaction."""
         self._open_flushes: dict[int, int] = {}
+        """For each flush without an answer, by sequence number: its place in the order of sending.
+        """
         self._answered_flushes: list[tuple[int, int]] = []
+        """For each answered flush: the mark of the answer, and the flush's place in the order."""
         self._oldest_since: tuple[int, float] | None = None
+        """The ``order`` of the oldest append in doubt, and since when it has been the oldest."""
 
     @property
     def mark(self) -> int:
@@ -162,7 +170,7 @@ class PartitionAppends:
             self._request_flush()
 
     def fed(self, records: list[FeedRecord]) -> None:
-        """Handle transactions of the feed. Ignore a transaction that has not the next id.
+        """Handle transactions of the feed. Ignore a transaction whose id is not the next one.
 
         After a new mount the server can feed transactions again. Without this rule, a repeated
         transaction could be taken for that of a later append.

@@ -94,9 +94,13 @@ class Mount:
         ``mark``; otherwise None."""
         self._connection_seq = 0
         self._since: float | None = None
+        """The time of the first `tick` after the last restart of the timeout."""
         self._not_ready = 0
+        """The number of consecutive NOT_READY answers."""
         self._confirmations = 0
+        """The number of consecutive answers that the log ends before ``mark``."""
         self._mark_request: ReqId | None = None
+        """The id of the open request for the log's mark."""
 
     @property
     def mark(self) -> int:

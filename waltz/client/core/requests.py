@@ -135,6 +135,7 @@ class PartitionRequests:
         self._generation: int | None = None
         self._version = 0
         self._open: dict[int, _OpenRequest] = {}
+        """The open requests, by the sequence number of their present request id."""
 
     def __len__(self) -> int:
         return len(self._open)

@@ -20,11 +20,11 @@ def key_store_problem(
     replacing: str,
     ignored: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Yield an error if the settings ``ignored`` name a key store in ``store``.
+    """Yield an error if the location of a key store is set.
 
-    ``store`` is the first part of its settings, such as ``server.ssl.keyStore``. ``commands``
-    returns the shell commands that convert a store of a location and a type. ``replacing`` names
-    the settings to use instead.
+    ``ignored`` has the settings of Waltz 0.13.2 that are set. ``store`` is what the names of the
+    settings begin with, such as ``server.ssl.keyStore``. ``commands`` returns the shell commands
+    that convert a store of a location and a type. ``replacing`` names the settings to use instead.
     """
     location = ignored.get(f"{store}.location")
     if location is not None:

@@ -26,10 +26,14 @@ class ListeningTlsSettings(Group):
 
     enabled: Switch = setting("enabled", "secure every connection; off means plaintext", True)
     certificate: OptionalFile = setting(
-        "certificate", "PEM file to present; not set: a self-signed one", None
+        "certificate",
+        "PEM file to present; if not set, listeners present a self-signed certificate",
+        None,
     )
     key: OptionalFile = setting("key", "PEM file of the certificate's key", None)
-    ca: OptionalFile = setting("ca", "PEM file to verify peers with; not set: any peer", None)
+    ca: OptionalFile = setting(
+        "ca", "PEM file to verify peers with; if not set, every peer is accepted", None
+    )
 
     def config(self) -> TlsConfig:
         """Return the TLS settings of connections."""
@@ -60,12 +64,12 @@ class TlsSettings(ListeningTlsSettings):
 
     server_name: OptionalText = setting(
         "serverName",
-        "name that the certificates of servers must have; not set: the host connected to",
+        "name that the certificates of servers must have; if not set, the host connected to",
         None,
     )
     verify_server_name: Switch = setting(
         "verifyServerName",
-        "off accepts any name: for peers of 0.13.2, whose certificates may have none",
+        "off accepts any name, for peers of 0.13.2, whose certificates may have no name",
         True,
     )
 

@@ -78,7 +78,7 @@ class _Source:
 
 
 class JsonMetrics:
-    """The metrics of a process, by group and name."""
+    """Named metrics in groups. A group has the metrics of a process, a client or a partition."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -35,10 +35,11 @@ callbacks for its end:
 For each active partition:
 
 * Every transaction after the application's mark is applied once, in order.
-* ``execute`` builds a transaction by the state of the application. Its locks are checked against
-  the mark that the application had before the call. If another client took a lock after that mark,
-  ``on_lock_failure`` is called. When the application has applied the other client's transaction,
-  ``execute`` is called again, on a retry thread. This repeats until no lock was taken.
+* ``execute`` builds a transaction from the state of the application. The locks of the transaction
+  are checked against the mark that the application had before the call. If another client took a
+  lock after that mark, ``on_lock_failure`` is called. When the application has applied the other
+  client's transaction, ``execute`` is called again, on a retry thread. This repeats until no other
+  client has taken a lock.
 * The end of a context is reported once. ``on_completion(True)`` is called just before its
   transaction is applied, and ``on_application`` just after. ``on_completion(False)`` is called when
   ``execute`` returned False. ``on_exception`` is called when ``execute`` raised an error, or the
@@ -47,9 +48,9 @@ For each active partition:
 * An error in ``apply_transaction`` is passed to ``uncaught_exception``. Then the partition is
   mounted again and the same transaction is applied again, until it succeeds. ``on_completion`` is
   not repeated.
-* Partitions do not wait for each other. The calls of `apply_transaction`, ``on_completion(True)``
-  and ``on_application`` for one partition never overlap. A retry thread may call ``execute`` at the
-  same time as one of them.
+* Partitions do not wait for each other. The calls of ``apply_transaction``,
+  ``on_completion(True)`` and ``on_application`` for one partition never overlap. A retry thread may
+  call ``execute`` at the same time as one of them.
 
 Each active partition has a separate connection to its server. So a partition whose application is
 slow or fails does not delay the others.

@@ -169,8 +169,8 @@ class CallbackClient(Generic[DataT]):
     def close(self) -> None:
         """Close the client and end every open context. A second call has no effect.
 
-        If the outcome of a context's append is unknown, its ``on_exception`` gets AppendUncertain.
-        If its transaction is known to be in the log, ``on_completion(True)`` is called, although
+        A context whose append has an unknown outcome gets ``on_exception`` with AppendUncertain. A
+        context whose transaction is known to be in the log gets ``on_completion(True)``, although
         the transaction is not applied. Raises InCallback.
         """
         self._workers.check_outside("close")

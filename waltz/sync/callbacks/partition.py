@@ -78,9 +78,13 @@ class ActivePartition(Generic[DataT]):
         self._loop = asyncio.get_running_loop()
         self._stream: LogStream[DataT] | None = None
         self._stopping = asyncio.Event()
+        """Set by `stop`."""
         self._stopped = False
+        """Whether `run` has ended, so that no transaction will be applied."""
         self._why: Callable[[], WaltzError] | None = None
+        """Returns the error of `stop`; None before `stop`."""
         self._waiting = 0
+        """The number of calls of `applied_up_to` that wait."""
         self._changed = asyncio.Event()
         metrics.active = True
 
