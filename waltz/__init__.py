@@ -21,7 +21,7 @@ the next transaction. The append is refused if another client took a lock in bet
 * `waltz.sync`: the same without asyncio
 * `waltz.sync.callbacks`: an application that applies every transaction to a state
 * `waltz.state`: such a state in an SQL database
-* `waltz.mock`: a cluster in memory, for tests
+* `waltz.testing`: a whole cluster in one process, for tests
 
 Connections are secured with TLS unless ``tls=waltz.PLAINTEXT`` is given.
 """

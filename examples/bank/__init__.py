@@ -10,7 +10,7 @@ offices may run, in one process or in several. Each office may have its own data
 share one. Offices may be killed and started again. The sum of all balances always stays the same,
 and no balance is negative.
 
-    python -m examples.bank --mock
+    python -m examples.bank --in-process
     python -m examples.bank --zookeeper HOST:PORT --database sqlite:///bank.db --transfers 500
     python -m examples.bank --zookeeper HOST:PORT --database postgresql+psycopg://...
 """

@@ -1,10 +1,11 @@
-"""Run a bank on a cluster or a mock cluster, with any database, then verify its balances."""
+"""Run a bank on a cluster, or on one in this process, with any database; then verify it."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import create_engine
@@ -13,8 +14,9 @@ import waltz
 from examples.bank.accounts import Bank
 from examples.bank.audit import audit
 from examples.bank.office import Office
-from waltz import mock, sync
+from waltz import sync
 from waltz.sync import SyncClient
+from waltz.testing import Faults, SyncCluster
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,8 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
         database = given.database or f"sqlite:///{Path(directory) / 'bank.db'}"
         engine = create_engine(database)
         try:
-            open_log = _opener(given.zookeeper, given.root, tls=given.tls)
             with (
+                _opener(given.zookeeper, given.root, tls=given.tls) as open_log,
                 Office(Bank(engine), open_log(), tellers=given.tellers) as office,
                 open_log() as log,
             ):
@@ -40,13 +42,17 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{money} in {given.accounts} accounts of each branch, which is the amount paid in")
 
 
-def _opener(zookeeper: str | None, root: str, *, tls: bool) -> Callable[[], SyncClient[bytes]]:
-    if zookeeper is None:
-        faults = mock.Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
-        cluster = mock.MockCluster(partitions=3, faults=faults)
-        return lambda: sync.opened(cluster.connect())
-    how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
-    return lambda: sync.connect(zookeeper, root=root, tls=how)
+@contextmanager
+def _opener(
+    zookeeper: str | None, root: str, *, tls: bool
+) -> Iterator[Callable[[], SyncClient[bytes]]]:
+    if zookeeper is not None:
+        how = waltz.TlsConfig() if tls else waltz.PLAINTEXT
+        yield lambda: sync.connect(zookeeper, root=root, tls=how)
+        return
+    faults = Faults(delay_seconds=(0, 0.002), lost=0.1, uncertain=0.02, conflict=0.1)
+    with SyncCluster(partitions=3, faults=faults) as cluster:
+        yield lambda: sync.opened(cluster.connect())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--zookeeper", metavar="HOST:PORT", help="the ZooKeeper of a running cluster"
     )
-    where.add_argument("--mock", action="store_true", help="use a mock cluster with faults")
+    where.add_argument(
+        "--in-process", action="store_true", help="use a cluster in this process, with faults"
+    )
     parser.add_argument("--root", default="/waltz", help="the cluster's root znode (%(default)s)")
     parser.add_argument("--tls", action="store_true", help="connect by TLS")
     parser.add_argument(

@@ -25,6 +25,7 @@ TYPED = {
     "docs/migration.md": "test_docs_operations",
     "docs/operations.md": "test_docs_operations",
     "docs/quickstart.md": "test_docs_local",
+    "docs/testing.md": "test_docs_testing",
     "examples/README.md": "test_docs_local",
 }
 """Pages whose commands a test of this folder types, and which test."""

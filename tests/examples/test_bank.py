@@ -1,4 +1,4 @@
-"""The bank on the mock cluster with every database: the sum of all balances stays right."""
+"""The bank on a cluster in one process with every database: the sum of all balances stays right."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from examples.bank.accounts import Account, Bank
 from examples.bank.audit import WrongBalances, audit
 from examples.bank.office import OPENING_BALANCE, Office
 from tests.support.postgres import emptied, running_postgres
-from waltz import mock
 from waltz import sync as blocking
+from waltz.testing import Faults, SyncCluster
 
 ACCOUNTS = 4
-FAULTS = mock.Faults(delay_seconds=(0, 0.001), lost=0.1, uncertain=0.02, conflict=0.05)
+FAULTS = Faults(delay_seconds=(0, 0.001), lost=0.1, uncertain=0.02, conflict=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,13 @@ def engine(database: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def cluster() -> mock.MockCluster:
-    return mock.MockCluster(partitions=2, seed=11)
+def cluster() -> Iterator[SyncCluster]:
+    with SyncCluster(partitions=2, seed=11) as cluster:
+        yield cluster
 
 
 def test_offices_with_separate_databases_agree(
-    engine: Engine, cluster: mock.MockCluster, tmp_path: Path
+    engine: Engine, cluster: SyncCluster, tmp_path: Path
 ) -> None:
     other = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
     banks = [Bank(engine), Bank(other)]
@@ -71,7 +72,7 @@ def test_offices_with_separate_databases_agree(
     other.dispose()
 
 
-def test_restarted_office_continues_at_its_mark(engine: Engine, cluster: mock.MockCluster) -> None:
+def test_restarted_office_continues_at_its_mark(engine: Engine, cluster: SyncCluster) -> None:
     bank = Bank(engine)
     for seed in range(3):
         with Office(bank, blocking.opened(cluster.connect()), tellers=2) as office:
@@ -86,7 +87,7 @@ def test_restarted_office_continues_at_its_mark(engine: Engine, cluster: mock.Mo
         assert audit(log, bank) == 2 * ACCOUNTS * OPENING_BALANCE
 
 
-def test_audit_finds_a_wrong_balance(cluster: mock.MockCluster, tmp_path: Path) -> None:
+def test_audit_finds_a_wrong_balance(cluster: SyncCluster, tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'bank.db'}")
     bank = Bank(engine)
     with (
@@ -107,5 +108,5 @@ def test_audit_finds_a_wrong_balance(cluster: mock.MockCluster, tmp_path: Path) 
 
 
 def test_bank_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--mock", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
+    main(["--in-process", "--transfers", "20", "--accounts", "3", "--tellers", "2"])
     assert "which is the amount paid in" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The contract of `LogClient`: one suite for the real client on a real cluster and for the mock."""
+"""The contract of `LogClient`: one suite on a real cluster and on one in this process."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from typing import Any
 import pytest
 
 import waltz
-from waltz import Draft, Lock, LogClient, mock
+from waltz import Draft, Lock, LogClient
 from waltz.local import LocalCluster
+from waltz.testing import Faults, InProcessCluster
 
 Connect = Callable[..., Awaitable[LogClient[Any]]]
 """Opens one more client of the same cluster, which is closed at the end of the test."""
 
 
-@pytest.fixture(params=["mock", "cluster"])
-def opening(request: pytest.FixtureRequest) -> Callable[..., Any]:
+@pytest.fixture(params=["in process", "cluster"])
+async def opening(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
     """Opens clients, as waltz.connect does."""
-    if request.param == "mock":
-        faults = mock.Faults(delay_seconds=(0, 0.001), lost=0.05)
-        return mock.MockCluster(3, faults=faults).connect
+    if request.param == "in process":
+        faults = Faults(delay_seconds=(0, 0.001), lost=0.05)
+        async with InProcessCluster(3, faults=faults) as cluster:
+            yield cluster.connect
+        return
     running: LocalCluster = request.getfixturevalue("cluster")
-    return partial(waltz.connect, running.zookeeper, root=running.root, tls=running.tls)
+    yield partial(waltz.connect, running.zookeeper, root=running.root, tls=running.tls)
 
 
 @pytest.fixture

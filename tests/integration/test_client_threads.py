@@ -1,4 +1,4 @@
-"""The blocking client and callbacks on a real cluster; tests on the mock have the details."""
+"""The blocking client and callbacks on a real cluster; tests/unit/sync has the details."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The asyncio client library: append to the partitions of a cluster, and stream from them.
 
-* `log_client`, `log_bulk`: the interface, which the real client and the mock client implement
-* `client`, `bulk`, `stream`: the real client; `connecting`, `opening` and `settings` open it
+* `log_client`, `log_bulk`: the interface of clients, which `Client` implements
+* `client`, `bulk`, `stream`: `Client`; `connecting`, `opening` and `settings` open it
 * `core`: the decisions for one partition, without any input or output
 * `appender`, `request_client`, `inline`: send the messages that `core` requests, and return the
   results to the callers

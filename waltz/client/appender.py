@@ -33,7 +33,7 @@ from waltz.client.links import Links
 from waltz.client.request_client import RequestClient
 from waltz.client.ticker import Ticker
 from waltz.net import Dialer
-from waltz.protocol.records import NO_TRANSACTION
+from waltz.protocol.records import NO_TRANSACTION, ReqId
 
 MAX_IN_FLIGHT_BYTES = 64 << 20
 """The limit for the data of the appends without an outcome of one partition."""
@@ -135,6 +135,13 @@ class Appender:
             unknown = None if not ends else ends[outcomes.index(None)]
             raise self._error(call, unknown, outcomes)
         return known
+
+    def give_up(self, req_id: ReqId) -> None:
+        """Let the call of an append raise AppendUncertain now, as the end of its timeout would."""
+        state = self._partitions.get(req_id.partition)
+        if state is not None:
+            state.appends.give_up(req_id)
+            self._perform(state)
 
     async def flush(self) -> None:
         """Wait until every append that was called before has an outcome."""
@@ -314,7 +321,11 @@ class Appender:
         """Return, for the text of AppendUncertain, why the outcome is unknown."""
         if call.late:
             return f"no outcome within {call.seconds:g} s"
-        return "the log is shorter than before" if self._ended is None else str(self._ended())
+        if self._ended is not None:
+            return str(self._ended())
+        if self._partitions[call.partition].appends.mount.log_mark_behind is not None:
+            return "the log is shorter than before"
+        return "it was given up before its outcome was known"
 
     def _check(self) -> None:
         if self._ended is not None:

@@ -1,4 +1,4 @@
-"""The client of a real cluster. Network and ZooKeeper."""
+"""The client of a cluster. Network and ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The interface of a client: every public method, with its parameters, defaults and meaning.
 
-The real client and the mock client implement the few abstract methods at the end of `LogClient`.
-`waltz.sync` calls the public methods. So a new parameter is added only here. Waits on the event
-loop.
+`Client` implements the few abstract methods at the end of `LogClient`. `waltz.sync` calls the
+public methods. So a new parameter is added only here. Waits on the event loop.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ T = TypeVar("T")
 class LogClient(abc.ABC, Generic[DataT]):
     """One application's access to one cluster.
 
-    `waltz.connect` opens a `Client`, the implementation for a real cluster.
-    `waltz.mock.MockClient` is the implementation for tests. ``LogClient[bytes]`` appends and reads
-    bytes. The type of a client with a serializer is that of the serializer's values.
+    `waltz.connect` opens a `Client`, its implementation; `waltz.testing` opens those of a cluster
+    in the same process. ``LogClient[bytes]`` appends and reads bytes. The type of a client
+    with a serializer is that of the serializer's values.
 
     A client belongs to the event loop on which it was opened. If a client can no longer follow the
     servers in ZooKeeper, its present and later calls raise ClientFailed; an append that was sent

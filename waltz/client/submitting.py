@@ -1,7 +1,6 @@
 """Build and append a transaction; repeat both while a lock refuses it. Reads the clock.
 
-The functions that mount and append are parameters, so that the real client and the mock client use
-the same code.
+The functions that mount and append are parameters, so that tests can supply their own.
 """
 
 from __future__ import annotations

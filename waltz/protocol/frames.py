@@ -83,6 +83,18 @@ def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
     return b"".join((_HEAD.pack(magic, version, sum(map(len, body))), *body))
 
 
+def frame_head(data: bytes, position: int) -> tuple[int, int, int, int] | None:
+    """Return magic and version of the frame at ``position``, and the start and end of its body.
+
+    None if ``data`` does not have the whole frame.
+    """
+    start = position + HEAD_BYTES
+    if len(data) < start:
+        return None
+    magic, version, length = _HEAD.unpack_from(data, position)
+    return (magic, version, start, start + length) if start + length <= len(data) else None
+
+
 def encode_hello(versions: tuple[int, ...], text: str) -> bytes:
     """Return a Hello frame. Its own version is always 0, and its body has no message type."""
     parts = [struct.pack(f">i{len(versions)}h", len(versions), *versions)]

@@ -184,7 +184,7 @@ def connect(
 def opened(opening: Awaitable[LogClient[T]]) -> SyncClient[T]:
     """Await ``opening`` on a new thread, and return a blocking client of its asyncio client.
 
-    For example, ``opening`` connects to a mock cluster.
+    For example, ``opening`` connects to a cluster in one process (`waltz.testing`).
     """
     thread = EventLoopThread("waltz-client")
     try:

@@ -1,6 +1,8 @@
 """A whole cluster in one process, for tests: real nodes; network, disks, ZooKeeper in memory.
 
 * `cluster`: `InProcessCluster`, which runs on one event loop; `nodes`: its servers and storages
+* `blocking`: `SyncCluster`, for tests without asyncio and the fixture of `waltz.pytest_plugin`
+* `faults`, `append_faults`: faults of appends, on demand and from a seed
 * `network`, `transport`: connections in memory; `zookeeper`: the metadata store; `disk`: the disks
 * `engine`: the storage engine without threads; `clock`: an event loop on virtual time
 
@@ -14,19 +16,24 @@ A test opens a client of a cluster:
                 await transfer(client, ...)
 """
 
+from waltz.testing.blocking import SyncCluster
 from waltz.testing.clock import NothingToWaitFor, VirtualTimeLoop, run
-from waltz.testing.cluster import InProcessCluster
+from waltz.testing.cluster import InProcessClient, InProcessCluster
 from waltz.testing.disk import MemoryDisk
+from waltz.testing.faults import Faults
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 __all__ = [
+    "Faults",
+    "InProcessClient",
     "InProcessCluster",
     "MemoryDisk",
     "MemoryNetwork",
     "MemoryStore",
     "MemoryZooKeeper",
     "NothingToWaitFor",
+    "SyncCluster",
     "VirtualTimeLoop",
     "run",
 ]

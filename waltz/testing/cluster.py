@@ -7,25 +7,30 @@ import random
 import uuid
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from weakref import WeakValueDictionary
 
 from waltz.client import (
     Client,
     ClientOptions,
-    LogClient,
     PartitionUnknown,
     Serializer,
     Transaction,
 )
+from waltz.client.core.values import DataT
 from waltz.client.opening import Opening
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.storage_maps import assign_everything
 from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT
-from waltz.protocol.records import NO_TRANSACTION
+from waltz.protocol import CLIENT_SERVER, ProtocolSpec
+from waltz.protocol.records import NO_TRANSACTION, ReqId
+from waltz.testing.append_faults import AppendFaults
+from waltz.testing.faults import Delivery, Faults
 from waltz.testing.network import MemoryNetwork
 from waltz.testing.nodes import (
     ADMIN_PORT,
     ROOT,
+    SERVER_PORT,
     SESSION_MS,
     InProcessServer,
     InProcessStorage,
@@ -40,15 +45,24 @@ _READY_SECONDS = 30.0
 _READY_POLL_SECONDS = 0.001
 _LONG_WAIT_SECONDS = 0.1
 _READ_RECORDS = 10_000
+_CLIENT_HOST = "client"
 
 
-class ConnectOptions(TypedDict, total=False):
+class InProcessOptions(TypedDict, total=False):
     """The options that `InProcessCluster.connect` takes; see `waltz.ClientOptions`."""
 
     append_timeout: float | None
     answer_timeout: float | None
     max_in_flight: int
     stream_buffer: int
+
+
+class InProcessClient(Client[DataT]):
+    """A `waltz.Client` that can be made to give an append up."""
+
+    def give_up(self, req_id: ReqId) -> None:
+        """Let the call of an append raise AppendUncertain, as the end of its timeout would."""
+        self._appender.give_up(req_id)
 
 
 class InProcessCluster:
@@ -66,6 +80,7 @@ class InProcessCluster:
         storages: int = 3,
         seed: int = 0,
         name: str = "testing",
+        faults: Faults | None = None,
     ) -> None:
         if partitions < 1:
             raise ValueError(f"{partitions} partitions: a cluster has at least one")
@@ -81,6 +96,11 @@ class InProcessCluster:
         self.servers = [InProcessServer(number, self._world) for number in range(servers)]
         self.storages = [InProcessStorage(number, self._world) for number in range(storages)]
         self._marks = [NO_TRANSACTION] * partitions
+        self._clients: WeakValueDictionary[int, InProcessClient[Any]] = WeakValueDictionary()
+        self._appends = AppendFaults(partitions, seed, self._give_up)
+        for server in self.servers:
+            self.network.intercept(server.host, SERVER_PORT, self._appends.intercept)
+        self.faults = faults or Faults()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -95,6 +115,16 @@ class InProcessCluster:
         await self.close()
         if error is None and self._world.failures:
             raise self._world.failures[0]
+
+    @property
+    def faults(self) -> Faults:
+        """The faults that happen by themselves; they may be changed at any time."""
+        return self._appends.rates
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._appends.rates = faults
+        self.network.host_delay_seconds[_CLIENT_HOST] = faults.delay_seconds
 
     async def start(self) -> None:
         """Create the cluster, start all nodes, and wait until every partition takes appends."""
@@ -129,21 +159,34 @@ class InProcessCluster:
 
     @overload
     def connect(
-        self, *, serializer: Serializer[T], **options: Unpack[ConnectOptions]
-    ) -> Opening[LogClient[T]]: ...
+        self,
+        *,
+        serializer: Serializer[T],
+        spec: ProtocolSpec = CLIENT_SERVER,
+        **options: Unpack[InProcessOptions],
+    ) -> Opening[InProcessClient[T]]: ...
 
     @overload
     def connect(
-        self, *, serializer: None = None, **options: Unpack[ConnectOptions]
-    ) -> Opening[LogClient[bytes]]: ...
+        self,
+        *,
+        serializer: None = None,
+        spec: ProtocolSpec = CLIENT_SERVER,
+        **options: Unpack[InProcessOptions],
+    ) -> Opening[InProcessClient[bytes]]: ...
 
     def connect(
-        self, *, serializer: Serializer[Any] | None = None, **options: Unpack[ConnectOptions]
-    ) -> Opening[LogClient[Any]]:
+        self,
+        *,
+        serializer: Serializer[Any] | None = None,
+        spec: ProtocolSpec = CLIENT_SERVER,
+        **options: Unpack[InProcessOptions],
+    ) -> Opening[InProcessClient[Any]]:
         """Open a client, on any event loop. Await the result, or enter it, as of `waltz.connect`.
 
         The client is a `waltz.Client`, except that it looks up an append without outcome after a
-        tenth of a second.
+        tenth of a second. ``spec`` has the protocol versions that it offers to servers; fewer than
+        all make it an older client.
         """
         chosen = ClientOptions(
             serializer=serializer,
@@ -151,7 +194,7 @@ class InProcessCluster:
             long_wait_seconds=_LONG_WAIT_SECONDS,
             **options,
         )
-        return Opening(lambda: self._open_client(chosen))
+        return Opening(lambda: self._open_client(chosen, spec))
 
     def transactions(self, partition: int) -> list[Transaction[bytes]]:
         """Return all committed transactions of a partition, with their data as bytes."""
@@ -166,18 +209,76 @@ class InProcessCluster:
             )
         return found
 
-    async def _open_client(self, options: ClientOptions) -> Client[Any]:
+    def fail_next_append(self, partition: int, *, committed: bool) -> None:
+        """Let the next append raise AppendUncertain; calls add up.
+
+        ``committed`` decides whether the append is in the log.
+        """
+        self._check(partition)
+        uncertain = Delivery.UNCERTAIN_COMMITTED if committed else Delivery.UNCERTAIN_ABSENT
+        self._appends.order(partition, uncertain)
+
+    def fail_next_lock(self, partition: int) -> None:
+        """Let the next append with write or read locks raise LockFailed; calls add up."""
+        self._check(partition)
+        self._appends.order(partition, Delivery.CONFLICT)
+
+    def suspend_feed(self, partition: int) -> None:
+        """Stop the feed of the partition: streams and ranges have nothing new, and appends wait."""
+        self._check(partition)
+        self._appends.suspend_feed(partition, self._mark(partition))
+
+    def resume_feed(self, partition: int) -> None:
+        """Continue the feed of the partition."""
+        self._check(partition)
+        self._appends.resume_feed(partition)
+
+    def cut_clients(self) -> int:
+        """Cut all connections of clients, which then connect again; return their number."""
+        return self.network.cut(_CLIENT_HOST)
+
+    async def kill_server(self, number: int = 0, *, expire: bool = True) -> None:
+        """End a server without any farewell.
+
+        Its ZooKeeper session expires at once, and other servers take its partitions over; without
+        ``expire`` the session stays, and its partitions have no server.
+        """
+        await self.servers[number].kill(expire=expire)
+
+    async def start_server(self, number: int = 0) -> None:
+        """Start a server that was killed."""
+        await self.servers[number].start()
+
+    async def kill_storage(self, number: int = 0, *, power_loss: bool = False) -> None:
+        """End a storage at once; with ``power_loss`` its disk loses what was not flushed."""
+        self.storages[number].kill(power_loss=power_loss)
+
+    async def start_storage(self, number: int = 0) -> None:
+        """Start a storage that was killed, on its disk."""
+        await self.storages[number].start()
+
+    async def _open_client(
+        self, options: ClientOptions, spec: ProtocolSpec
+    ) -> InProcessClient[Any]:
         store = await self._world.open_store(options.session_timeout_ms)
         try:
-            return await Client.over(
+            client = await InProcessClient.over(
                 Cluster(store, ROOT),
                 options,
                 owns_store=True,
-                network=self.network.host("client"),
+                spec=spec,
+                network=self.network.host(_CLIENT_HOST),
             )
         except BaseException:
             await store.close()
             raise
+        self._clients[client.client_id] = client
+        return client
+
+    def _give_up(self, req_id: ReqId) -> None:
+        client = self._clients.get(req_id.client_id)
+        if client is not None:
+            client.give_up(req_id)
 
     def _mark(self, partition: int) -> int:
         """Return the last transaction that a server has counted as committed."""

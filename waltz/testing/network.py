@@ -50,12 +50,14 @@ NewInterceptor = Callable[[DialedConnection], Interceptor]
 class MemoryNetwork:
     """The hosts of one cluster and of its clients.
 
-    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts; a random
-    number between them is drawn from ``seed``. The methods may be called on any thread.
+    ``delay_seconds`` are the shortest and the longest delay of a chunk between two hosts, and
+    ``host_delay_seconds`` those of all connections of one host; random numbers between them are
+    drawn from ``seed``. The methods may be called on any thread.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.delay_seconds = (0.0, 0.0)
+        self.host_delay_seconds: dict[str, tuple[float, float]] = {}
         self._random = random.Random(f"{seed}/network")
         self._lock = threading.RLock()
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
@@ -115,12 +117,12 @@ class MemoryNetwork:
         """Return whether nothing is delivered between ``hosts``."""
         return hosts in self._partitioned
 
-    def draw_delay(self) -> float:
-        """Return the delay of the next chunk."""
-        if self.delay_seconds == (0.0, 0.0):
-            return 0.0
+    def draw_delay(self, hosts: frozenset[str]) -> float:
+        """Return the delay of the next chunk between ``hosts``."""
+        bounds = [self.delay_seconds]
+        bounds += [b for host, b in self.host_delay_seconds.items() if host in hosts]
         with self._lock:
-            return self._random.uniform(*self.delay_seconds)
+            return sum(self._random.uniform(*b) for b in bounds if b != (0.0, 0.0))
 
     def add_listener(self, listener: MemoryListener, host: str, port: int) -> int:
         """Register a listener; return its port. Raises ListenFailed."""
@@ -182,8 +184,9 @@ class MemoryHost:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DIAL_SECONDS
         # As a connection attempt is answered only by a later packet.
-        await asyncio.sleep(self._network.draw_delay())
-        while self._network.blocked(frozenset((self.name, host))):
+        hosts = frozenset((self.name, host))
+        await asyncio.sleep(self._network.draw_delay(hosts))
+        while self._network.blocked(hosts):
             if loop.time() > deadline:
                 raise DialFailed(
                     f"cannot reach {host}:{port}: no answer within {_DIAL_SECONDS:g} s"
@@ -292,7 +295,7 @@ class _Wire:
         return self.network.blocked(self.hosts)
 
     def delay(self) -> float:
-        return self.network.draw_delay()
+        return self.network.draw_delay(self.hosts)
 
 
 class _Unchanged:

@@ -11,16 +11,14 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from waltz.metadata.store import (
     ANY_VERSION,
     Children,
     Node,
-    NodeExists,
     NodeMissing,
-    NodeNotEmpty,
     OnChange,
     OperationTimedOut,
     SessionExpired,
@@ -28,34 +26,17 @@ from waltz.metadata.store import (
     SessionState,
     StoreClosed,
     StoreConnectionLost,
-    StoreError,
-    VersionConflict,
 )
+from waltz.testing.znodes import Znode, ZnodeTree
 
 Pause = Callable[[], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class _Stored:
-    data: bytes | None
-    owner: int | None
-    version: int = 0
-    children: set[str] = field(default_factory=set)
-    children_ever: int = 0
-
-    def cversion(self) -> int:
-        # Every creation of a child was one change, and every deletion another.
-        return 2 * self.children_ever - len(self.children)
-
-    def copy(self) -> _Stored:
-        return replace(self, children=set(self.children))
 
 
 @dataclass(slots=True)
 class _Lag:
     """A follower that is behind: the nodes as it has them, and the changes that it has not seen."""
 
-    nodes: dict[str, _Stored]
+    nodes: dict[str, Znode]
     missed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
 
@@ -69,7 +50,7 @@ class MemoryZooKeeper:
     def __init__(self) -> None:
         self.watch_delay = 0.0
         self._lock = threading.RLock()
-        self._nodes = {"/": _Stored(None, None)}
+        self._tree = ZnodeTree(self._fire)
         self._last_session = 0
         self._clients: list[MemoryStore] = []
         self._answering = True
@@ -91,7 +72,13 @@ class MemoryZooKeeper:
     def dump(self) -> dict[str, Node]:
         """Return every node but "/", by path, sorted."""
         with self._lock:
-            return {p: _view(n) for p, n in sorted(self._nodes.items()) if p != "/"}
+            return {p: n.view() for p, n in sorted(self._tree.nodes.items()) if p != "/"}
+
+    def clear(self) -> None:
+        """Delete every node."""
+        with self._lock:
+            for path in sorted(self._tree.nodes, reverse=True)[:-1]:
+                self._tree.delete(path, ANY_VERSION)
 
     def suspend(self, client: MemoryStore) -> None:
         """Suspend the client: its operations raise StoreConnectionLost, its session stays valid."""
@@ -135,7 +122,7 @@ class MemoryZooKeeper:
         As in ZooKeeper, a write of the client brings its follower up to date.
         """
         with self._lock:
-            client._lag = _Lag({path: node.copy() for path, node in self._nodes.items()})
+            client._lag = _Lag(self._tree.copied_nodes())
 
     def catch_up(self, client: MemoryStore) -> None:
         """Bring the client's follower up to date; watches of what it missed are called."""
@@ -161,59 +148,11 @@ class MemoryZooKeeper:
         return self._last_session
 
     def _end_session(self, session_id: int) -> None:
-        for path in sorted(p for p, node in self._nodes.items() if node.owner == session_id):
-            self._delete(path, ANY_VERSION)
+        self._tree.delete_owned(session_id)
 
-    def _create(self, path: str, data: bytes | None, owner: int | None, sequence: bool) -> str:
-        parent_path, _, _ = path.rpartition("/")
-        parent = self._nodes.get(parent_path or "/")
-        if parent is None:
-            raise NodeMissing(path)
-        if parent.owner is not None:
-            raise StoreError(f"{parent_path} is ephemeral and cannot have children")
-        if sequence:
-            path += f"{parent.children_ever:010d}"
-        if path in self._nodes:
-            raise NodeExists(path)
-        self._nodes[path] = _Stored(data, owner)
-        parent.children.add(path.rpartition("/")[2])
-        parent.children_ever += 1
-        self._fire(path, parent_path or "/")
-        return path
-
-    def _set(self, path: str, data: bytes, version: int) -> int:
-        node = self._find(path)
-        if version not in (ANY_VERSION, node.version):
-            raise VersionConflict(path, version)
-        node.data = data
-        node.version += 1
-        self._fire(path)
-        return node.version
-
-    def _delete(self, path: str, version: int) -> None:
-        node = self._find(path)
-        if version not in (ANY_VERSION, node.version):
-            raise VersionConflict(path, version)
-        if node.children:
-            raise NodeNotEmpty(path)
-        del self._nodes[path]
-        parent_path, _, name = path.rpartition("/")
-        self._nodes[parent_path or "/"].children.remove(name)
-        self._fire(path, path, parent_path or "/")
-
-    def _fire(self, changed: str, *child_lists: str) -> None:
+    def _fire(self, changed: str, child_lists: tuple[str, ...]) -> None:
         for client in self._clients:
             client._notify(changed, child_lists)
-
-    def _find(self, path: str) -> _Stored:
-        node = self._nodes.get(path)
-        if node is None:
-            raise NodeMissing(path)
-        return node
-
-
-def _view(node: _Stored) -> Node:
-    return Node(node.data, node.version, node.cversion(), node.owner)
 
 
 class MemoryStore:
@@ -261,7 +200,7 @@ class MemoryStore:
         await self._begin(path)
         with self._zookeeper._lock:
             node = self._nodes.get(path)
-            read = None if node is None else _view(node)
+            read = None if node is None else node.view()
             self._finish(path)
             if on_change is not None:
                 self._data_watches.setdefault(path, {})[on_change] = None
@@ -274,7 +213,7 @@ class MemoryStore:
             node = self._nodes.get(path)
             if node is None:
                 raise NodeMissing(path)
-            read = Children(tuple(sorted(node.children)), node.version, node.cversion())
+            read = node.child_view()
             self._finish(path)
             if on_change is not None:
                 self._child_watches.setdefault(path, {})[on_change] = None
@@ -288,7 +227,7 @@ class MemoryStore:
         with self._zookeeper._lock:
             self._begin_write(path)
             owner = self._health.session_id if ephemeral else None
-            created = self._zookeeper._create(path, data, owner, sequence)
+            created = self._zookeeper._tree.create(path, data, owner, sequence)
             self._finish(path)
         return created
 
@@ -297,7 +236,7 @@ class MemoryStore:
         await self._begin(path)
         with self._zookeeper._lock:
             self._begin_write(path)
-            new_version = self._zookeeper._set(path, data, version)
+            new_version = self._zookeeper._tree.set(path, data, version)
             self._finish(path)
         return new_version
 
@@ -306,7 +245,7 @@ class MemoryStore:
         await self._begin(path)
         with self._zookeeper._lock:
             self._begin_write(path)
-            self._zookeeper._delete(path, version)
+            self._zookeeper._tree.delete(path, version)
             self._finish(path)
 
     async def close(self) -> None:
@@ -319,8 +258,8 @@ class MemoryStore:
                 self._zookeeper._end_session(session_id)
 
     @property
-    def _nodes(self) -> dict[str, _Stored]:
-        return self._zookeeper._nodes if self._lag is None else self._lag.nodes
+    def _nodes(self) -> dict[str, Znode]:
+        return self._zookeeper._tree.nodes if self._lag is None else self._lag.nodes
 
     async def _begin(self, path: str) -> None:
         if self._loop is None:

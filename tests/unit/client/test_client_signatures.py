@@ -6,13 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import assert_type, get_type_hints
 
-import pytest
-
 import waltz
-from waltz import ClientOptions, ConnectOptions, LogClient, LogStream, Transaction, mock
-from waltz.client import LogBulk
-from waltz.mock.cluster import MockOptions
+from waltz import ClientOptions, ConnectOptions, LogClient, LogStream, Transaction
 from waltz.sync import SyncClient, SyncStream
+from waltz.testing import SyncCluster
+from waltz.testing.cluster import InProcessOptions
 
 BLOCKING_METHODS = ("append", "mount", "read", "high_water_mark", "flush")
 
@@ -31,23 +29,16 @@ def parameters(method: Callable[..., object]) -> list[tuple[str, object, object]
     return [(each.name, each.kind, each.default) for each in found if each.name != "self"]
 
 
-@pytest.mark.parametrize("kind", [waltz.Client, mock.MockClient])
-def test_client_kinds_override_no_signature(kind: type) -> None:
-    wanted, found = public_methods(LogClient), public_methods(kind)
+def test_client_overrides_no_signature() -> None:
+    wanted, found = public_methods(LogClient), public_methods(waltz.Client)
     assert {name: parameters(found[name]) for name in wanted} == {
         name: parameters(method) for name, method in wanted.items()
     }
     assert [name for name in wanted if found[name] is not wanted[name]] == ["close"]
 
 
-def test_mock_bulk_overrides_no_signature() -> None:
-    wanted, found = public_methods(LogBulk), public_methods(mock.MockBulk)
-    assert {name: found[name] for name in wanted} == wanted
-
-
-async def test_sync_method_has_the_parameters_of_the_coroutine_method() -> None:
-    client = mock.MockCluster().connect()
-    with waltz.sync.opened(client) as sync_client:
+def test_sync_method_has_the_parameters_of_the_coroutine_method() -> None:
+    with SyncCluster() as cluster, waltz.sync.opened(cluster.connect()) as sync_client:
         for name in BLOCKING_METHODS:
             method = getattr(sync_client, name)
             assert parameters(method) == parameters(getattr(LogClient, name))
@@ -56,7 +47,7 @@ async def test_sync_method_has_the_parameters_of_the_coroutine_method() -> None:
 
 def test_connect_options_are_fields_of_the_client_options() -> None:
     fields = get_type_hints(ClientOptions)
-    for options in (ConnectOptions, MockOptions):
+    for options in (ConnectOptions, InProcessOptions):
         given = get_type_hints(options)
         given.pop("tls", None)
         assert {name: fields[name] for name in given} == given

@@ -16,7 +16,7 @@ from waltz.metadata.core.membership_steps import Endpoint
 from waltz.metadata.core.policy import PolicyError
 from waltz.metadata.lifecycle import create_cluster
 from waltz.metadata.membership import ClientMembership, ServerMembership
-from waltz.metadata.store import ANY_VERSION, SessionState
+from waltz.metadata.store import SessionState
 from waltz.testing.zookeeper import MemoryStore, MemoryZooKeeper
 
 ROOT = "/waltz/test"
@@ -262,8 +262,7 @@ async def test_server_whose_node_is_deleted_creates_it_again(world: World) -> No
 async def test_membership_of_a_deleted_cluster_ends(world: World) -> None:
     server = await world.server()
     await world.settled(4)
-    for path in sorted(world.zookeeper.dump(), reverse=True):
-        world.zookeeper._delete(path, ANY_VERSION)
+    world.zookeeper.clear()
     with pytest.raises(NoCluster, match="there is no Waltz cluster"):
         await server.membership.finished()
     world.servers.clear()

@@ -15,7 +15,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_import_of_client_loads_no_library_of_an_extra() -> None:
-    modules = "waltz, waltz.client.settings, waltz.mock, waltz.sync.callbacks"
+    modules = "waltz, waltz.client.settings, waltz.pytest_plugin, waltz.sync.callbacks"
     ended = run(f"import sys, {modules}; print(*sys.modules)")
     assert ended.returncode == 0, ended.stderr
     assert not set(_LIBRARIES_OF_EXTRAS) & set(ended.stdout.split())

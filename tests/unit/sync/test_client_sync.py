@@ -1,4 +1,4 @@
-"""The blocking client on a mock cluster."""
+"""The blocking client on a cluster in one process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 import waltz
-from waltz import mock
 from waltz.sync import SyncClient, WrongProcess, WrongThread, opened
+from waltz.testing import SyncCluster
 
 
 @pytest.fixture
-def cluster() -> mock.MockCluster:
-    return mock.MockCluster(partitions=2)
+def cluster() -> Iterator[SyncCluster]:
+    with SyncCluster(partitions=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def client(cluster: mock.MockCluster) -> Iterator[SyncClient[bytes]]:
+def client(cluster: SyncCluster) -> Iterator[SyncClient[bytes]]:
     with opened(cluster.connect()) as client:
         yield client
 
@@ -127,7 +128,7 @@ def test_threads_share_a_client_and_a_stream(client: SyncClient[bytes]) -> None:
     assert sorted(i for _, results in takers for i in results[0]) == list(range(4 * count))
 
 
-def test_close_wakes_waiting_threads(cluster: mock.MockCluster) -> None:
+def test_close_wakes_waiting_threads(cluster: SyncCluster) -> None:
     client = opened(cluster.connect())
     stream = client.stream(0, data=True)
     client.append(0, b"x")
@@ -174,9 +175,11 @@ def test_failed_opening_leaves_no_thread() -> None:
 
 FORKED = """
 import os, sys
-from waltz import mock
 from waltz.sync import WrongProcess, opened
-client = opened(mock.MockCluster(1).connect())
+from waltz.testing import SyncCluster
+cluster = SyncCluster()
+cluster.start()
+client = opened(cluster.connect())
 client.append(0, b"before")
 child = os.fork()
 if child == 0:
@@ -205,9 +208,11 @@ def test_fork_cannot_use_the_client_and_does_not_affect_it() -> None:
 
 def test_process_ends_without_closing_its_client() -> None:
     ended = run(
-        "from waltz import mock\n"
         "from waltz.sync import opened\n"
-        "client = opened(mock.MockCluster(1).connect())\n"
+        "from waltz.testing import SyncCluster\n"
+        "cluster = SyncCluster()\n"
+        "cluster.start()\n"
+        "client = opened(cluster.connect())\n"
         "stream = client.stream(0)\n"
         "client.append(0, b'x')\n"
         "next(stream)\n"
@@ -220,7 +225,7 @@ def test_wrong_process_error_names_the_opening_process() -> None:
 
 
 async def test_sync_client_works_in_a_thread_of_an_asyncio_program(
-    cluster: mock.MockCluster,
+    cluster: SyncCluster,
 ) -> None:
     def work() -> int:
         with opened(cluster.connect()) as client:

@@ -164,6 +164,15 @@ class PartitionAppends:
         )
         return known
 
+    def give_up(self, req_id: ReqId) -> None:
+        """Report an append that was sent as in doubt: its caller no longer waits for the outcome.
+
+        The append stays open here, so that the outcomes of the others are still determined by it.
+        """
+        sent = self._sent.get(req_id.seq)
+        if sent is not None and sent.req_id == req_id:
+            self.effects.results.append(Settled(sent.token, Outcome.UNCERTAIN, req_id=req_id))
+
     def flush(self) -> None:
         """Request the outcomes of all appends that are in doubt."""
         if self._sent and self.mount.phase is Phase.MOUNTED:

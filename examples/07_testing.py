@@ -1,15 +1,15 @@
-"""Test an application without a cluster: a mock cluster with faults on demand.
+"""Test an application on a cluster in one process, with faults on demand.
 
-``book`` is the application. Its client is any `waltz.LogClient`: that of a mock cluster in a test,
-or that of a real cluster in production. The functions after ``book`` are tests of the application:
+``book`` is the application. Its client is any `waltz.LogClient`: of a cluster in the test's
+process, or of one in production. The functions after ``book`` are tests of the application:
 
-    python examples/07_mock.py
+    python examples/07_testing.py
 """
 
 import asyncio
 
 import waltz
-from waltz import mock
+from waltz.testing import Faults, InProcessCluster
 
 SEATS = 3
 
@@ -32,9 +32,12 @@ async def book(client: waltz.LogClient[bytes], guest: bytes) -> int | None:
 
 async def no_seat_is_booked_twice() -> None:
     """Test with ten guests, delayed and lost messages, and locks that fail without a conflict."""
-    faults = mock.Faults(delay_seconds=(0, 0.01), lost=0.2, conflict=0.2)
-    cluster = mock.MockCluster(seed=1, faults=faults)
-    async with cluster.connect() as one, cluster.connect() as two:
+    faults = Faults(delay_seconds=(0, 0.01), lost=0.2, conflict=0.2)
+    async with (
+        InProcessCluster(seed=1, faults=faults) as cluster,
+        cluster.connect() as one,
+        cluster.connect() as two,
+    ):
         seats = await asyncio.gather(*(book(c, b"guest") for c in (one, two) for _ in range(5)))
     booked = sorted(seat for seat in seats if seat is not None)
     print(f"booked: {booked}")
@@ -43,9 +46,8 @@ async def no_seat_is_booked_twice() -> None:
 
 async def a_lock_failure_is_retried() -> None:
     """Test with one fault: the lock of the next append fails."""
-    cluster = mock.MockCluster()
-    cluster.fail_next_lock(0)
-    async with cluster.connect() as client:
+    async with InProcessCluster() as cluster, cluster.connect() as client:
+        cluster.fail_next_lock(0)
         print(f"after a lock failure: seat {await book(client, b'guest')}")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_mock_example_runs() -> None:
+def test_testing_example_runs() -> None:
     ended = subprocess.run(
-        [sys.executable, EXAMPLES / "07_mock.py"],
+        [sys.executable, EXAMPLES / "07_testing.py"],
         capture_output=True,
         text=True,
         timeout=60,

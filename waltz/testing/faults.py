@@ -1,4 +1,4 @@
-"""The faults of a mock cluster: their rates, and seeded draws. No input or output.
+"""The faults of appends: their rates, and seeded draws. Touches nothing.
 
 Every client has its own random sequence for each partition. So the fault of its tenth append does
 not depend on what other clients and threads do.
@@ -16,8 +16,10 @@ class Faults:
     """The faults that happen by themselves. Rates are between 0 and 1, of appends.
 
     Attributes:
-        delay_seconds: The shortest and the longest delay of a message.
-        lost: The append is lost and sent again, so that later ones may overtake it.
+        delay_seconds: The shortest and the longest delay of a message between client and server.
+        lost: The server drops the append, as it does with those of an older generation. The client
+            finds out and sends it again, so that later ones may overtake it. An append of a batch
+            that is lost has the outcome `waltz.Absent`.
         uncertain: The append raises AppendUncertain; half of these are in the log.
         conflict: An append with write or read locks is refused although they are free, as a server
             does when the hashes of two locks collide.
@@ -52,10 +54,6 @@ class Draws:
 
     def __init__(self, seed: int, client_id: int, partition: int) -> None:
         self._random = random.Random(f"{seed}/{client_id}/{partition}")
-
-    def delay(self, faults: Faults) -> float:
-        """Return the delay of a message in seconds."""
-        return self._random.uniform(*faults.delay_seconds)
 
     def delivery(self, faults: Faults, *, checked: bool) -> Delivery:
         """Return how the next append is delivered; ``checked``: it has write or read locks."""
