@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import pytest
+from hypothesis import Phase, settings
 
 from tests.mutants.planting import (
     ROOT,
@@ -30,7 +31,7 @@ from tests.mutants.planting import (
     module_name,
 )
 
-SECONDS_OF_A_TEST = 30
+SECONDS_OF_A_TEST = 5
 _PRODUCT = ("waltz", "waltz_server", "waltz_storage", "waltz_operator")
 _SLIP = re.compile(r"\b(NameError|UnboundLocalError|AttributeError|SyntaxError)\b")
 """Exceptions of a planted text that cannot run: it shows nothing about the tests."""
@@ -133,7 +134,7 @@ def _simulate_orders(kind: str, lost: bool, count: int) -> Caught | None:
     return None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Recorder:
     """A plugin of pytest that keeps the first failure."""
 
@@ -158,9 +159,17 @@ def run_tests(names: Sequence[str]) -> Caught | None:
     """Run tests in this process until one fails; return None if all pass. Raises HuntFailed."""
     recorder = _Recorder()
     options = ("-x", "-o", "addopts=--import-mode=importlib", f"--timeout={SECONDS_OF_A_TEST}")
-    plugins = ("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
+    profile = "--hypothesis-profile=hunt"
+    plugins = (profile, "-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:xdist")
     os.chdir(ROOT)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    # Random examples and their reduction would make hunts of different results and lengths.
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("hunt", derandomize=True, deadline=None, phases=phases)
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
         files = [str(ROOT / "tests" / name) for name in names]
         status = pytest.main([*options, *plugins, *files], plugins=[recorder])
     if recorder.uncollected:

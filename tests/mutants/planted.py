@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from tests.mutants.planted_admin import ADMIN_BUGS
 from tests.mutants.planted_batches import BATCH_BUGS
 from tests.mutants.planted_clients import CLIENT_BUGS
+from tests.mutants.planted_metadata import METADATA_BUGS
+from tests.mutants.planted_net import NET_BUGS
+from tests.mutants.planted_operator import OPERATOR_BUGS
 from tests.mutants.planted_ranges import RANGE_BUGS
 from tests.mutants.planted_sessions import SESSION_BUGS
+from tests.mutants.planted_shells import SHELL_BUGS
+from tests.mutants.planted_spark import SPARK_BUGS
 from tests.mutants.planted_storage import STORAGE_BUGS
 
-PLANTED = (*STORAGE_BUGS, *SESSION_BUGS, *CLIENT_BUGS, *BATCH_BUGS, *RANGE_BUGS)
+PLANTED = (
+    *STORAGE_BUGS,
+    *SESSION_BUGS,
+    *CLIENT_BUGS,
+    *BATCH_BUGS,
+    *RANGE_BUGS,
+    *METADATA_BUGS,
+    *NET_BUGS,
+    *ADMIN_BUGS,
+    *SHELL_BUGS,
+    *OPERATOR_BUGS,
+    *SPARK_BUGS,
+)

@@ -13,7 +13,7 @@ from tests.mutants.hunters import Hunters
 from tests.mutants.planted import PLANTED
 from tests.mutants.planting import ROOT, Nodes, Planted, Seeds, module_name
 
-LEAST_PLANTED = 60
+LEAST_PLANTED = 120
 QUICK = (
     "the last record of a batch is dropped",
     "one of three is a quorum",

@@ -22,7 +22,7 @@ from waltz.admin import (
 )
 from waltz.admin.core.steps import DropReplicas, Step, SwitchOn, Wait
 from waltz.metadata.cluster import Cluster
-from waltz.net import PLAINTEXT
+from waltz.net import PLAINTEXT, ConnectionLost
 
 A, B, C = "a:1", "b:1", "c:1"
 
@@ -112,3 +112,21 @@ async def test_final_step_ends_order_although_nothing_shows_its_effect(cluster: 
     order = Unassignment(A, (0,), only=AssignmentSide.STORAGE, force=True)
     assert await carry_out(order, executor) == 1
     assert executor.performed == [DropReplicas(A, (0,), delete_files=False, final=True)]
+
+
+class ClosedOnce(ModelExecutor):
+    """The storage closes the connection during the first step."""
+
+    async def perform(self, step: Step) -> None:
+        if not self.performed:
+            self.performed.append(step)
+            raise ConnectionLost("closed by the peer")
+        await super().perform(step)
+
+
+async def test_step_whose_storage_closes_the_connection_is_taken_again(cluster: Model) -> None:
+    executor = ClosedOnce(cluster)
+    reported: list[Step | Wait] = []
+    assert await carry_out(ReplicaRecovery(0, A), executor, on_step=reported.append) == 1
+    assert executor.performed == [SwitchOn(A, (0,)), SwitchOn(A, (0,))]
+    assert any(isinstance(each, Wait) and "closed by the peer" in each.reason for each in reported)

@@ -451,3 +451,31 @@ def test_closed_connection_is_aborted_after_the_linger_time(
 ) -> None:
     with asyncio.Runner(loop_factory=SkippingLoop) as runner:
         assert runner.run(_close_and_wait(seconds, drained)) == aborted
+
+
+class ReadTransport(FakeTransport):
+    """A transport that records whether it is read."""
+
+    reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+@pytest.mark.parametrize("dialer", [True, False])
+async def test_congested_dialer_reads_on_and_a_listener_does_not(dialer: bool) -> None:
+    """If both sides stopped to read, each could wait for the other forever."""
+    transport = ReadTransport()
+    connection = FrameConnection(CLIENT_SERVER, Recorder(), dialer=dialer)
+    connection.connection_made(transport)
+    connection.pause_writing()
+    assert transport.reading is dialer
+    connection.resume_writing()
+    assert transport.reading
+    connection.abort("enough")

@@ -140,3 +140,25 @@ async def test_close_ends_a_pending_metadata_operation(scene: Scene) -> None:
     async with asyncio.timeout(5):
         await scene.hosted.close()
     assert scene.hosted._tasks == set()
+
+
+class RecordingLinks:
+    """Records the storages that a partition keeps links to."""
+
+    def __init__(self) -> None:
+        self.kept: list[frozenset[str]] = []
+
+    def connect(self, user: HostedPartition, storages: frozenset[str]) -> dict[str, Any]:
+        self.kept.append(storages)
+        return {}
+
+
+async def test_close_releases_the_links_to_storages() -> None:
+    links = RecordingLinks()
+    core = Partition(0, PartitionSettings(), DataCache(1000))
+    hosted = HostedPartition(core, cast(Cluster, Metadata()), cast(StorageLinks, links), {})
+    core.set_replicas(("a:1", "b:1"))
+    core.set_generation(1)
+    hosted.perform_effects()
+    await hosted.close()
+    assert links.kept[-1] == frozenset()

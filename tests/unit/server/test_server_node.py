@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from waltz.metadata.cluster import Cluster
 from waltz.metadata.core.formats import ReplicaAssignments
+from waltz.metadata.core.storage_maps import assign_everything
+from waltz.metadata.lifecycle import create_cluster
 from waltz.net import PLAINTEXT
 from waltz.runtime.configuration import read
 from waltz.testing.zookeeper import MemoryZooKeeper
@@ -146,3 +150,19 @@ async def test_overloaded_connections_are_resumed_when_no_partition_is_overloade
     node._check_overload()
     assert [each.reading for each in connections] == [True, True]
     assert node._paused == []
+
+
+async def test_changes_of_replicas_reach_the_partitions(node: Node) -> None:
+    assert node._cluster is not None
+    cluster = node._cluster
+    maps = assign_everything({"a:1": 0, "b:1": 0}, {"a:1": 9001, "b:1": 9001}, 2)
+    await create_cluster(cluster.store, "/test", "test", 2, key=uuid.UUID(int=1), storages=maps)
+    node._own({0: 1})
+    (partition,) = node.made
+    following = asyncio.create_task(node._follow_assignments())
+    await eventually(lambda: partition.core.replicas[-1] == ("a:1", "b:1"))
+    performed = partition.performed
+    await cluster.unassign_partitions("a:1", [0])
+    await eventually(lambda: partition.core.replicas[-1] == ("b:1",))
+    assert partition.performed > performed
+    following.cancel()

@@ -104,7 +104,7 @@ async def test_stop_closes_partitions_after_their_appends_are_resolved(
 
 
 async def test_stop_does_not_wait_for_a_partition_without_a_session(
-    node: ServerNode, hosted: Hosted
+    node: ServerNode, hosted: Hosted, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopping = asyncio.create_task(node.stop())
     await hosted.core.looked_at()
@@ -112,6 +112,7 @@ async def test_stop_does_not_wait_for_a_partition_without_a_session(
     hosted.core.store.is_open = False
     await stopping
     assert hosted.closed
+    assert "unresolved" not in caplog.text, "it waited until the time limit"
 
 
 async def test_stop_logs_appends_that_stay_unresolved(

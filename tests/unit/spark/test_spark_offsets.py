@@ -33,6 +33,7 @@ def test_offsets_round_trip_is_exact() -> None:
     ("offset", "text"),
     [
         ({"0": "1"}, "belongs to a stream of partitions 0, but this one reads 0-1"),
+        ({"0": "1", "1": "1", "2": "1"}, "partitions 0-2, but this one reads 0-1"),
         ({"logOffset": "x"}, "is not an offset of the waltz source"),
     ],
 )

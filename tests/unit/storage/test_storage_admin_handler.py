@@ -238,3 +238,20 @@ def test_request_for_unassigned_partition_fails(engine: InlineEngine, partition:
 
 def test_range_checksum_from_negative_id_is_refused(engine: InlineEngine) -> None:
     assert "ids begin at 0" in checksum(engine, -1, 5).failure.message
+
+
+@pytest.mark.parametrize("partitions", [(1, 3), (3, 1)])
+def test_drop_request_that_fails_for_one_partition_is_answered_with_the_failure(
+    engine: InlineEngine, partitions: tuple[int, int]
+) -> None:
+    """Partition 3 is not assigned; the answer does not depend on the order of the partitions."""
+    answer = engine.administer(admin.PartitionAssignmentRequest(1, partitions, False, False), 1)
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert "partition 3 is not assigned" in (answer.failure.message or "")
+
+
+def test_request_with_an_unknown_partition_changes_no_partition(engine: InlineEngine) -> None:
+    before = engine.directory.states()
+    answer = switch(engine, admin.Switch.READ, False, 0, PARTITIONS)
+    assert isinstance(answer, admin.AdminFailureResponse)
+    assert engine.directory.states() == before

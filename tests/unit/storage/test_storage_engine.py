@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.inline_engine import InlineEngine, arrival
+from tests.support.inline_engine import Inline, InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import UNLIMITED, MemoryDisk
@@ -328,3 +328,54 @@ def test_engine_thread_after_failed_flush_answers_nothing() -> None:
     asyncio.run(running.stop())
     assert [type(error) for error in failures] == [DiskFailed]
     assert answers == []
+
+
+def test_engine_thread_after_failed_session_answers_nothing() -> None:
+    """A session is persisted on another thread than appends are written."""
+    disk = MemoryDisk()
+    directory = directory_on(disk)
+    failed = threading.Event()
+    failures: list[BaseException] = []
+    answers: list[Any] = []
+
+    def fail(error: BaseException) -> None:
+        failures.append(error)
+        failed.set()
+
+    running = EngineThread(directory, Mailbox(lambda run: run()), fail, lambda: 0.0)
+    running.start()
+    disk.failing_flush = 1
+    running.submit([arrival(storage.SetLowWaterMarkRequest(4, 1, 0, -1), answers.append)])
+    assert failed.wait(20)
+    running.submit([arrival(append(1, 0), answers.append)])
+    asyncio.run(running.stop())
+    assert [type(error) for error in failures] == [DiskFailed]
+    assert answers == []
+
+
+class Staged:
+    """A part of a round whose two files are flushed by ``flushes``."""
+
+    def __init__(self, *flushes: Callable[[], None]) -> None:
+        self.log = self
+        self.staged = None
+        self._flushes = list(flushes)
+
+    def write(self, staged: None) -> None:
+        return
+
+    def unflushed(self, staged: None) -> list[Callable[[], None]]:
+        return list(self._flushes)
+
+
+def test_part_of_a_round_is_durable_after_the_last_of_its_flushes() -> None:
+    durable: list[Any] = []
+    seen: list[int] = []
+
+    def flush() -> None:
+        seen.append(len(durable))
+
+    parts: list[Any] = [Staged(flush, flush), Staged(flush, flush, flush), Staged()]
+    ParallelFlushes(Inline()).commit(parts, durable.append)
+    assert durable == parts
+    assert seen == [0, 0, 1, 1, 1]

@@ -1,0 +1,299 @@
+"""Bugs to plant into the orders of administrators, hunted by ordered runs and by tests."""
+
+from __future__ import annotations
+
+from tests.mutants.planting import OrderedRuns, Package, Planted, nodes
+
+ADMIN_BUGS = (
+    Planted(
+        "a source is dropped before a session without it",
+        Package.ADMIN,
+        "if step := settle_removal(observation, (view,), frozenset({order.source})):\n"
+        "    return step\n",
+        "",
+        "A replica that is needed for a quorum of the last session is lost.",
+        OrderedRuns("move", lost=True),
+    ),
+    Planted(
+        "a moved replica is not filled before it is assigned",
+        Package.ADMIN,
+        "next_fill_step(observation, view, order.destination)\n"
+        "or next_switch_on_step(observation, view, order.destination)\n"
+        "or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))\n",
+        "next_switch_on_step(observation, view, order.destination)\n"
+        "or ChangeAssignment((ReplicaChange(view.partition, view.replicas, wanted),))\n",
+        "One more failure leaves the partition without a quorum.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_moved_replica_is_filled_before_it_is_assigned"
+        ),
+    ),
+    Planted(
+        "a replica that servers write is copied to",
+        Package.ADMIN,
+        "if held.readable or held.writable:\n"
+        "    return SwitchOff(destination, (view.partition,))\n",
+        "",
+        "A copy and a server write one replica at the same time.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_that_servers_may_write_is_switched_off_before_a_copy"
+        ),
+    ),
+    Planted(
+        "a retired group is dropped at once",
+        Package.ADMIN,
+        "settle_removal(observation, views, leaving) or _drop(",
+        "_drop(",
+        "Replicas are deleted that a session may still need.",
+        OrderedRuns("retire", lost=True),
+    ),
+    Planted(
+        "committed transactions need no quorum of the last session",
+        Package.ADMIN,
+        "knows_committed = not last or len(reached & assigned & last) >= quorum(len(last))\n",
+        "knows_committed = not last or bool(reached & assigned & last)\n",
+        "A committed transaction can be missing from every replica of the next session.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas"
+        ),
+    ),
+    Planted(
+        "a storage that is not assigned counts in the quorum",
+        Package.ADMIN,
+        "knows_committed and len(reached & assigned) >= quorum(len(assigned))",
+        "knows_committed and len(reached) >= quorum(len(assigned))",
+        "Servers do not contact it.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas"
+        ),
+    ),
+    Planted(
+        "half of the replicas are a quorum",
+        Package.ADMIN,
+        "return count // 2 + 1\n",
+        "return (count + 1) // 2\n",
+        "Two halves of four replicas commit different transactions.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas"
+        ),
+    ),
+    Planted(
+        "replicas are changed before the last change is complete",
+        Package.ADMIN,
+        "if view.session_replicas != view.replicas:\n",
+        "if not view.session_replicas:\n",
+        "Two changes together remove a quorum.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replicas_are_not_changed_before_the_last_change_is_complete"
+        ),
+    ),
+    Planted(
+        "replicas are changed while those that stay are unhealthy",
+        Package.ADMIN,
+        "staying = view.replicas & wanted\n"
+        "if problem := first_unhealthy_reason(observation, view, staying):\n"
+        "    return problem\n",
+        "staying = view.replicas & wanted\n",
+        "The replicas that stay are no quorum.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_move_waits_while_a_replica_that_stays_is_behind"
+        ),
+    ),
+    Planted(
+        "a replica of another session is healthy",
+        Package.ADMIN,
+        "if not metadata.takes_part(storage) or held.session_id != metadata.session_id:\n",
+        "if not metadata.takes_part(storage):\n",
+        "A disk that was replaced counts as a complete replica.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_of_another_session_or_behind_is_unhealthy"
+        ),
+    ),
+    Planted(
+        "a replica that is behind is healthy",
+        Package.ADMIN,
+        "if end is not None and furthest - end > observation.lag_allowed:\n",
+        "if end is not None and end - furthest > observation.lag_allowed:\n",
+        "A replica without most of the log counts as a copy.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_of_another_session_or_behind_is_unhealthy"
+        ),
+    ),
+    Planted(
+        "a replica that its server does not reach is healthy",
+        Package.ADMIN,
+        "if storage in view.unreached:\n",
+        "if storage in view.unreached - view.replicas:\n",
+        "A change relies on a replica that takes no appends.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_that_the_server_does_not_reach_is_unhealthy"
+        ),
+    ),
+    Planted(
+        "an emptied disk counts as intact",
+        Package.ADMIN,
+        "return held.session_id >= state.session_id\n",
+        "return held.session_id >= NO_SESSION\n",
+        "A replica that lost transactions is switched on without a copy.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_counts_in_a_vote_unless_its_disk_has_lost_a_session"
+        ),
+    ),
+    Planted(
+        "records above the mark of a new replica stay",
+        Package.ADMIN,
+        "clean = destination in view.replicas or held.max_transaction_id <= held.low_water_mark\n",
+        "clean = True\n",
+        "Servers trust records that were never committed.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_new_replica_with_records_above_its_mark_is_cut_by_a_copy"
+        ),
+    ),
+    Planted(
+        "a replica is switched off although its partition needs it",
+        Package.ADMIN,
+        "if isinstance(step, SwitchOff) and not _opens_without(observation, view, storage):\n",
+        "if step is None and not _opens_without(observation, view, storage):\n",
+        "A recovery closes the partition.",
+        nodes(
+            "unit/admin/test_operations_plans.py::test_replica_is_not_switched_off_without_quorum_of_others"
+        ),
+    ),
+    Planted(
+        "the shortest replica is the copy source",
+        Package.ADMIN,
+        "return max(marks, key=lambda storage: marks[storage], default=None)\n",
+        "return min(marks, key=lambda storage: marks[storage], default=None)\n",
+        "A copy ends before the session that it must reach.",
+        nodes(
+            "unit/admin/test_operations_health.py::test_replica_is_copied_from_the_one_that_reaches_furthest"
+        ),
+    ),
+    Planted(
+        "a group is retired partition by partition",
+        Package.ADMIN,
+        "for view in affected:\n"
+        "    if problem := quorum_shortage(view, view.replicas - leaving):\n"
+        "        return Refuse(problem)\n"
+        "if not affected:\n",
+        "if not affected:\n",
+        "An order waits forever for a quorum that cannot exist.",
+        nodes(
+            "unit/admin/test_operations_plans.py::test_retirement_of_group_needed_for_quorum_is_refused"
+        ),
+    ),
+    Planted(
+        "a removed replica is not assigned again when its partition needs it",
+        Package.ADMIN,
+        "if reassigned:\n    return ChangeAssignment(reassigned)\n",
+        "",
+        "The partition stays closed until another storage returns.",
+        nodes(
+            "unit/admin/test_operations_plans.py::test_source_is_assigned_again_when_rest_cannot_open"
+        ),
+    ),
+    Planted(
+        "a replica that counts in quorums is dropped",
+        Package.ADMIN,
+        "if not session_opens(others, view.replicas, view.session_replicas):\n",
+        "if not others:\n",
+        "Committed transactions are lost.",
+        nodes(
+            "unit/admin/test_operations_unassignment.py::test_unassignment_without_remaining_quorum_is_refused"
+        ),
+    ),
+    Planted(
+        "a replica is dropped while others are unhealthy",
+        Package.ADMIN,
+        "if view.server_problem is None and opens:\n",
+        "if view.server_problem is None:\n",
+        "No healthy quorum is left.",
+        nodes(
+            "unit/admin/test_operations_unassignment.py::test_unassignment_waits_while_another_replica_is_down"
+        ),
+    ),
+    Planted(
+        "a forced drop does not wait for a session without the storage",
+        Package.ADMIN,
+        "return self._wait_for_session_without(views) or self._forced_drop()\n",
+        "return self._forced_drop()\n",
+        "A server writes to a replica that is deleted.",
+        nodes(
+            "unit/admin/test_operations_orders.py::test_forced_unassignment_waits_for_sessions_without_the_storage"
+        ),
+    ),
+    Planted(
+        "a copy lowers the mark of its destination",
+        Package.ADMIN,
+        "await self._call(messages.SetLowWaterMarkRequest, max(mark, self._mark))\n",
+        "await self._call(messages.SetLowWaterMarkRequest, mark)\n",
+        "Records below the former mark can be cut.",
+        nodes(
+            "unit/admin/test_operations_copy.py::test_copy_never_lowers_the_mark_of_its_destination"
+        ),
+    ),
+    Planted(
+        "a copy cuts a destination that reaches further",
+        Package.ADMIN,
+        "if held >= last_id and not overwrite:\n",
+        "if held > last_id + 1_000_000 and not overwrite:\n",
+        "Committed transactions are cut.",
+        nodes(
+            "unit/admin/test_operations_copy.py::test_copy_leaves_a_destination_that_reaches_far_enough"
+        ),
+    ),
+    Planted(
+        "a copy continues over a gap",
+        Package.ADMIN,
+        "if not records.count or records.first_id() != position + 1:\n",
+        "if not records.count:\n",
+        "The destination has a hole.",
+        nodes(
+            "unit/admin/test_operations_copy.py::test_copy_from_a_source_with_a_gap_fails_before_the_gap"
+        ),
+    ),
+    Planted(
+        "a step without an effect counts as progress",
+        Package.ADMIN,
+        "case step if step == previous:\n",
+        "case step if step == previous and taken < 0:\n",
+        "An order repeats one step forever.",
+        nodes("unit/admin/test_operations_execution.py::test_step_without_effect_stalls_order"),
+    ),
+    Planted(
+        "a failed step ends the order",
+        Package.ADMIN,
+        "except _TRANSIENT as problem:\n",
+        "except NotPossible as problem:\n",
+        "A storage that restarts interrupts an order.",
+        nodes(
+            "unit/admin/test_operations_execution.py::test_step_whose_storage_closes_the_connection_is_taken_again"
+        ),
+    ),
+    Planted(
+        "verification accepts one replica less",
+        Package.ADMIN,
+        "if available < quorum:\n",
+        "if available < quorum - 1:\n",
+        "A partition without a quorum passes its checks.",
+        nodes(
+            "unit/admin/test_operations_verification.py::test_quorum_check_ignores_replicas_that_are_not_assigned"
+        ),
+    ),
+    Planted(
+        "a comparison skips the first transaction of each slice",
+        Package.ADMIN,
+        "self._next = shortest + 1\n",
+        "self._next = shortest + 2\n",
+        "A damaged record is not found.",
+        nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),
+    ),
+    Planted(
+        "a replica that ends early differs",
+        Package.ADMIN,
+        "case RangeSum() as found if found.last_id < self._next:\n"
+        "    self._limits[storage] = self._next - 1\n",
+        "",
+        "A replica that is behind is reported as damaged.",
+        nodes("unit/admin/test_operations_comparison.py::test_comparison_finds_first_difference"),
+    ),
+)

@@ -1,0 +1,110 @@
+"""The offline copy of a replica: where it begins and ends, and which mark it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from waltz.admin.offline_copy import CopyFailed, copy_offline
+from waltz.protocol import storage as st
+from waltz.protocol.records import Record, RecordBatch, ReqId
+
+
+def records(first: int, count: int) -> RecordBatch:
+    return RecordBatch.of(
+        Record(n, ReqId(1, 2, 0, n), 0, b"x", 7) for n in range(first, first + count)
+    )
+
+
+@dataclass
+class Source:
+    """A storage with the transactions up to ``last``, without ``lost``."""
+
+    last: int
+    lost: int | None = None
+
+    async def session_info(self, partition: int) -> Any:
+        return SimpleNamespace(local_low_water_mark=self.last)
+
+    async def records(self, partition: int, first_id: int, max_records: int) -> RecordBatch:
+        first = first_id + 1 if first_id == self.lost else first_id
+        return records(first, max_records)
+
+
+@dataclass
+class Destination:
+    """A storage with a replica that is switched off, and its storage port."""
+
+    mark: int
+    last: int
+    marks: list[int] = field(default_factory=list)
+    appended: list[int] = field(default_factory=list)
+    cut_to: int | None = None
+
+    async def partitions(self) -> dict[int, bool]:
+        return {0: False}
+
+    async def session_info(self, partition: int) -> Any:
+        return SimpleNamespace(last_session_id=3, low_water_mark=self.mark)
+
+    async def call(self, make: Any) -> Any:
+        match make(1):
+            case st.MaxTransactionIdRequest():
+                return SimpleNamespace(transaction_id=self.last)
+            case st.TruncateRequest() as request:
+                self.cut_to = request.transaction_id
+                return SimpleNamespace(transaction_id=min(self.last, request.transaction_id))
+            case st.AppendRequest() as request:
+                self.appended += [each.transaction_id for each in request.records]
+            case st.SetLowWaterMarkRequest() as request:
+                self.marks.append(request.low_water_mark)
+        return None
+
+
+async def copy(source: Source, destination: Destination, *, overwrite: bool = False) -> None:
+    target = cast(Any, destination)
+    await copy_offline(
+        cast(Any, source),
+        target,
+        target,
+        0,
+        batch_size=4,
+        progress=lambda _at, _last: None,
+        overwrite=overwrite,
+    )
+
+
+async def test_copy_continues_at_the_mark_up_to_the_session_of_the_source() -> None:
+    destination = Destination(mark=4, last=6)
+    await copy(Source(last=12), destination)
+    assert destination.cut_to == 4
+    assert destination.appended == list(range(5, 13))
+    assert destination.marks == [8, 12]
+
+
+async def test_copy_never_lowers_the_mark_of_its_destination() -> None:
+    """Records below a lower mark could be cut by the next recovery."""
+    destination = Destination(mark=10, last=4)
+    await copy(Source(last=12), destination)
+    assert destination.marks == [10, 12]
+
+
+@pytest.mark.parametrize("last", [12, 15])
+async def test_copy_leaves_a_destination_that_reaches_far_enough(last: int) -> None:
+    """Its later transactions may be committed: only a recovery of the servers can decide that."""
+    destination = Destination(mark=4, last=last)
+    await copy(Source(last=12), destination)
+    assert destination.cut_to is None
+    assert destination.appended == []
+    await copy(Source(last=12), destination, overwrite=True)
+    assert destination.cut_to == 4
+
+
+async def test_copy_from_a_source_with_a_gap_fails_before_the_gap() -> None:
+    destination = Destination(mark=4, last=4)
+    with pytest.raises(CopyFailed, match="does not hold transaction 9"):
+        await copy(Source(last=12, lost=9), destination)
+    assert destination.appended == [5, 6, 7, 8]

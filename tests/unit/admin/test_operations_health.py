@@ -1,0 +1,155 @@
+"""Which replicas are healthy, which changes a quorum allows, and how a replica is filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from waltz.admin.core.move import Move
+from waltz.admin.core.replica_filling import next_fill_step
+from waltz.admin.core.replica_recovery import counts_in_vote
+from waltz.admin.core.replicas import (
+    HeldPartition,
+    PartitionView,
+    ReplicaObservation,
+    StorageReplicas,
+    change_obstacle,
+    session_opens,
+    unhealthy_reason,
+)
+from waltz.admin.core.steps import CopyReplica, SwitchOff, Wait
+from waltz.metadata.core.formats import (
+    NO_SESSION,
+    UNRESOLVED,
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionMetadata,
+    ReplicaAssignments,
+    ReplicaState,
+)
+from waltz.metadata.core.storage_maps import StorageMaps
+
+SESSION = 5
+LAG = 10
+A, B, C, NEW = "a:1", "b:1", "c:1", "new:1"
+GROUPS = {A: 0, B: 1, C: 2, NEW: 0}
+COMPLETE = HeldPartition(0, SESSION, 80, 80, 100, None, True, True)
+EMPTY = HeldPartition(0, NO_SESSION, -1, -1, -1, None, False, False)
+
+
+def metadata(*storages: str) -> PartitionMetadata:
+    """Return the metadata of a session in which these storages take part."""
+    state = ReplicaState(SESSION, UNRESOLVED)
+    return PartitionMetadata(1, SESSION, dict.fromkeys(storages, state))
+
+
+VIEW = PartitionView(0, frozenset({A, B, C}), metadata(A, B, C))
+
+
+def observed(held: Mapping[str, HeldPartition], view: PartitionView = VIEW) -> ReplicaObservation:
+    """Return an observation; storages that are not in ``held`` are complete."""
+    reports = {A: COMPLETE, B: COMPLETE, C: COMPLETE} | dict(held)
+    maps = StorageMaps(
+        GroupDescriptor(GROUPS),
+        ConnectionMetadata(dict.fromkeys(GROUPS, 9)),
+        ReplicaAssignments({s: (0,) if s in view.replicas else () for s in GROUPS}),
+    )
+    storages = {s: StorageReplicas({0: each}) for s, each in reports.items()}
+    return ReplicaObservation(maps, 1, {0: view}, storages, lag_allowed=LAG)
+
+
+@pytest.mark.parametrize(
+    ("reached", "assigned", "last", "expected"),
+    [
+        ("ab", "abc", "abc", True),
+        ("a", "abc", "abc", False),
+        ("ab", "abcd", "", False),
+        ("abc", "abcd", "", True),
+        ("axy", "abc", "", False),
+        ("ade", "ade", "abc", False),
+        ("abe", "abe", "abc", True),
+        ("abd", "cd", "abc", False),
+    ],
+)
+def test_session_needs_a_quorum_of_the_assigned_and_of_the_last_replicas(
+    reached: str, assigned: str, last: str, expected: bool
+) -> None:
+    assert session_opens(frozenset(reached), frozenset(assigned), frozenset(last)) is expected
+
+
+def test_replica_in_the_session_that_is_up_to_date_is_healthy() -> None:
+    nearly = replace(COMPLETE, max_transaction_id=100 - LAG)
+    assert unhealthy_reason(observed({C: nearly}), VIEW, C) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (replace(COMPLETE, session_id=SESSION - 1), "takes no part in session 5"),
+        (replace(COMPLETE, max_transaction_id=99 - LAG), "ends at 89, others at 100"),
+        (replace(COMPLETE, writable=False), "switched off"),
+    ],
+)
+def test_replica_of_another_session_or_behind_is_unhealthy(
+    held: HeldPartition, reason: str
+) -> None:
+    assert reason in (unhealthy_reason(observed({C: held}), VIEW, C) or "")
+
+
+def test_replica_that_the_server_does_not_reach_is_unhealthy() -> None:
+    view = replace(VIEW, unreached=frozenset({C}))
+    assert "not reached by the server" in (unhealthy_reason(observed({}, view), view, C) or "")
+
+
+def test_replicas_are_not_changed_before_the_last_change_is_complete() -> None:
+    """Two changes together could remove a quorum."""
+    view = replace(VIEW, metadata=metadata(A, B, C, NEW))
+    obstacle = change_obstacle(observed({}, view), view, frozenset({A, B}))
+    assert "last change of the replicas of partition 0 is not complete" in (obstacle or "")
+
+
+@pytest.mark.parametrize(
+    ("known", "held", "expected"),
+    [(SESSION, SESSION, True), (SESSION, SESSION - 1, False), (SESSION, NO_SESSION, False)],
+)
+def test_replica_counts_in_a_vote_unless_its_disk_has_lost_a_session(
+    known: int, held: int, expected: bool
+) -> None:
+    view = replace(VIEW, metadata=PartitionMetadata(1, SESSION, {A: ReplicaState(known, 7)}))
+    assert counts_in_vote(view, A, replace(COMPLETE, session_id=held)) is expected
+    assert not counts_in_vote(view, B, COMPLETE), "it never took part"
+
+
+def test_replica_is_copied_from_the_one_that_reaches_furthest() -> None:
+    shorter = replace(COMPLETE, local_low_water_mark=60)
+    step = next_fill_step(observed({A: shorter, C: shorter, NEW: EMPTY}), VIEW, NEW)
+    assert step == CopyReplica(B, NEW, 0)
+
+
+def test_replica_that_servers_may_write_is_switched_off_before_a_copy() -> None:
+    for switched_on in (replace(EMPTY, readable=True), replace(EMPTY, writable=True)):
+        found = observed({NEW: switched_on})
+        assert next_fill_step(found, VIEW, NEW) == SwitchOff(NEW, (0,))
+
+
+def test_new_replica_with_records_above_its_mark_is_cut_by_a_copy() -> None:
+    """Servers of Waltz 0.13.2 trust all records of a new replica."""
+    unsettled = replace(EMPTY, low_water_mark=50, local_low_water_mark=50, max_transaction_id=100)
+    assert next_fill_step(observed({NEW: unsettled}), VIEW, NEW) == CopyReplica(
+        min(A, B, C), NEW, 0
+    )
+    settled = replace(unsettled, low_water_mark=100, local_low_water_mark=100)
+    assert next_fill_step(observed({NEW: settled}), VIEW, NEW) is None
+
+
+def test_moved_replica_is_filled_before_it_is_assigned() -> None:
+    """An empty replica that is assigned leaves no quorum after one more failure."""
+    order = Move(0, A, NEW)
+    assert order.next_step(observed({NEW: EMPTY})) == CopyReplica(A, NEW, 0)
+
+
+def test_move_waits_while_a_replica_that_stays_is_behind() -> None:
+    behind = replace(COMPLETE, max_transaction_id=0)
+    assert isinstance(Move(0, A, NEW).next_step(observed({B: behind, NEW: EMPTY})), Wait)

@@ -1,0 +1,189 @@
+"""The planner's guards: what it does not take over, delete, scale or switch on."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.operator_world import World, Znodes, cluster_resource, pool_resource
+from waltz.admin.core.replicas import StorageReplicas
+from waltz.metadata.core.storage_maps import add_storage_node
+from waltz_operator.core.names import FINALIZER
+from waltz_operator.core.objects import ObjectKey
+from waltz_operator.core.observed import Incomplete, Present
+from waltz_operator.core.planning import plan
+from waltz_operator.core.status import has_quorum
+from waltz_operator.core.steps import (
+    AddFinalizer,
+    ApplyObject,
+    ClusterPlan,
+    DeleteMetadata,
+    IssueCertificates,
+)
+
+ROUNDS = 20
+EXTERNAL = {"external": {"connectString": "zk:2181"}}
+
+
+def new_world(**spec: Any) -> World:
+    return World(cluster_resource(**spec), [pool_resource(name) for name in "abc"])
+
+
+def started(**spec: Any) -> World:
+    world = new_world(**spec)
+    for _ in range(ROUNDS):
+        world.settle()
+        for step in next_plan(world).steps:
+            world.perform(step)
+    assert next_plan(world).done
+    return world
+
+
+def next_plan(world: World) -> ClusterPlan:
+    return plan(world.desired(), world.observed())
+
+
+def deleted_with_volumes() -> World:
+    """Return a cluster whose servers and storages are deleted, and whose znodes are next."""
+    world = started(zookeeper=EXTERNAL)
+    assert world.cluster is not None
+    for pool in world.pools.values():
+        pool["spec"]["volumes"]["onDeletion"] = "Delete"
+    world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    while not any(isinstance(step, DeleteMetadata) for step in next_plan(world).steps):
+        for step in next_plan(world).steps:
+            world.perform(step)
+    return world
+
+
+def test_cluster_with_a_finalizer_of_another_controller_gets_the_own_one_first() -> None:
+    world = new_world()
+    assert world.cluster is not None
+    world.cluster["metadata"]["finalizers"] = ["example.com/other"]
+    assert next_plan(world).steps == (AddFinalizer(),)
+
+
+def test_metadata_with_another_key_is_not_taken_over() -> None:
+    world = new_world()
+    name = world.desired().metadata_name
+    world.znodes = Znodes(name, 4, uuid.UUID(int=9))
+    for _ in range(5):
+        world.settle()
+        for step in next_plan(world).steps:
+            world.perform(step)
+    assert any("spec.clusterKey" in problem for problem in next_plan(world).problems)
+    assert world.znodes.maps.groups.groups == {}
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_incomplete_metadata_is_deleted_only_if_it_was_never_used(used: bool) -> None:
+    world = new_world(zookeeper=EXTERNAL)
+    desired = world.desired()
+    world.znodes = Incomplete(desired.metadata_name, desired.key, used=used)
+    for _ in range(5):
+        decided = next_plan(world)
+        if decided.problems or any(isinstance(step, DeleteMetadata) for step in decided.steps):
+            break
+        for step in decided.steps:
+            world.perform(step)
+    assert bool(decided.problems) is used
+    assert any(isinstance(step, DeleteMetadata) for step in decided.steps) is not used
+
+
+def test_new_pool_gets_a_group_that_no_foreign_storage_has() -> None:
+    """A partition would otherwise count two copies in one group as one."""
+    world = started()
+    assert world.cluster is not None
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.maps = add_storage_node(world.znodes.maps, "elsewhere:6000", 3, 6001)
+    world.disks["elsewhere:6000"] = {}
+    world.pools["d"] = pool_resource("d")
+    world.cluster["spec"]["pools"].append("d")
+    for _ in range(ROUNDS):
+        world.settle()
+        for step in next_plan(world).steps:
+            world.perform(step)
+    groups = world.znodes.maps.groups.groups
+    assert groups["d-storage-0.d-storage.logs.svc:6000"] == 4
+
+
+def test_incomplete_replica_that_is_switched_off_is_a_problem_for_a_person() -> None:
+    """Switched on, it would count in a vote without the transactions that it lacks."""
+    world = started()
+    storage = "b-storage-0.b-storage.logs.svc:6000"
+    held = world.disks[storage][2]
+    world.disks[storage][2] = replace(held, session_id=-1, readable=False, writable=False)
+    decided = next_plan(world)
+    assert decided.steps == ()
+    assert "switched off and incomplete" in decided.problems[0]
+
+
+def test_stateful_set_keeps_its_pods_while_zookeeper_does_not_answer() -> None:
+    """The registered storages are unknown then, and any of the pods may hold transactions."""
+    world = World(cluster_resource(pools=["a"]), [pool_resource("a", storages=3)])
+    for _ in range(ROUNDS):
+        world.settle()
+        for step in next_plan(world).steps:
+            world.perform(step)
+    world.pools["a"]["spec"]["storages"] = 1
+    world.zookeeper_up = False
+    assert not [step for step in next_plan(world).steps if isinstance(step, ApplyObject)]
+
+
+def test_object_that_is_being_deleted_is_awaited() -> None:
+    world = started()
+    key = ObjectKey("Deployment", "log-server")
+    world.objects[key]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.objects[key]["spec"]["replicas"] = 0
+    decided = next_plan(world)
+    assert decided.steps == ()
+    assert any("is being deleted" in reason for reason in decided.waits)
+
+
+def test_deletion_keeps_znodes_with_foreign_znodes_below_them() -> None:
+    world = deleted_with_volumes()
+    observed = world.observed()
+    assert isinstance(observed.metadata, Present)
+    foreign = replace(observed, metadata=replace(observed.metadata, foreign_znodes=True))
+    steps = plan(world.desired(), foreign).steps
+    assert not any(isinstance(step, DeleteMetadata) for step in steps)
+
+
+def test_deletion_keeps_znodes_of_another_cluster_of_the_same_name() -> None:
+    world = deleted_with_volumes()
+    assert isinstance(world.znodes, Znodes)
+    world.znodes.key = uuid.UUID(int=9)
+    assert not any(isinstance(step, DeleteMetadata) for step in next_plan(world).steps)
+
+
+def test_finalizer_is_the_last_to_be_removed() -> None:
+    world = deleted_with_volumes()
+    assert world.cluster is not None
+    assert FINALIZER in world.cluster["metadata"]["finalizers"]
+
+
+def test_certificates_are_renewed_thirty_days_before_they_expire() -> None:
+    world = started(tls={"mode": "Operator"})
+    observed = world.observed()
+    for days, renewed in ((31.0, False), (29.0, True)):
+        steps = plan(world.desired(), replace(observed, certificate_days=days)).steps
+        assert [step for step in steps if isinstance(step, IssueCertificates)] == (
+            [IssueCertificates(renew=True)] if renewed else []
+        )
+
+
+@pytest.mark.parametrize(("away", "expected"), [(0, True), (1, True), (2, False), (3, False)])
+def test_partition_has_a_quorum_while_most_of_its_replicas_are_healthy(
+    away: int, expected: bool
+) -> None:
+    present = started().observed().metadata
+    assert isinstance(present, Present)
+    storages = dict(present.replicas.storages)
+    for storage in sorted(storages)[:away]:
+        storages[storage] = StorageReplicas(problem="connection refused")
+    found = replace(present, replicas=replace(present.replicas, storages=storages))
+    view = replace(found.replicas.partitions[0], server_problem=None)
+    assert has_quorum(found, view) is expected
