@@ -163,7 +163,7 @@ def test_verify_reports_index_with_wrong_entry_below_local_mark(storage: Path) -
     index.write_bytes(sound[:128] + bytes(8) + sound[136:])
     shown = value("verify", str(storage / "1"), status=1)
     (flaw,) = shown["flaws"]
-    assert (flaw["transaction"], flaw["problem"]) == (12, "the index says that it is at 0")
+    assert (flaw["transaction"], flaw["problem"]) == (12, "the index has the record at byte 0")
     (change,) = shown["start"][0]["changes"]
     assert change["file"] == f"1/{LAST}.idx"
     assert "rebuild the index from the records" in run("verify", str(storage)).stdout

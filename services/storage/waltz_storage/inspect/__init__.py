@@ -1,9 +1,9 @@
-"""Reads the files of a stopped storage, and never changes them.
+"""Read the files of a stopped storage, and never change them.
 
-* `places`: what a path names, and whether a storage uses it
-* `control_reading`: the control file
-* `segment_check`: every record of a segment, past damage, over byte sources
-* `segment_reading`: the same over the files of a storage
-* `start_rehearsal`: what a start of the storage would do to the files
+* `places`: finds what a path names, and whether a storage is running there
+* `control_reading`: reads the control file
+* `segment_check`: checks every record of a segment, also after damage
+* `segment_reading`: applies `segment_check` to the files of a storage
+* `start_rehearsal`: finds the changes that a start of the storage would make to the files
 * `dry_disk`: a disk that keeps all changes in memory
 """

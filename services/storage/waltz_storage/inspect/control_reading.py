@@ -1,4 +1,4 @@
-"""Reads the control file of a stopped storage. Reads files, writes none."""
+"""Read the control file of a stopped storage. Reads files, writes none."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ class ControlContent:
 
 
 def read_control(root: Path, meta: Path | None = None) -> ControlContent:
-    """Read the control file of a storage's directory.
+    """Read the control file of the storage directory ``root``.
 
-    ``meta`` is the directory of the file, if that is another one. Raises CannotInspect.
+    ``meta`` is the directory of the control file, None if that is ``root``. Raises CannotInspect.
     """
     path = (meta or root) / CONTROL_FILE
-    mark = root / DATA_PAIR_FILE
-    if meta is None and mark.exists() and not path.exists():
+    pair_file = root / DATA_PAIR_FILE
+    if meta is None and pair_file.exists() and not path.exists():
         raise CannotInspect(
             f"the control file of {root} is in a separate directory (storage.metaDirectory): "
             "name it with --meta"
         )
     try:
-        if meta is not None and mark.read_bytes() != (meta / META_PAIR_FILE).read_bytes():
+        if meta is not None and pair_file.read_bytes() != (meta / META_PAIR_FILE).read_bytes():
             raise CannotInspect(
-                f"{root} and {meta} are not of the same storage: their marks differ"
+                f"{root} and {meta} are not of the same storage: the files {DATA_PAIR_FILE} and "
+                f"{META_PAIR_FILE} differ"
             )
     except OSError as problem:
         raise CannotInspect(

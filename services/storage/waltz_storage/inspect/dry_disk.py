@@ -1,6 +1,6 @@
-"""A storage's disk that keeps all changes in memory. Reads files, writes none.
+"""A disk for a storage that keeps all changes in memory. Reads files, writes none.
 
-The storage's own code runs on it, so that a start can be rehearsed without changing any file.
+The code of the storage runs on this disk to rehearse a start without a change to any file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from waltz_storage.core.log.segment_format import DATA_SUFFIX
 
 
 class ReadOnlyFile:
-    """A file, opened for reading alone."""
+    """A file that is opened only for reading."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -25,7 +25,10 @@ class ReadOnlyFile:
         return os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at ``offset``; fewer only at the end. Raises OSError."""
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the file.
+
+        Raises OSError.
+        """
         parts = []
         while length > 0 and (data := os.pread(self._fd, length, offset)):
             parts.append(data)
@@ -33,7 +36,7 @@ class ReadOnlyFile:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self._fd)
 
     def __enter__(self) -> ReadOnlyFile:
@@ -44,7 +47,7 @@ class ReadOnlyFile:
 
 
 class ChangeKind(Enum):
-    """What would happen to a file."""
+    """The kind of change that a start would make to a file."""
 
     CREATE = "create"
     REMOVE = "remove"
@@ -55,17 +58,17 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How one file would change. Sizes in bytes; None: the file does not exist."""
+    """How one file would change. A size is in bytes, or None if the file does not exist."""
 
     path: str
     size_before: int | None
     size_after: int | None
     rewritten: bool
-    """Whether the content of the part that stays would differ."""
+    """Whether the bytes that the file has before and after would differ."""
 
     @property
     def kind(self) -> ChangeKind:
-        """What would happen to the file."""
+        """The kind of this change."""
         if self.size_before is None:
             return ChangeKind.CREATE
         if self.size_after is None:
@@ -76,7 +79,7 @@ class Change:
 
 
 class DryDisk:
-    """The directory ``root`` as the storage would change it. Implements `Disk`."""
+    """The directory ``root``, with the changes of the storage in memory. Implements `Disk`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -84,7 +87,7 @@ class DryDisk:
         self._directories: set[str] = set()
 
     def changes(self) -> list[Change]:
-        """Return the files that would change, by name."""
+        """Return the changes of all files that would change, sorted by path."""
         found = (content.change(path) for path, content in sorted(self._files.items()))
         return [change for change in found if change is not None]
 
@@ -146,7 +149,7 @@ class DryDisk:
 
 
 class _Content:
-    """The content of a file: that on the disk, until it is changed."""
+    """The content of a file: read from the disk until it is changed, then kept in memory."""
 
     def __init__(self, real: Path | None) -> None:
         self._real = real
@@ -164,7 +167,7 @@ class _Content:
             return file.read(offset, max(0, min(length, self.size - offset)))
 
     def write(self, offset: int, data: bytes) -> None:
-        # Recovery writes existing bytes again: that changes nothing and needs no memory.
+        # Recovery writes existing bytes again. Such a write changes nothing and needs no memory.
         if self.read(offset, len(data)) != data:
             if self._changed is None:
                 self.replace(self.read(0, self.size))

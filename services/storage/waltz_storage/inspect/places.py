@@ -1,4 +1,4 @@
-"""Finds the object that a path names: a storage, a partition, a segment. Reads directories."""
+"""Find the object that a path names: a storage, a partition, or a segment. Reads directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class CannotInspect(Exception):
 class Place:
     """The object that a path names: a storage's directory, a partition in it, or a segment.
 
-    ``partitions`` are those that have files. ``first_id`` is that of the segment, if one is named.
+    ``partitions`` are the partitions that the path includes and that have files. ``first_id`` is
+    the first id of the segment, None if the path names no segment.
     """
 
     root: Path
@@ -36,7 +37,7 @@ class Place:
 
 
 def locate(path: Path) -> Place:
-    """Return what ``path`` names. Raises CannotInspect."""
+    """Return the object that ``path`` names. Raises CannotInspect."""
     path = path.absolute()
     if path.suffix in (DATA_SUFFIX, INDEX_SUFFIX):
         if not path.exists():
@@ -58,7 +59,7 @@ def locate(path: Path) -> Place:
 
 
 def check_stopped(root: Path) -> None:
-    """Raise CannotInspect if a storage is running on the directory: its files may change."""
+    """Raise CannotInspect if a storage is running on ``root``, because it may change the files."""
     for path in (root / CONTROL_FILE, root / DATA_PAIR_FILE):
         if not path.exists():
             continue
@@ -90,5 +91,5 @@ def segments_at(place: Place) -> Iterator[tuple[int, int]]:
 
 
 def segment_path(root: Path, partition: int, first_id: int) -> Path:
-    """Return where the data file of a segment is."""
+    """Return the path of a segment's data file."""
     return root / str(partition) / f"{segment_name(first_id)}{DATA_SUFFIX}"

@@ -1,8 +1,8 @@
-"""Checks every record of a segment, past damage. Touches only the byte sources it is given.
+"""Check every record of a segment, also after damage. Reads only the sources that callers pass.
 
 A start of the storage reads only the records that may be torn, and stops at the first invalid one.
-Here every record is read, and after damage the check searches for the next whole record, so that
-one flipped bit is distinguished from a log that was cut off.
+The check in this module reads every record. After damage it searches for the next whole record. So
+it distinguishes one flipped bit from a log that was cut off.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from waltz_storage.core.log.segment_format import (
 
 _WINDOW_BYTES = 1 << 20
 _LENGTH_AT = 28
+"""Position of the data length in a record."""
 
 
 class Tail(Enum):
@@ -37,7 +38,7 @@ class Tail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A whole record, stored from byte ``offset`` up to, not including, ``end``."""
+    """A whole record in a data file: its first byte is ``offset``, and ``end`` follows its last."""
 
     record: Record
     offset: int
@@ -70,7 +71,7 @@ class SegmentReport:
 
 
 class Windowed:
-    """A byte source that reads ahead, because records are small and each read costs time."""
+    """A byte source that reads ahead: records are small, and each read of a file costs time."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -83,7 +84,7 @@ class Windowed:
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at ``offset``; fewer only at the end."""
+        """Return up to ``length`` bytes at ``offset``; fewer only at the end of the source."""
         start = offset - self._start
         if start < 0 or start + length > len(self._window):
             self._window = self._source.read(offset, max(length, _WINDOW_BYTES))
@@ -92,7 +93,7 @@ class Windowed:
 
 
 def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
-    """Return the record at ``offset``; raises Damage unless it is whole and has that id."""
+    """Return the record at ``offset``; raises Damage if it is not whole or has another id."""
     length = _length(data, offset)
     if length is None or length > data.size() - offset:
         raise Damage(offset, f"record {transaction_id} is cut off, or its length is wrong")
@@ -103,18 +104,18 @@ def read_record(data: ByteSource, offset: int, transaction_id: int) -> Stored:
 
 
 def content(data: ByteSource, index: ByteSource | None, first_id: int) -> Iterator[Stored | Flaw]:
-    """Yield whole records, and flaws between them, in order.
+    """Yield the whole records of a segment in order, and a flaw at each damage between them.
 
-    The index, if there is one, helps to find the next record after damage. Nothing after the last
-    whole record is yielded.
+    ``index`` helps to find the next record after damage; it is None if the file is missing. Nothing
+    after the last whole record is yielded.
     """
     yield from _walk(data, _entries(index), first_id)
 
 
 def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
-    """Yield the whole records of a segment, past damaged ones whose end is known.
+    """Yield the whole records of a segment, without its index.
 
-    The index is not used.
+    A damaged record is skipped if its length is right; else the iteration ends before it.
     """
     for found in _walk(data, array("q"), first_id):
         if isinstance(found, Stored):
@@ -122,7 +123,7 @@ def whole_records(data: ByteSource, first_id: int) -> Iterator[Stored]:
 
 
 def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> SegmentReport:
-    """Check every record: its checksums, and its index entry, if there is one."""
+    """Check the checksums of every record, and its index entry if ``index`` has one."""
     entries = _entries(index)
     flaws: list[Flaw] = []
     end, next_id, records = HEADER_BYTES, first_id, 0
@@ -137,10 +138,10 @@ def check_segment(data: ByteSource, index: ByteSource | None, first_id: int) -> 
             flaws.append(Flaw(record.transaction_id, found.offset, what))
         number = record.transaction_id - first_id
         if number < len(entries) and entries[number] != found.offset:
-            what = f"the index says that it is at {entries[number]}"
+            what = f"the index has the record at byte {entries[number]}"
             flaws.append(Flaw(record.transaction_id, found.offset, what))
     if len(entries) > next_id - first_id:
-        what = f"the index goes on up to {first_id + len(entries) - 1}"
+        what = f"the index has entries up to record {first_id + len(entries) - 1}"
         flaws.append(Flaw(next_id, end, what))
     return SegmentReport(first_id, next_id, records, end, data.size(), _tail(data, end), (*flaws,))
 
@@ -164,7 +165,10 @@ def _walk(data: ByteSource, entries: Sequence[int], first_id: int) -> Iterator[S
 def _next_whole(
     data: ByteSource, entries: Sequence[int], first_id: int, damaged_id: int, offset: int
 ) -> Stored | None:
-    """Return the first whole record after a damaged one, by its length or by the index."""
+    """Return the first whole record after the damaged record at ``offset``.
+
+    The length of the damaged record, or else the index, tells where a later record begins.
+    """
     length = _length(data, offset)
     places = [] if length is None else [(damaged_id + 1, offset + RECORD_OVERHEAD_BYTES + length)]
     number = damaged_id + 1 - first_id

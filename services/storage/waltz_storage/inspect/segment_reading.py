@@ -1,4 +1,4 @@
-"""Reads and checks the segments of a stopped storage. Reads files, writes none."""
+"""Read and check the segments of a stopped storage. Reads files, writes none."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Gap:
 
 
 def read_partition(place: Place, partition: int) -> Iterator[Stored | Gap]:
-    """Yield the records of a partition in order, and gaps where some are damaged or missing.
+    """Yield the records of a partition in order, and a gap where records are damaged or missing.
 
-    One record at a time is in memory. Raises CannotInspect, OSError.
+    Only one record at a time is in memory. Raises CannotInspect, OSError.
     """
     one = place.first_id
     expected = 0 if one is None else one

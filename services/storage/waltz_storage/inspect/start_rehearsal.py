@@ -1,6 +1,6 @@
-"""Determines the changes that a start of a stopped storage would make. Reads files, writes none.
+"""Find the changes that a start of a stopped storage would make. Reads files, writes none.
 
-The storage's own code opens each log, on a `DryDisk` that keeps all changes in memory.
+The code of the storage opens each log, on a `DryDisk` that keeps all changes in memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from waltz_storage.inspect.places import CannotInspect, Place
 class StartOutcome:
     """The changes that a start of the storage would make to a partition's files.
 
-    ``refused`` is why it would not serve the partition; then it changes nothing. Otherwise it makes
-    ``changes``, and ``next_id`` is the id of the next record. If the local mark in the control file
-    is beyond the log's end, ``lost_to`` is that mark.
+    If the storage would not serve the partition, ``refused`` is the reason, and nothing changes.
+    Otherwise the storage makes ``changes``, and the id of the next record is ``next_id``. If the
+    local mark in the control file is above the end of the log, records are lost, and ``lost_to`` is
+    that mark.
     """
 
     refused: str | None
@@ -57,7 +58,7 @@ def try_start(root: Path, partition: int, control: ControlContent) -> StartOutco
 
 
 def try_starts(place: Place, meta: Path | None) -> dict[int, StartOutcome]:
-    """Return the changes of a start to each assigned partition that ``place`` includes.
+    """Return the outcome of a start for each assigned partition that ``place`` includes.
 
     Without a readable control file, every partition is refused.
     """

@@ -1,9 +1,9 @@
-"""Handles requests of the admin port: assignments, status, records (spec/wire.md section 7).
+"""Handle the requests of the admin port: assignments, status, records (spec/wire.md section 7).
 
-Each request becomes tasks in the lanes of its partitions, behind the jobs that wait there; it is
-answered when all of them are done. A request that cannot be done at all, such as one for a
-partition that does not exist, is answered since version 1 of the protocol. Touches the disk through
-the storage directory, and a lock.
+A request becomes one task in the lane of each of its partitions, after the jobs that wait there. It
+is answered when all its tasks are done. Version 0 of the protocol has no answer to a request that
+cannot be done at all, such as a request for a partition that does not exist; version 1 has one.
+Touches the disk through the storage directory, and a lock.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _ALL_ANSWERED_SINCE = 1
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a request came from: its number, its protocol version, and its reply."""
+    """The number of a request, its protocol version, and the callback for its answer."""
 
     seq: int
     version: int
     reply: Reply
 
     def refusal(self, reason: str) -> admin.Response | None:
-        """Return the answer to a request that cannot be done at all; version 0 has none."""
+        """Return the answer to a request that cannot be done at all, None in version 0."""
         if self.version < _ALL_ANSWERED_SINCE:
             return None
         return admin.AdminFailureResponse(self.seq, RpcFailure(reason))
 
 
 class AdminHandler:
-    """Handles admin requests. An answer of None closes the connection, as Waltz 0.13.2 does."""
+    """Handles admin requests. The answer None closes the connection, as in Waltz 0.13.2."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AdminHandler:
         self._deliver = deliver
 
     def handle(self, request: admin.Request, version: int, reply: Reply) -> None:
-        """Begin a request of protocol ``version``; ``reply`` gets its answer, now or later."""
+        """Begin a request of protocol ``version``; ``reply`` is called with its answer later."""
         origin = _Origin(request.seq_num, version, reply)
         try:
             self._begin(request, origin)
@@ -92,7 +92,7 @@ class AdminHandler:
     def _change(
         self, partitions: Sequence[int], change: Callable[[int], None], origin: _Origin
     ) -> None:
-        """Do ``change`` for each partition; change nothing if one of them does not exist."""
+        """Call ``change`` for each partition; change nothing if one partition does not exist."""
         self._directory.check_known(partitions)
         done = admin.AdminSuccessResponse(origin.seq)
         if not partitions:
@@ -108,7 +108,7 @@ class AdminHandler:
     def _each(
         self, partitions: Sequence[int], work: Callable[[int], admin.Response], origin: _Origin
     ) -> None:
-        """Do ``work`` for each partition in its lane; answer with the worst result."""
+        """Call ``work`` for each partition, in its lane; answer with the worst result."""
         results = _Results(len(partitions), origin.reply)
 
         def task(partition: int) -> list[Answer]:
@@ -125,7 +125,7 @@ class AdminHandler:
     def _checksum(
         self, request: admin.RangeChecksumRequest, work: RangeChecksum, origin: _Origin
     ) -> None:
-        """Do a slice; queue the next one at the end of the lane, behind the jobs that wait."""
+        """Read one slice per task, so that other jobs of the partition are done between them."""
 
         def task() -> list[Answer]:
             answer: admin.Response | None
@@ -157,7 +157,7 @@ class AdminHandler:
 
 
 class _Results:
-    """Collects the results of ``count`` tasks; the worst of them is the answer."""
+    """Collects the results of ``count`` tasks. The answer is the worst: None, then a failure."""
 
     def __init__(self, count: int, reply: Reply) -> None:
         self._left = count
@@ -166,7 +166,7 @@ class _Results:
         self._lock = threading.Lock()
 
     def add(self, result: admin.Response | None) -> list[Answer]:
-        """Add one result; return the answer with the last one, nothing before."""
+        """Add one result; return the answer if all results are there, else nothing."""
         with self._lock:
             self._found.append(result)
             complete = len(self._found) == self._left

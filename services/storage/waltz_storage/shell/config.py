@@ -1,4 +1,4 @@
-"""The storage's settings: those of 0.13.2 and this system's own (spec/behaviour.md section 14).
+"""The storage's settings: those of Waltz 0.13.2 and new ones (spec/behaviour.md section 14).
 
 Touches nothing.
 """
@@ -27,6 +27,7 @@ from waltz.runtime.configuration import (
 _OPENS_NO_CONNECTIONS = "a storage opens no connections, so it verifies no names"
 
 
+# Settings that are accepted and have no effect, each with the reason.
 _WITHOUT_EFFECT = {
     "storage.ssl.": KEY_STORES,
     "storage.tls.serverName": _OPENS_NO_CONNECTIONS,
@@ -55,7 +56,8 @@ class StorageConfig(ClusterSettings):
     directory: File = setting("storage.directory", "existing directory for the data")
     meta_directory: OptionalFile = setting(
         "storage.metaDirectory",
-        "existing directory for the control file, from the first start on; not set: with the data",
+        "existing directory for the control file, set before the first start; not set: with the "
+        "data",
         None,
     )
     segment_threshold: Positive = setting(
@@ -67,7 +69,10 @@ class StorageConfig(ClusterSettings):
     tls_settings: ListeningTlsSettings = group("storage.tls", ListeningTlsSettings())
 
     def problems(self, ignored: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a sentence for each combination of values that cannot be used."""
+        """Yield a sentence for each combination of values that cannot be used.
+
+        ``ignored`` has the settings in use that have no effect, with their values.
+        """
         chosen = [port for port in (self.port, self.admin_port, self.http_port) if port]
         if len(set(chosen)) < len(chosen):
             yield "storage.port, storage.admin.port, storage.jetty.port must all differ"

@@ -1,7 +1,7 @@
-"""The connections of servers and administrators: messages in, answers out. Touches the network.
+"""Receive requests of servers and administrators, and send the answers. Touches the network.
 
-Reading from a connection pauses while too many of its requests are under way, and while its peer
-does not read the answers.
+The node stops reading from a connection while too many of its requests are under way, and while the
+peer does not read the answers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_WEIGHT = 64 << 20
+"""No further request of a connection begins while the requests under way have this weight."""
 _LIST_WEIGHT = 16 << 20
 _WEIGHTS: dict[type, int] = {
     storage.RecordListRequest: _LIST_WEIGHT,
@@ -47,7 +48,7 @@ class ClusterIdentity:
     num_partitions: int
 
     def refusal(self, key: uuid.UUID, num_partitions: int) -> RpcFailure | None:
-        """Return why a peer of the given cluster is refused, None if it is of this one."""
+        """Return why a peer of the given cluster is refused, None if that is this cluster."""
         if key != self.key:
             text = "Provided cluster key is inconsistent with key in control file."
         elif num_partitions != self.num_partitions:
@@ -61,10 +62,11 @@ class ClusterIdentity:
 
 
 class _Intake(Generic[T]):
-    """Begins a connection's requests in their order, a bounded number at a time.
+    """Begins the requests of one connection in their order, and bounds how many are under way.
 
-    The weight of a request is about the memory that it or its answer takes. While requests wait, or
-    the peer does not read its answers, nothing is read from the connection.
+    The bound is on the sum of their weights. The weight of a request is about the number of bytes
+    that the request or its answer needs in memory. While requests wait, or the peer does not read
+    its answers, nothing is read from the connection.
     """
 
     def __init__(self, begin: Callable[[list[T]], None]) -> None:
@@ -76,7 +78,7 @@ class _Intake(Generic[T]):
         self._beginning = False
 
     def add(self, requests: list[tuple[int, T]]) -> None:
-        """Take the requests of one chunk, with their weights."""
+        """Take the requests of one received chunk, each with its weight."""
         self._waiting.extend(requests)
         self.proceed()
 
@@ -87,13 +89,13 @@ class _Intake(Generic[T]):
             self.proceed()
 
     def proceed(self) -> None:
-        """Begin the requests that may begin; then pause or resume reading."""
+        """Begin the requests that the bound allows; then pause or resume reading."""
         connection = self.connection
         if connection is None or connection.closed:
             self._waiting.clear()
             return
         if self._beginning:
-            # Called by a request that was answered at once: the loop below continues.
+            # A request that the loop below has begun was answered at once: the loop continues.
             return
         self._beginning = True
         while begun := self._take(connection):
@@ -129,7 +131,7 @@ class ServerConnection(FrameHandler):
         self._intake: _Intake[Arrival] = _Intake(submit)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Store the connection: the handshake is done."""
+        """Store the connection, whose handshake is complete."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
@@ -147,7 +149,7 @@ class ServerConnection(FrameHandler):
             if isinstance(request, storage.AppendRequest):
                 job: AppendJob | RequestJob = AppendJob(request, version, reply, now)
             else:
-                # An answer that was sent as a request is refused by the engine.
+                # The engine refuses a message that is not a request.
                 job = RequestJob(cast(storage.Request, request), version, reply)
             arrivals.append((weight, Arrival(request.partition, job)))
         self._intake.add(arrivals)
@@ -218,7 +220,7 @@ class AdminConnection(FrameHandler):
                 case admin.MetricsRequest(seq):
                     self._answer(admin.MetricsResponse(seq, self._metrics()))
                 case _:
-                    # An answer that was sent as a request is refused by the handler.
+                    # The handler refuses a message that is not a request.
                     self._handler.handle(cast(admin.Request, request), version, self._answer)
 
     def _answer(self, answer: admin.Response | None) -> None:

@@ -1,7 +1,7 @@
-"""Runs the engine: its threads, its queue of arrivals, and the way back to the event loop.
+"""Run the engine on threads, and pass its answers to the event loop.
 
-One thread steps the engine and writes; a few flush, a few do tasks (reads, truncations, sessions,
-assignments). Touches threads, and the disk through the engine.
+One thread, the writer, steps the engine and writes appends. A few threads flush. A few others do
+tasks (reads, truncations, sessions, assignments). Touches threads, and the disk through the engine.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _TASK_THREADS = 4
 
 
 class Mailbox:
-    """Passes answers from any thread to the event loop, with one wake-up for many.
+    """Passes answers from any thread to the event loop, with one wake-up for many answers.
 
-    ``wake`` is ``loop.call_soon_threadsafe``, or something like it.
+    ``wake`` schedules a function on the event loop, as ``loop.call_soon_threadsafe`` does.
     """
 
     def __init__(self, wake: Callable[[Callable[[], None]], object]) -> None:
@@ -33,7 +33,7 @@ class Mailbox:
         self._waiting: list[Answer] = []
 
     def post(self, answers: list[Answer]) -> None:
-        """Call each reply with its answer, later, on the event loop."""
+        """Call the callback of each answer later, on the event loop."""
         with self._lock:
             asleep = not self._waiting
             self._waiting += answers
@@ -50,8 +50,8 @@ class Mailbox:
 class EngineThread:
     """A running engine.
 
-    ``fail`` is called once, from any thread, when the process must end: a flush has failed, or this
-    program has a bug. From then on nothing is written or answered.
+    ``fail`` is called once, from any thread, when the process must end: a change of the disk has
+    failed, or the program has a bug. From then on nothing is written or answered.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class EngineThread:
 
     @property
     def flushes(self) -> int:
-        """How many flushes appends have taken so far."""
+        """How many flushes were made for appends so far."""
         return self._flushes.flushes
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the writer thread."""
         self._thread.start()
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue arrivals; those of one call are in the same step."""
+        """Queue ``arrivals``; one step of the engine gets all of them."""
         self._arrivals.put(arrivals)
 
     async def stop(self) -> None:
-        """Do all submitted jobs, close the directory cleanly, and end the threads."""
+        """Finish all submitted jobs, close the directory cleanly, and end the threads."""
         await asyncio.to_thread(self._stop)
 
     def _stop(self) -> None:
@@ -141,5 +141,5 @@ class EngineThread:
         if not self._failed.is_set():
             self._failed.set()
             self._fail(error)
-            # Wake the engine's thread, which may wait for arrivals, so that it ends.
+            # Wake the writer thread, which may wait for arrivals, so that it ends.
             self._arrivals.put(())

@@ -1,4 +1,7 @@
-"""The metrics of a storage and its health (spec/behaviour.md sections 12 and 13). Reads only."""
+"""The metrics of a storage and its health (spec/behaviour.md sections 12 and 13).
+
+Reads the state of the storage and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,11 @@ from waltz_storage.core.partitions.storage_directory import StorageDirectory
 
 @dataclass(frozen=True, slots=True)
 class StorageSources:
-    """The parts of a storage that its metrics are read from; sizes are those of its disk."""
+    """The parts of a storage that its metrics are read from.
+
+    ``queued`` returns how many jobs of a partition wait. ``disk_free`` and ``disk_size`` return
+    bytes.
+    """
 
     directory: StorageDirectory
     queued: Callable[[int], int]
@@ -52,7 +59,7 @@ def storage_metrics(
     """Return the metrics of a storage and of the partitions that are open when they are read."""
 
     def partitions() -> dict[int, OpenPartition]:
-        # Copied in one step: the engine's thread opens and closes partitions.
+        # Copied in one step, because other threads open and close partitions.
         opened = dict(storage.directory.partitions)
         return {number: OpenPartition(core, storage) for number, core in opened.items()}
 
@@ -60,7 +67,7 @@ def storage_metrics(
 
 
 def health(directory: StorageDirectory) -> tuple[bool, dict[str, Any]]:
-    """Return whether every assigned partition is served, and a report in the form of 0.13.2."""
+    """Return whether all assigned partitions are served, and a report as in Waltz 0.13.2."""
     refused = _refusals(directory)
     check: dict[str, Any] = {"healthy": not refused, "message": '{"storage":"true"}'}
     if refused:
@@ -120,7 +127,7 @@ _PROCESS: tuple[Family[StorageSources], ...] = (
     ),
     counter(
         "waltz_storage_flushes_total",
-        "flushes to disk; appends ÷ flushes is the size of the batches",
+        "flushes of appended records to disk; transactions ÷ flushes is the mean size of a flush",
         "flushes",
         lambda storage: storage.flushes(),
         JsonKind.GAUGE,
@@ -136,25 +143,26 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
     ),
     gauge(
         "waltz_storage_partition_session_id",
-        "id of the store session of the replica",
+        "id of the last store session of this replica",
         "session-id",
         lambda partition: partition.core.info.session_id,
     ),
     gauge(
         "waltz_storage_partition_low_water_mark",
-        "low-water mark of the log at the start of that session",
+        "low-water mark of that store session: the high-water mark when it began",
         "low-water-mark",
         lambda partition: partition.core.info.low_water_mark,
     ),
     gauge(
         "waltz_storage_partition_local_low_water_mark",
-        "low-water mark of this replica at the start of that session",
+        "last transaction of this replica when its last store session began",
         "local-low-water-mark",
         lambda partition: partition.core.info.local_low_water_mark,
     ),
     gauge(
         "waltz_storage_partition_flags",
-        "flags of the partition in the control file",
+        "flags of the partition in the control file, as a sum: 1 both switches on, 4 assigned, 8 "
+        "only the read switch on, 16 only the write switch on",
         "flags",
         lambda partition: partition.core.info.flags,
     ),
@@ -166,7 +174,7 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
     ),
     gauge(
         "waltz_storage_partition_queued_requests",
-        "requests that wait for the engine",
+        "requests that wait for earlier requests of the partition",
         "process-queue-size",
         lambda partition: partition.storage.queued(partition.core.partition),
     ),
@@ -185,7 +193,7 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
     Family(
         "waltz_storage_partition_requests_total",
         Kind.COUNTER,
-        "recovery and read requests",
+        "recovery and read requests received",
         tuple(
             Source(name, JsonKind.COUNTER, partial(_requests, name), name) for name in COUNTER_NAMES
         ),
@@ -202,6 +210,6 @@ METRICS: Declared[StorageSources, OpenPartition] = Declared(
     {
         value(
             "waltz-storage-partition-ids", lambda storage: sorted(storage.directory.partitions)
-        ): "the numbers of its partitions"
+        ): "the ids of the partitions that this storage serves"
     },
 )

@@ -1,4 +1,4 @@
-"""A storage process: its directory, its engine, its ports.
+"""Run one storage node: its directory, its engine and its ports.
 
 Touches the disk, threads and the network, and ZooKeeper once, to read the cluster's key.
 """
@@ -39,7 +39,7 @@ from waltz_storage.shell.posix_disk import PosixDisk
 log = logging.getLogger(__name__)
 
 EXIT_DISK_FAILED = 70
-"""The exit status after a disk failure: the process ends at once, without further writes."""
+"""The exit status after a disk failure, which ends the process at once."""
 
 
 def _disk_space(directory: Path) -> tuple[int, int]:
@@ -52,28 +52,28 @@ def _now_ms() -> int:
 
 
 class EngineRunner(Protocol):
-    """Runs an engine: `start`, `submit`, `stop`."""
+    """The interface of an object that runs an engine; `EngineThread` does so in a process."""
 
     engine: Engine
 
     @property
     def flushes(self) -> int:
-        """How many flushes appends have taken so far."""
+        """How many flushes were made for appends so far."""
 
     def start(self) -> None:
-        """Begin to run."""
+        """Begin to run the engine."""
 
     def submit(self, arrivals: Sequence[Arrival]) -> None:
-        """Queue arrivals; those of one call are in the same step."""
+        """Queue ``arrivals``; one step of the engine gets all of them."""
 
     async def stop(self) -> None:
-        """Do all submitted jobs and close the directory cleanly."""
+        """Finish all submitted jobs and close the directory cleanly."""
 
 
 NewEngine = Callable[
     [StorageDirectory, Mailbox, Callable[[BaseException], None], Callable[[], float]], EngineRunner
 ]
-"""Makes the runner of an engine; the arguments are those of `EngineThread`."""
+"""Returns a new `EngineRunner`; its parameters are those of `EngineThread`."""
 
 
 def _die(error: BaseException) -> None:
@@ -85,10 +85,11 @@ def _die(error: BaseException) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StorageEnvironment:
-    """The outside world of a storage; the defaults are those of a process.
+    """What a storage uses from its environment; a simulation replaces the defaults.
 
     ``fail`` must end the node at once. ``disk_space`` returns the free and the total bytes of the
-    disk of a directory. ``allocate_bytes`` is the step in which segment files grow.
+    disk of a directory. ``clock`` returns seconds from any beginning, ``now_ms`` milliseconds since
+    1970. ``allocate_bytes`` is how many bytes a segment file is allocated ahead.
     """
 
     network: Network = TCP
@@ -106,10 +107,10 @@ PROCESS = StorageEnvironment()
 
 
 class StorageNode:
-    """One running storage node. `start`, then `stop`.
+    """One storage node. Call `start`, then `stop`.
 
-    ``servers`` and ``administrators`` are the protocol versions it offers on its ports; fewer than
-    all make it behave like an older node.
+    ``servers`` and ``administrators`` are the protocol versions that the node offers on the two
+    ports: all versions, or fewer to act as an older node.
     """
 
     def __init__(
@@ -130,7 +131,10 @@ class StorageNode:
         self._metrics: ProcessMetrics[StorageSources, OpenPartition] | None = None
 
     async def start(self, cluster: ClusterIdentity) -> None:
-        """Open the directory, listen. Raises DirectoryRefused, ListenFailed, TlsConfigError."""
+        """Open the storage directory, start the engine and listen.
+
+        Raises DirectoryRefused, ListenFailed, TlsConfigError.
+        """
         config, environment = self.config, self._environment
         clock, network = environment.clock, environment.network
         directory = await asyncio.to_thread(_open, config, cluster, environment)
@@ -163,7 +167,7 @@ class StorageNode:
 
     @property
     def directory(self) -> StorageDirectory:
-        """The open directory; only after `start`. One thread at a time may use a partition."""
+        """The open storage directory, after `start`. One thread at a time may use a partition."""
         assert self._directory is not None
         return self._directory
 
@@ -189,7 +193,7 @@ class StorageNode:
             yield port
 
     async def stop(self) -> None:
-        """Close the ports, finish all requests, leave the files as a clean stop does."""
+        """Close the ports, finish all requests, and close all files cleanly."""
         for listener in (self.listener, self.admin_listener):
             if listener is not None:
                 await listener.close()
@@ -230,6 +234,6 @@ def _meta_disk(path: Path, config: StorageConfig, open_disk: Callable[[Path], Di
     if path.samefile(config.directory):
         raise DirectoryRefused(
             f"storage.metaDirectory is storage.directory ({path}): set it to another directory, or "
-            "remove the setting to keep everything in one"
+            "remove the setting to keep everything in one directory"
         )
     return disk

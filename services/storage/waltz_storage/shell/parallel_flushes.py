@@ -1,6 +1,6 @@
-"""Writes rounds of appends into the segment files of each partition. Touches threads and the disk.
+"""Write rounds of appends to the segment files of the partitions. Touches threads and the disk.
 
-The segment files of all partitions of a round are flushed at the same time.
+The segment files of all partitions of a round (see `core.engine`) are flushed at the same time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from waltz_storage.core.engine.rounds import RoundPart
 
 
 class ParallelFlushes:
-    """Implements `RoundWriter`; ``executor`` does all flushes of a round but the last one."""
+    """Implements `RoundWriter`. ``executor`` does all flushes of a round except the last one."""
 
     def __init__(self, executor: Executor) -> None:
         self.flushes = 0
-        """Flushes of appended records and their indexes so far."""
+        """Number of flushes of appended records and their indexes so far."""
         self._executor = executor
 
     def commit(self, parts: Sequence[RoundPart], durable: Callable[[RoundPart], None]) -> None:
-        """Write part by part; a part's flush begins while the next one is written."""
+        """Write one part after the other; flush each part while the next part is written."""
         flushing: list[Future[None]] = []
         for number, part in enumerate(parts):
             part.log.write(part.staged)
@@ -32,7 +32,7 @@ class ParallelFlushes:
                 durable(part)
                 continue
             countdown = _Countdown(len(flushes), partial(durable, part))
-            # The last flush runs here: handing it to another thread costs as much as a small flush.
+            # The last flush runs on this thread: to pass it to another costs as much as a flush.
             inline = flushes.pop() if number == len(parts) - 1 else None
             for flush in flushes:
                 flushing.append(self._executor.submit(countdown.after, flush))
@@ -53,7 +53,7 @@ class _Countdown:
         self._lock = threading.Lock()
 
     def after(self, flush: Callable[[], None]) -> None:
-        """Do one flush."""
+        """Do one flush, and count it if it succeeds."""
         flush()
         with self._lock:
             self._left -= 1

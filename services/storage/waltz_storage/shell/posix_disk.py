@@ -35,7 +35,7 @@ class PosixDisk:
         self._root = str(root)
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return whether a file or directory of this name exists."""
         try:
             os.stat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -109,7 +109,7 @@ class PosixFile:
         data = os.pread(self._fd, length, offset)
         if len(data) == length or not data:
             return data
-        # The kernel may return less than is there (it caps a read at 2 GiB).
+        # The operating system may return fewer bytes than the file has: it caps a read at 2 GiB.
         parts = [data]
         have = len(data)
         while have < length and (data := os.pread(self._fd, length - have, offset + have)):
@@ -127,7 +127,7 @@ class PosixFile:
             raise _write_error(error, "write to", self._path) from error
 
     def write_durably(self, offset: int, data: bytes) -> None:
-        """Write and flush as one step: see `DiskFile` for the error that two at once would hide."""
+        """Write and flush; one call at a time, so that no flush hides an error (see `DiskFile`)."""
         with self._flushing:
             self.write(offset, data)
             self.flush()
@@ -158,7 +158,7 @@ class PosixFile:
         return True
 
     def close(self) -> None:
-        """Close the descriptor and drop its number, which the next opened file may get."""
+        """Close the file and forget its descriptor, whose number the next opened file may get."""
         fd, self._fd = self._fd, _CLOSED
         os.close(fd)
 
