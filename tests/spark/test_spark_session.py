@@ -12,7 +12,7 @@ import pytest
 
 import waltz.spark
 from waltz.spark.requirements import check_packages
-from waltz.spark.session import check, check_workers
+from waltz.spark.session import check_version, check_workers
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -23,10 +23,10 @@ def test_requirements_missing_packages_are_named() -> None:
 
 
 def test_session_old_spark_is_refused() -> None:
-    check("4.2.0")
-    check("10.0.1.dev0")
+    check_version("4.2.0")
+    check_version("10.0.1.dev0")
     with pytest.raises(waltz.spark.SparkUnsuitable, match=r"this is Spark 4\.1\.1"):
-        check("4.1.1")
+        check_version("4.1.1")
 
 
 @pytest.mark.parametrize("command", [sys.executable, Path(sys.executable).name])

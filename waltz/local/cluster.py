@@ -1,8 +1,7 @@
 """Run a cluster as child processes on the loopback address.
 
-Touches disk, processes, the network and ZooKeeper. All files are below one directory, so that the
-next start uses the same data and ports. `core.plan` decides the processes and their settings; this
-module starts, watches and stops the processes.
+Touches disk, processes, the network and ZooKeeper. The next start uses the same directory, data and
+ports. `core.plan` decides the processes and their settings; this module runs the processes.
 """
 
 from __future__ import annotations

@@ -12,24 +12,27 @@ docs/spark.md lists the columns, the options and the guarantees.
 
 `core` decides and is pure:
 
-* `option_values`, `options`, `write_options`: the options; `schema`: the log's columns
-* `filters`, `slices`, `offsets`: the ranges to read, the tasks, and the micro-batches
-* `decoding`, `checksums`: from verified records to Arrow; `payload`, `payload_parsers`: from data
-  to columns
-* `rows`, `ledger`, `missing_rows`: the rows to append, the attempts at them, and the missing rows
+* `option_values`, `options` and `write_options` parse the options; `schema` has the log's columns
+* `filters`, `slices` and `offsets` decide the ranges that tasks and micro-batches read
+* `decoding` and `checksums` verify records and convert them to Arrow; `payload` and
+  `payload_parsers` decode data to columns
+* `rows` converts rows to appends; `ledger` and `missing_rows` decide which rows an attempt at a
+  task must append
 
 The other modules act:
 
-* `source`: the format; `batch_reader`, `stream_reader`, `sink`: the classes that Spark calls
-* `log_reader`: reads records; `writer`, `ledger_store`: append rows
-* `cluster_location`, `session`, `requirements`: the cluster, the Spark session, the packages
+* `source` is the format; `batch_reader`, `stream_reader` and `sink` have the classes that Spark
+  calls
+* `log_reader` reads records; `writer` and `ledger_store` append rows
+* `cluster_location` finds the cluster, `session` creates Spark sessions, `requirements` checks the
+  installed packages
 """
 
 from waltz.spark.requirements import check_packages
 
 check_packages()
 
-from waltz.spark.core.option_values import OptionError  # noqa: E402 - nothing works without them
+from waltz.spark.core.option_values import OptionError  # noqa: E402 - imports the packages
 from waltz.spark.session import (  # noqa: E402
     PUSHDOWN,
     SparkUnsuitable,

@@ -1,4 +1,4 @@
-"""Batch reads as Spark plans and runs them. Touches what `log_reader` touches."""
+"""The reader that Spark calls for batches. Touches what `log_reader` touches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SliceTask(InputPartition):  # type: ignore[misc]  # pyspark is not typed
 
 
 class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed
-    """Plans the tasks in the driver; a copy of it runs in every task."""
+    """Reads a batch. One object plans the tasks in the driver; every task has a copy of it."""
 
     def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
         self._where = where
@@ -33,7 +33,7 @@ class WaltzReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typ
         self._wanted = RowFilter()
 
     def partitions(self) -> list[InputPartition]:
-        """Fix the ranges to read, up to the logs' present ends, and cut them into tasks.
+        """Return the tasks, which read the logs up to their present ends.
 
         Raises OptionError, waltz.WaltzError.
         """
@@ -69,7 +69,10 @@ class FilteringReader(WaltzReader):
 def rows_per_task(
     options: ReadOptions, reader: LogReader, found: dict[int, Span]
 ) -> dict[int, int]:
-    """Return the rows per task of each partition. Touches the network if bytes are bounded."""
+    """Return the maximum number of rows per task of each partition.
+
+    If the option bytesPerTask is set, it reads a few records of each partition to learn their size.
+    """
     if options.bytes_per_task is None:
         return dict.fromkeys(found, options.rows_per_task)
     samples = reader.sample((partition, first) for partition, (first, _) in found.items())

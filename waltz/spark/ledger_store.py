@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class LedgerStore:
-    """Change the ledger of one write.
+    """Changes the ledger of one write.
 
-    ``persistent``: the ledger is created when it is first needed, and stays. Otherwise it exists
-    while the write runs: an attempt that finds none belongs to a write that has ended, and must not
-    append (`test_attempt_of_a_finished_batch_is_refused`).
+    The first attempt creates a ``persistent`` ledger, which stays after the write. Any other ledger
+    exists only while the write runs: an attempt that finds no ledger belongs to a write that has
+    ended, and must not append (`test_attempt_of_a_finished_batch_is_refused`).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class LedgerStore:
         persistent: bool,
         timeout_seconds: float,
     ) -> None:
-        """``timeout_seconds``: raise ClusterUnreachable if ZooKeeper answers later than that."""
+        """Methods raise ClusterUnreachable if ZooKeeper does not answer in ``timeout_seconds``."""
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._parent = f"{root}/spark"
@@ -45,7 +45,7 @@ class LedgerStore:
         await self._change(lambda found: found or Ledger(self._write_id, 0), may_create=True)
 
     async def delete(self) -> None:
-        """Delete the ledger: the write has ended."""
+        """Delete the ledger, because the write has ended."""
 
         async def delete() -> None:
             with suppress(NodeMissing):

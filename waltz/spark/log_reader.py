@@ -1,9 +1,9 @@
 """Read the log for Spark: one client on one event loop. Touches the network and ZooKeeper.
 
 Spark calls from one thread and takes one batch after the other. The event loop runs only while
-Spark waits for a batch. The next range is requested before that, so that it arrives in the sockets'
-buffers while Spark processes the present one. Memory is bounded by two ranges for slices of any
-length (`test_worker_memory_is_bounded`).
+Spark waits for a batch. Before a batch is returned, the next range of records is requested, so that
+it arrives in the socket's buffer while Spark processes the batch. Memory is bounded by two ranges,
+for slices of any length (`test_worker_memory_is_bounded`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Records = RecordBatch | StoredBatch
-"""From servers in wire form, checked; from replicas in disk form, unchecked."""
+"""Records of servers, in wire form and checked, or of replicas, in disk form and unchecked."""
 
 _CONNECT_SECONDS = 10.0
 _BATCH_ROWS = 8192
@@ -51,7 +51,7 @@ class ReadTimedOut(WaltzError):
 
 
 class LogEndsBefore(WaltzError):
-    """A log ends before a transaction that the plan reads."""
+    """A log has become shorter than it was when Spark planned the read."""
 
     def __init__(self, partition: int, transaction_id: int, mark: int) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class LogEndsBefore(WaltzError):
 
 @dataclass(frozen=True, slots=True)
 class ClusterLocation:
-    """The cluster to read from, and the time limit for the answers of its servers."""
+    """The cluster of a source or sink, and the time limit for the answers of its servers."""
 
     zookeeper: str
     root: str
@@ -78,7 +78,7 @@ class LogReader:
     """A client of one cluster for one thread. Close it, or let the process end."""
 
     def __init__(self, where: ClusterLocation) -> None:
-        """Connect. Raises what `waltz.connect` raises."""
+        """Connect. Raises the errors of `waltz.connect`."""
         self._where = where
         self._loop = asyncio.new_event_loop()
         self._replicas: Replicas | None = None
@@ -107,11 +107,11 @@ class LogReader:
         return dict(zip(wanted, marks, strict=True))
 
     def confirmed_marks(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return the marks of the partitions of ``starts``, transaction ids that will be read next.
+        """Return the high-water marks; ``starts`` has the next transaction to read per partition.
 
-        A mark below its start is confirmed first: a server that has not noticed yet that it lost
-        the partition would return an old mark, and the stream would read transactions twice.
-        Raises ReadTimedOut.
+        If a mark is before the start, the log may have become shorter, or the server may not have
+        noticed yet that it lost the partition. With such an old mark the stream would read
+        transactions twice, so the mark is confirmed by a read. Raises ReadTimedOut.
         """
         marks = self.marks(starts)
         for partition, start in starts.items():
@@ -120,15 +120,16 @@ class LogReader:
         return marks
 
     def sample(self, firsts: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
-        """Return (rows, bytes) of a few transactions of each partition, from the given ids on.
+        """Read a few transactions of each partition; return how many rows and bytes they are.
 
-        ``firsts`` are partitions with an id that is in the log. Raises what `read` raises.
+        ``firsts`` are pairs of a partition and the id of the first transaction, which must be in
+        the log. Raises the errors of `read`.
         """
         wanted = tuple(firsts)
 
         async def fetch() -> list[RecordRange]:
             return await asyncio.gather(
-                *(self._range(*where, _SAMPLE_ROWS, _SAMPLE_BYTES) for where in wanted)
+                *(self._range(*first, _SAMPLE_ROWS, _SAMPLE_BYTES) for first in wanted)
             )
 
         found = self._run(self._in_time(fetch(), "not every partition returned a sample"))
@@ -140,10 +141,11 @@ class LogReader:
     def read(self, part: Slice, *, from_replicas: bool = False) -> Generator[Any, None, None]:
         """Yield the transactions of ``part`` in order, as Arrow batches.
 
-        ``from_replicas``: read from replicas. Servers return the records that replicas refuse, and
-        the rest of the slice after a replica returned damaged records.
+        With ``from_replicas``, records are read from replicas. Servers are used for the records
+        that replicas refuse, and for the rest of the slice after a replica returned damaged
+        records.
 
-        Raises ReadTimedOut, LogEndsBefore, and what `Client.bulk` raises.
+        Raises ReadTimedOut, LogEndsBefore, and the errors of `Client.bulk`.
         """
         first = part.first
         while first <= part.last:
@@ -187,6 +189,7 @@ class LogReader:
         )
 
     async def _ranges(self, part: Slice, from_replicas: bool) -> AsyncGenerator[Records, None]:
+        """Yield the transactions of ``part``; request the next range before a range is yielded."""
         first = part.first
         request = self._request(part, first, from_replicas)
         try:
@@ -208,6 +211,7 @@ class LogReader:
                 await request
 
     async def _confirmed_mark(self, partition: int, start: int) -> int:
+        """Return the high-water mark that the server confirms for a read at ``start``."""
         work = self._client.bulk.headers(partition, start, max_headers=1)
         try:
             found = await self._in_time(work, f"partition {partition} did not confirm its end")
@@ -280,7 +284,7 @@ class ReaderCache:
         reader = self._open.get(where)
         if reader is None:
             keep_freed_memory()
-            # Spark collects garbage in its workers after each task: exclude the modules.
+            # Spark's workers collect garbage after each task: exclude the objects of the modules.
             gc.freeze()
             reader = self._open[where] = LogReader(where)
         return reader
@@ -294,4 +298,4 @@ class ReaderCache:
 
 
 READER_CACHE = ReaderCache()
-"""One per process, because Spark has no place where a task could keep connections."""
+"""The cache of this process: Spark offers tasks no place to keep connections."""

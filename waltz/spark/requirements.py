@@ -1,4 +1,4 @@
-"""Check that the packages that `waltz.spark` needs are installed. Looks for modules."""
+"""Check that the packages that `waltz.spark` needs are installed. Searches for modules."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "fastavro")
 
 
 def check_packages(find: Callable[[str], object | None] = find_spec) -> None:
-    """Raise ImportError if packages are missing; its message has the command to install them."""
+    """Raise ImportError if packages are missing; the message has the command to install them."""
     missing = [name for name in _PACKAGES if find(name) is None]
     if missing:
         raise ImportError(
-            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz-log[spark]' here, and "
-            "in the Python of Spark's workers if that is another one"
+            f"waltz.spark needs {' and '.join(missing)}: pip install 'waltz-log[spark]'. If the "
+            "workers of Spark use another Python, install the packages there, too"
         )

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from waltz.spark.source import FilteringDataSource, WaltzDataSource
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark's setting: whether sources written in Python are given the filters of a query."""
+"""The setting of Spark that makes it pass the filters of a query to sources in Python."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set in programs that spark-submit started: Spark runs already."""
+"""An environment variable that spark-submit sets in the programs that it starts."""
 
 _PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _OLDEST = (4, 2)
@@ -33,10 +33,10 @@ class SparkUnsuitable(RuntimeError):
 def register(spark: SparkSession) -> None:
     """Register the format ``waltz`` in a session.
 
-    The source accepts filters if the session's `PUSHDOWN` is on; register again after changing it.
-    Raises SparkUnsuitable.
+    The source accepts filters if the session's setting `PUSHDOWN` is on: after changing the
+    setting, register again. Raises SparkUnsuitable.
     """
-    check(pyspark.__version__)
+    check_version(pyspark.__version__)
     if spark.sparkContext.master.startswith("local"):
         check_workers(spark.sparkContext.pythonExec)
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
@@ -51,11 +51,11 @@ def session(
 ) -> SparkSession:
     """Return a session with the format ``waltz``, whose workers run this Python.
 
-    Without ``master`` the session uses the master of spark-submit in a program that spark-submit
-    started, and otherwise all cores of this machine. If the process has a session already, that
-    one is returned, with its own master. Raises SparkUnsuitable.
+    Without ``master``, a program that spark-submit started uses the master of spark-submit; any
+    other program uses all cores of this machine. If the process has a session already, that session
+    is returned, with its own master. Raises SparkUnsuitable.
     """
-    check(pyspark.__version__)
+    check_version(pyspark.__version__)
     submitted = _SUBMITTED in os.environ
     if SparkSession.getActiveSession() is None:
         for variable in _PYTHONS:
@@ -71,23 +71,23 @@ def session(
     return spark
 
 
-def check(version: str) -> None:
-    """Raise SparkUnsuitable if that version of Spark is too old."""
+def check_version(version: str) -> None:
+    """Raise SparkUnsuitable if ``version`` of Spark is too old."""
     found = tuple(int(part) for part in version.split(".")[:2])
     if found < _OLDEST:
         raise SparkUnsuitable(
-            f"this is Spark {version}; sources in Python can report a stream's position only since "
-            "4.2: pip install --upgrade 'waltz-log[spark]'"
+            f"this is Spark {version}, but only since Spark 4.2 can sources in Python report a "
+            "stream's position: pip install --upgrade 'waltz-log[spark]'"
         )
 
 
 def check_workers(command: str) -> None:
-    """Raise SparkUnsuitable if ``command``, which starts Spark's workers, is another Python."""
+    """Raise SparkUnsuitable if ``command``, which starts Spark's workers, is not this Python."""
     path = shutil.which(command)
-    # Compared by folder: the Pythons of all environments may be links to one file.
+    # The folders are compared, because the Pythons of all environments may be links to one file.
     if path is None or not os.path.samefile(Path(path).parent, Path(sys.executable).parent):
         raise SparkUnsuitable(
             f"the workers of this Spark session are started as {command}, which is not the Python "
             f"that runs here: stop the session, set PYSPARK_PYTHON to {sys.executable}, and start "
-            "it again, or start it with waltz.spark.session()"
+            "a new session; waltz.spark.session() sets the variable itself"
         )

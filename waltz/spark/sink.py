@@ -1,4 +1,4 @@
-"""The sink as Spark runs it, batch and stream. Touches what `writer` touches."""
+"""The writers that Spark calls, for batches and streams. Touches what `writer` touches."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class WrittenMessage(WriterCommitMessage):  # type: ignore[misc]  # pyspark is n
 
 
 class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed
-    """A batch write: created in the driver; a copy of it runs in every task."""
+    """Writes a batch. Spark creates one object in the driver; every task has a copy of it."""
 
     def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
-        """Begin the write. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
+        """Create the write's ledger. Raises waltz.WaltzError, NoCluster, ConnectFailed."""
         self._where = where
         self._columns = columns
         self._persistent = options.write_id is not None
@@ -51,14 +51,18 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
         return _write(self._where, task, self._columns, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write: all rows are in the log."""
+        """End the write, whose rows are all in the log."""
         self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write: rows in the log stay; deleting the ledger stops tasks that still run."""
+        """End the write, which failed; its rows stay in the log."""
         self._end()
 
     def _end(self) -> None:
+        """Delete the ledger of a write that cannot be repeated.
+
+        Without the ledger, tasks that are still running append nothing more.
+        """
         if not self._persistent:
             SESSION_CACHE.open(self._where).run(self._ledger().delete())
 
@@ -67,7 +71,7 @@ class WaltzWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is no
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # pyspark is not typed
-    """The sink of a streaming query; a copy of it runs in every task of every micro-batch."""
+    """Writes a stream. Spark creates one object in the driver; every task has a copy of it."""
 
     def __init__(self, where: ClusterLocation, options: WriteOptions, columns: Columns) -> None:
         self._where = where
@@ -80,7 +84,7 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         return _write(self._where, self.task(), self._columns, iterator)
 
     def task(self) -> WriteTask:
-        """Return the task that this process runs."""
+        """Return the task that this process is running."""
         context = _context()
         write_id = self._write_id or context.getLocalProperty(_QUERY_ID)
         epoch = context.getLocalProperty(_BATCH_ID)
@@ -89,10 +93,10 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # p
         return WriteTask(write_id, True, int(epoch), self._run, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: the rows are in the log, and the next epoch supersedes this one."""
+        """Do nothing: the rows are in the log, and the ledger serves the next micro-batch."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: Spark runs the micro-batch again, and its attempts find these rows."""
+        """Do nothing: Spark runs the micro-batch again, and finds the appended rows in the log."""
 
 
 def refuse_overwriting(overwrite: bool) -> None:

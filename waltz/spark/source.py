@@ -22,7 +22,10 @@ from waltz.spark.stream_reader import WaltzStreamReader
 
 
 class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
-    """A cluster's log as Spark reads and writes it; docs/spark.md lists columns and options."""
+    """The format ``waltz``: Spark reads a cluster's log and appends to it.
+
+    docs/spark.md lists the columns and the options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -30,7 +33,7 @@ class WaltzDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed
         return "waltz"
 
     def schema(self) -> StructType:
-        """Return the columns. Raises OptionError, so that ``load`` fails and not a later action."""
+        """Return the columns. Raises OptionError, so that ``load`` fails, not a later action."""
         return payload_of(parse_options(self.options)).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -1,6 +1,6 @@
-"""Streaming reads as Spark runs them. Touches what `log_reader` touches.
+"""The reader that Spark calls for streams. Touches what `log_reader` touches.
 
-`core.offsets` decides the ranges of a micro-batch; the rows are read as those of a batch.
+`core.offsets` decides the ranges of a micro-batch; `batch_reader` reads the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark is not typed
-    """Serves offsets in one process while the query runs; a copy of it runs in every task."""
+    """Reads a stream. One object decides offsets while the query runs; every task has a copy."""
 
     def __init__(self, where: ClusterLocation, options: ReadOptions, payload: Payload) -> None:
         self._where = where
@@ -71,7 +71,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return self._with_reader(decide)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of the options maxRowsPerTrigger and maxBytesPerTrigger."""
+        """Return the limit that maxRowsPerTrigger or maxBytesPerTrigger sets."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -79,13 +79,13 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return the logs' ends as last read; Spark computes the lag from them."""
+        """Return the logs' ends that were read last; Spark computes the lag from them."""
         if not self._marks:
             return None
         return offset_of({partition: mark + 1 for partition, mark in self._marks.items()})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Record the logs' present ends, where the query stops."""
+        """Record the logs' present ends, at which the query will stop."""
 
         def record(reader: LogReader) -> dict[int, int]:
             return {p: mark + 1 for p, mark in reader.marks(self._chosen(reader)).items()}
@@ -99,9 +99,10 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             chosen = self._chosen(reader)
             starts, ends = positions_of(start, chosen), positions_of(end, chosen)
             if any(end > self._marks.get(partition, -1) + 1 for partition, end in ends.items()):
-                # An earlier run planned this batch: the log may have been restored since.
-                there = self._available(reader, ends)
-                ends = {partition: min(end, there[partition]) for partition, end in ends.items()}
+                # An earlier run of the query planned this micro-batch. Since then, the log may have
+                # been restored from an older copy, which is shorter.
+                present = self._available(reader, ends)
+                ends = {partition: min(end, present[partition]) for partition, end in ends.items()}
             found = spans_between(starts, ends)
             return [
                 SliceTask(part) for part in cut(found, rows_per_task(self._options, reader, found))
@@ -134,6 +135,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ends: Mapping[int, int],
         limit: ReadLimit,
     ) -> dict[int, int]:
+        """Lower ``ends`` to ``limit`` and the options' limits; ReadAllAvailable means no limit."""
         rows, size = self._options.max_rows, self._options.max_bytes
         match limit:
             case ReadAllAvailable():

@@ -1,9 +1,9 @@
 """Append a task's rows, each exactly once. Touches the network and ZooKeeper.
 
-Every attempt at a task has its own client id, and registers it in the write's ledger before its
-first append. It finds the rows of other attempts in the log by their client ids, and appends the
-missing rows under locks that only attempts at the same rows take. `core.missing_rows` explains why
-this is safe while other attempts are still running; the test is
+Every attempt at a task has its own client id, and registers it in the write's ledger
+(`core.ledger`) before its first append. The attempt finds the rows of other attempts in the log by
+their client ids. It appends the missing rows with locks that only attempts at the same rows take.
+`core.missing_rows` explains why this is safe while other attempts are still running; the test is
 `test_attempts_in_any_order_append_each_row_once`.
 """
 
@@ -36,7 +36,10 @@ _SESSION_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """One task of a write. ``persistent``: the ledger stays after the write; see `LedgerStore`."""
+    """One task of a write; `core.ledger` explains ``epoch`` and ``run``, `LedgerStore` the rest.
+
+    ``task`` is the number of the Spark partition that the task appends.
+    """
 
     write_id: str
     persistent: bool
@@ -47,7 +50,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The number of rows of a task, and of those that this attempt appended."""
+    """The number of a task's rows, and how many of them this attempt appended."""
 
     rows: int
     appended: int
@@ -87,7 +90,7 @@ class WriterSession:
         )
 
     def check_cluster(self) -> None:
-        """Raise NoCluster if the location holds no cluster."""
+        """Raise NoCluster if there is no cluster at the location."""
         self.run(Cluster(self._store, self.where.root).params())
 
     def write(self, task: WriteTask, columns: Columns, batches: Iterable[Any]) -> Written:
@@ -128,7 +131,7 @@ class Attempt:
         self._columns = columns
         self._ledger = session.ledger(task.write_id, persistent=task.persistent)
         self._partitions: dict[int, MissingRows] = {}
-        self._waiting: defaultdict[int, list[Row]] = defaultdict(list)
+        self._buffered: defaultdict[int, list[Row]] = defaultdict(list)
         self._sizes: defaultdict[int, int] = defaultdict(int)
 
     def __enter__(self) -> Attempt:
@@ -147,22 +150,23 @@ class Attempt:
         """Buffer the rows of an Arrow batch; append those of partitions with a full buffer."""
         rows = self._columns.rows(batch, self._task.task, self._client.num_partitions)
         for partition, row in rows:
-            waiting, size = self._waiting[partition], self._sizes[partition] + len(row.data)
-            if waiting and (size > _BATCH_BYTES or len(waiting) >= _BATCH_ROWS):
+            buffered, size = self._buffered[partition], self._sizes[partition] + len(row.data)
+            if buffered and (size > _BATCH_BYTES or len(buffered) >= _BATCH_ROWS):
                 self._session.run(self._append([partition]))
-            self._waiting[partition].append(row)
+            self._buffered[partition].append(row)
             self._sizes[partition] += len(row.data)
         self.written = Written(self.written.rows + batch.num_rows, self.written.appended)
 
     def flush(self) -> None:
-        """Append the buffered rows."""
-        self._session.run(self._append([p for p, rows in self._waiting.items() if rows]))
+        """Append all buffered rows."""
+        self._session.run(self._append([p for p, rows in self._buffered.items() if rows]))
 
     async def _append(self, partitions: list[int]) -> None:
+        """Append the missing rows among the buffered rows of ``partitions``."""
         await self._join([p for p in partitions if p not in self._partitions])
         for partition in partitions:
             self._sizes.pop(partition)
-        await asyncio.gather(*(self._append_to(p, self._waiting.pop(p)) for p in partitions))
+        await asyncio.gather(*(self._append_to(p, self._buffered.pop(p)) for p in partitions))
 
     async def _append_to(self, partition: int, rows: list[Row]) -> None:
         missing = self._partitions[partition]
@@ -188,20 +192,20 @@ class Attempt:
             left = missing.select(refused)
 
     def _draft(self, row: Row) -> Draft[bytes]:
-        fence = self._locks
+        own = self._locks
         return Draft(
             row.data,
             row.header,
-            fence.write_locks,
-            fence.read_locks,
-            (*fence.append_locks, *row.locks),
+            own.write_locks,
+            own.read_locks,
+            (*own.append_locks, *row.locks),
         )
 
     async def _join(self, partitions: list[int]) -> None:
         """Register this attempt in the ledger, before its first append to each of ``partitions``.
 
-        If an attempt appended before it registered, its successor could not find its rows, and
-        would append the same rows again.
+        If an attempt appended before it registered, the next attempt at the task could not find its
+        rows, and would append the same rows again.
         """
         if not partitions:
             return
@@ -226,7 +230,7 @@ class Attempt:
         )
 
     async def _catch_up(self, partition: int) -> None:
-        """Find what competing attempts have appended, up to the log's present end."""
+        """Find the rows that competing attempts have appended up to the log's present end."""
         missing = self._partitions[partition]
         end = None
         while end is None or missing.mark < end:
@@ -235,11 +239,12 @@ class Attempt:
             end = page.high_water_mark if end is None else end
             if not page.headers:
                 return
-            # The ledger is read after the headers: every attempt registers before it appends.
+            # The ledger is read after the headers. Every attempt registers before it appends, so
+            # this ledger has all attempts whose rows are among the headers.
             others = self._competing_attempts(await self._register_attempt({}))
             ids = [h.transaction_id for h in page.headers if h.req_id.client_id in others]
             found: list[bytes] = []
-            for start, stop in _runs(ids):
+            for start, stop in _consecutive_ranges(ids):
                 found += await self._fingerprints(partition, start, stop)
             missing.record_found(page.headers[-1].transaction_id, found)
 
@@ -268,15 +273,15 @@ class SessionCache:
         return session
 
     def forget(self, where: ClusterLocation) -> None:
-        """End the session with a cluster after an error, so that the next one is new."""
+        """End the session with a cluster after an error, so that `open` begins a new one."""
         session = self._open.pop(where, None)
         if session is not None:
             with suppress(Exception):
                 session.close()
 
 
-def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield each run of consecutive ``ids`` as a half-open range."""
+def _consecutive_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive ``ids``: the first id, and the id after the last."""
     first = stop = None
     for each in ids:
         if first is not None and each != stop:
@@ -292,4 +297,4 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 SESSION_CACHE = SessionCache()
-"""One per process, because Spark has no place where a task could keep connections."""
+"""The cache of this process: Spark offers tasks no place to keep connections."""

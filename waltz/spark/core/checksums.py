@@ -34,13 +34,13 @@ class CrcShift:
     """The effect of a number of following zero bytes on a checksum."""
 
     def __init__(self, apply: Callable[[Crcs], Crcs]) -> None:
-        """Tabulate ``apply``, which shifts checksums, for each half of a CRC."""
+        """Tabulate ``apply``, which shifts checksums, for the values of each half of a CRC."""
         lowest, low, high, highest = (apply(_BYTES << np.uint32(8 * place)) for place in range(4))
         self._low = (low[:, None] ^ lowest).reshape(-1)
         self._high = (highest[:, None] ^ high).reshape(-1)
 
     def __call__(self, crcs: Crcs) -> Crcs:
-        """Return each checksum shifted."""
+        """Return each checksum after the shift."""
         halves = np.ascontiguousarray(crcs, "<u4").view("<u2")
         moved = self._low.take(halves[0::2])
         moved ^= self._high.take(halves[1::2])
@@ -48,7 +48,7 @@ class CrcShift:
 
 
 def match(pieces: Any, crcs: Crcs) -> bool:
-    """Whether the pieces, an Arrow array of binary, have the checksums ``crcs``, one each."""
+    """Return whether each of ``pieces``, an Arrow array of binary, has its checksum in ``crcs``."""
     if not len(pieces):
         return not len(crcs)
     # The array is not sliced: its first piece begins at offset 0.
@@ -60,7 +60,7 @@ def match(pieces: Any, crcs: Crcs) -> bool:
         found: list[int] = list(map(crc32, pieces.to_pylist()))
         return found == list(crcs)
     if longest * len(pieces) > total:
-        # Arrow pads only text, but does not interpret what it pads.
+        # Arrow can pad only text, but does not check that the bytes are text.
         text = pa.StringArray.from_buffers(len(pieces), *pieces.buffers()[1:])
         content = pc.ascii_lpad(text, longest, "\0").buffers()[2]
         crcs = crcs ^ _of_zeros(sizes) ^ _of_zeros(np.array([longest]))

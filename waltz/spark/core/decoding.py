@@ -1,10 +1,11 @@
-"""Decode records to columns, thousands at once: `pyarrow.RecordBatch`. Pure.
+"""Decode thousands of records at once to the columns of a `pyarrow.RecordBatch`. Pure.
 
 Records from servers are in wire form, and the client has checked them. Records from replicas are in
-disk form, and are checked here: a replica may return bytes that rotted on its disk. Both forms lie
-back to back, so all bytes are one Arrow column of records without a copy, and Arrow slices heads
-and data out of it. A loop only finds where each record begins, and not even that if all records
-have one size.
+disk form, and are checked here: a replica may return bytes that were damaged on its disk. In both
+forms, records follow each other without gaps, each with a head of fixed size and its data. So all
+bytes become one Arrow column of records without a copy, and Arrow slices heads and data out of that
+column. Only the offsets of the records are found by a Python loop, and if all records have the same
+size, without a loop.
 """
 
 from __future__ import annotations
@@ -55,12 +56,15 @@ _LENGTH = struct.Struct(">I")
 
 
 class RecordsDamaged(Exception):
-    """A replica's answer is not the requested records, undamaged."""
+    """A replica returned damaged records, or other records than the requested ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records as one Arrow column; ``starts`` are their offsets and the end of the last one."""
+    """Records as the Arrow column ``whole``.
+
+    ``starts`` are the offsets of the records, and the end of the last record.
+    """
 
     whole: Any
     starts: np.ndarray[Any, np.dtype[np.int32]]
@@ -76,14 +80,14 @@ class _Records:
 
 
 def to_arrow(records: RecordBatch) -> Any:
-    """Return the records, fewer than 2 GiB of them, as one `pyarrow.RecordBatch`."""
+    """Return the records, which must have less than 2 GiB, as one `pyarrow.RecordBatch`."""
     found = _records(records.wire, records.count, WIRE_OVERHEAD_BYTES)
     heads = found.numbers(0, _HEAD.itemsize, _HEAD)
     return _columns(heads, found.slice(_HEAD.itemsize, -_CRC_BYTES))
 
 
 def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
-    """Check the records and return them; their ids must be dense from ``first_id`` on.
+    """Check records of a replica and return them; the ids must have no gaps from ``first_id`` on.
 
     Each record must have the checksum that the storage wrote, and its data the checksum that the
     client sent. Raises RecordsDamaged.
@@ -93,19 +97,22 @@ def stored_to_arrow(records: StoredBatch, first_id: int) -> Any:
     data = found.slice(STORED_HEAD_BYTES, -_CRC_BYTES)
     ids = np.arange(first_id, first_id + records.count)
     if not (np.array_equal(heads["transaction_id"], ids) and _intact(found, heads, data)):
-        raise RecordsDamaged(f"damaged records among {records.count} from {first_id} on")
+        raise RecordsDamaged(
+            f"a replica returned damaged records among {records.count} from id {first_id} on"
+        )
     return _columns(heads, data)
 
 
 def _intact(found: _Records, heads: np.ndarray[Any, Any], data: Any) -> bool:
-    """Whether all records match their two checksums: of the record and of its data."""
+    """Return whether all records match their two checksums: of the record and of its data."""
     sums = found.numbers(-_CRC_BYTES, None, np.dtype(">u4")).astype(np.uint32)
     data_sums = heads["checksum"].astype(np.uint32)
     if not match(data, data_sums):
         return False
     sizes = heads["length"]
     if len(sizes) and (sizes == sizes[0]).all():
-        # A record's checksum is its head's, shifted by the length of its data, xor its data's.
+        # A record's checksum is its head's checksum, shifted by the length of its data, xor the
+        # checksum of its data. So the heads alone are read again.
         head_sum = shifted(crc32(heads.tobytes()), int(sizes[0]))
         return head_sum == concatenated(sums ^ data_sums, STORED_HEAD_BYTES)
     return match(found.slice(0, -_CRC_BYTES), sums)
@@ -119,13 +126,13 @@ def _columns(heads: np.ndarray[Any, Any], data: Any) -> Any:
 
 
 def _numbers(column: np.ndarray[Any, Any], kind: Any) -> Any:
-    """Return big-endian numbers as an Arrow array. Unlike `pyarrow.array`, without pandas."""
+    """Return big-endian numbers as an Arrow array. `pyarrow.array` would import pandas."""
     native = np.ascontiguousarray(column, column.dtype.newbyteorder("="))
     return pa.Array.from_buffers(kind, len(native), [None, pa.py_buffer(native)])
 
 
 def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
-    """Split ``raw`` into ``count`` records, ``overhead`` bytes plus data each. See `_starts`."""
+    """Split ``raw`` into ``count`` records; each has ``overhead`` bytes besides its data."""
     starts = _starts(raw, count, overhead)
     buffers = [None, pa.py_buffer(starts), pa.py_buffer(raw)]
     return _Records(pa.BinaryArray.from_buffers(pa.binary(), count, buffers), starts)
@@ -134,7 +141,7 @@ def _records(raw: bytes | memoryview, count: int, overhead: int) -> _Records:
 def _starts(
     raw: bytes | memoryview, count: int, overhead: int
 ) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the offset of each record, and of the end. Raises RecordsDamaged."""
+    """Return the offset of each record, and the end of the last one. Raises RecordsDamaged."""
     if count and len(raw) % count == 0 and len(raw) // count >= overhead:
         size = len(raw) // count
         table = np.frombuffer(raw, np.uint8).reshape(count, size)

@@ -1,7 +1,7 @@
 """Apply the filters that Spark pushes down to a read. Pure.
 
-Filters on partition and transaction_id narrow the ranges that are read. A list of ids, and filters
-on header, are applied to each row before Spark gets it.
+Filters on partition and transaction_id narrow the ranges that are read. Filters on header, and
+lists of transaction ids, are applied to each row that was read, before Spark receives the row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """The values that a column may have: from ``low`` to ``high``, and in ``among`` if it is set.
+    """The values that a column may have: from ``low`` to ``high``, and, unless None, in ``among``.
 
     No value is allowed if ``low`` is above ``high``.
     """
@@ -46,7 +46,7 @@ class ColumnBounds:
     def within(
         self, low: int = _LOWEST, high: int = _HIGHEST, among: frozenset[int] | None = None
     ) -> ColumnBounds:
-        """Return the bounds that allow the values that both allow."""
+        """Return the bounds for values that these bounds and the arguments allow."""
         if among is not None and self.among is not None:
             among &= self.among
         elif among is None:
@@ -80,7 +80,7 @@ class RowFilter:
         return self.columns.get(column, _EVERYTHING)
 
     def restrict(self, pushed: Filter) -> RowFilter | None:
-        """Return the filter that also requires ``pushed``; None if it cannot be expressed here."""
+        """Return the filter that also requires ``pushed``, None if no RowFilter can express it."""
         column = ".".join(pushed.attribute) if hasattr(pushed, "attribute") else ""
         if column not in PUSHED_COLUMNS:
             return None
@@ -90,7 +90,10 @@ class RowFilter:
         return replace(self, columns={**self.columns, column: narrower})
 
     def rows(self, batch: Any) -> Any:
-        """Return the rows of an Arrow batch that pass; the batch is from a range that does."""
+        """Return the rows of an Arrow batch that pass the filter.
+
+        The ranges that are read already satisfy the bounds of partition and transaction_id.
+        """
         masks = []
         if self.of("transaction_id").among is not None:
             masks.append(self.of("transaction_id").mask(batch.column("transaction_id")))

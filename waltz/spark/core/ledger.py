@@ -1,12 +1,12 @@
 """The ledger of one write: which attempts may have appended which rows. Kept in ZooKeeper. Pure.
 
-A write is a streaming query, or one batch. Its ledger describes the newest epoch (a micro-batch; 0
-for a batch): the mark of each partition before the epoch's first append there, and the client id of
-every attempt at every task. Both together locate a task's rows in the log: after the mark, under
-the client ids of the attempts.
+A write is a streaming query, or one batch. An *epoch* is one micro-batch of the query; a batch is
+epoch 0. The ledger describes the newest epoch. It has the mark of each partition before the epoch's
+first append there, and the client id of every attempt at every task. So the rows of a task are
+found in the log after that mark, by the client ids of the attempts at the task.
 
-An epoch can run several times: a restarted driver runs it again. Within a run each row belongs to
-one task; another run may distribute the rows over other tasks.
+An epoch can have several *runs*, because a restarted driver runs the epoch again. Within a run each
+row belongs to one task; another run may distribute the rows over other tasks.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Superseded(Exception):
 
     def __init__(self, write_id: str, epoch: int, newest: int) -> None:
         super().__init__(
-            f"the write {write_id} is in epoch {newest} and epoch {epoch} is over: this task was "
-            "abandoned and appends nothing more, or the checkpoint is older than the log; in that "
-            "case set a new writeId"
+            f"the write {write_id} is in epoch {newest} and epoch {epoch} is over, so this task "
+            "appends nothing more. Either Spark has abandoned the task, or the checkpoint is older "
+            "than the log: then set a new writeId"
         )
 
 
@@ -37,7 +37,8 @@ class WriteIsOver(Exception):
 
     def __init__(self, write_id: str) -> None:
         super().__init__(
-            f"the write {write_id} has ended, and this abandoned task of it appended nothing more"
+            f"the write {write_id} has ended, so this task, which Spark has abandoned, appends "
+            "nothing more"
         )
 
 
@@ -47,7 +48,7 @@ class LedgerMalformed(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """An attempt that is not in the ledger yet; ``run`` names the run among those of its epoch."""
+    """An attempt that is not in the ledger yet; ``run`` is the id of its run of the epoch."""
 
     epoch: int
     run: str
@@ -66,7 +67,7 @@ class AttemptedTask(NamedTuple):
 class AttemptLocks:
     """The locks of an attempt's appends.
 
-    An append under them fails if another attempt has appended the same rows since the mark.
+    An append with these locks fails if another attempt has appended the same rows after the mark.
     """
 
     write_locks: tuple[Lock, ...]
@@ -76,7 +77,10 @@ class AttemptLocks:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """``marks`` by partition, ``attempts`` by client id; ``runs`` in the order they began."""
+    """The newest epoch of a write.
+
+    ``marks`` are by partition, ``attempts`` by client id; ``runs`` are in the order of their start.
+    """
 
     write_id: str
     epoch: int
@@ -85,7 +89,7 @@ class Ledger:
     attempts: Mapping[int, AttemptedTask] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the node's data."""
+        """Return the data of the ledger's znode."""
         return json.dumps(
             {
                 "format": _FORMAT,
@@ -117,8 +121,8 @@ class Ledger:
     def joined(self, attempt: NewAttempt, marks: Mapping[int, int]) -> Ledger:
         """Return the ledger with an attempt that is about to append to the partitions of ``marks``.
 
-        ``marks`` are the partitions' present marks. A mark that the epoch recorded before is kept:
-        otherwise rows appended since then would be missed. Raises Superseded.
+        ``marks`` are the partitions' present marks. A mark that the ledger has for the epoch is
+        kept: a later mark would hide rows that the epoch has appended already. Raises Superseded.
         """
         if attempt.epoch < self.epoch:
             raise Superseded(self.write_id, attempt.epoch, self.epoch)
@@ -137,8 +141,8 @@ class Ledger:
     def competing_attempts(self, client_id: int, *, has_row_ids: bool) -> frozenset[int]:
         """Return the client ids of the other attempts that may have appended the same rows.
 
-        They are those at the same task. Rows that have ids are recognised in any task, so for them
-        all attempts of other runs count, too.
+        Attempts at the same task compete. If rows have ids, another run may give a row to another
+        task, so all attempts of other runs compete, too.
         """
         own = self.attempts[client_id]
         return frozenset(
@@ -148,11 +152,11 @@ class Ledger:
         )
 
     def locks_of(self, client_id: int, *, has_row_ids: bool) -> AttemptLocks:
-        """Return the locks that make an append fail if a competing attempt came between.
+        """Return the locks that make an append fail if a competing attempt appended after the mark.
 
-        Attempts at one task take the same lock. If rows have ids, a run also takes a lock that
-        every older run checks, and one that every newer run checks. Without these locks an
-        abandoned attempt could append a row again
+        Attempts at one task take the same lock. If rows have ids, an append also takes a lock that
+        every newer run checks (``appended``), and locks that every older run checks
+        (``overtaken``). Without these locks an abandoned attempt could append a row again
         (`test_ledger_attempts_at_same_rows_conflict`).
         """
         own = self.attempts[client_id]

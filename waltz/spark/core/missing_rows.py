@@ -1,9 +1,10 @@
 """Select the rows of a task that are not yet in one partition of the log. Pure.
 
-`mark` is the last transaction that was taken into account. An append under the attempt's locks and
-that mark is refused if another attempt has appended the same rows since. The attempt then reads the
-appended rows, and selects again. So a row is appended only while it is proven to be missing
-(`test_attempts_in_any_order_append_each_row_once`).
+Spark may run several attempts at one task, even at the same time. An attempt searches the log for
+rows of other attempts up to its mark, and appends the missing rows with that mark and the locks of
+`core.ledger`. The server refuses the append if another attempt has appended the same rows after
+the mark. The attempt then searches the log further, and selects again. So a row is appended only
+while it is proven to be missing (`test_attempts_in_any_order_append_each_row_once`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from waltz.spark.core.rows import Row
 
 
 class MissingRows:
-    """The rows that one attempt has found in one partition.
+    """The rows that one attempt has found in one partition, up to the transaction ``mark``.
 
-    ``has_row_ids``: equal rows are the same row, whichever attempt wrote it. Without ids equal rows
-    are counted, and only those of the same task count.
+    With ``has_row_ids``, equal rows are the same row, and it is missing if no attempt at any task
+    has appended it. Otherwise a task may have several equal rows: if n of them are found, n are not
+    missing.
     """
 
     def __init__(self, mark: int, *, has_row_ids: bool) -> None:
@@ -33,7 +35,7 @@ class MissingRows:
         self._found.update(fingerprints)
 
     def select(self, rows: Iterable[Row]) -> list[Row]:
-        """Return those of ``rows`` that must be appended. Call again for rows that were refused."""
+        """Return those of ``rows`` that are missing. Call it again with rows that were refused."""
         missing = []
         selected: set[bytes] = set()
         for row in rows:

@@ -1,7 +1,7 @@
 """Offsets of a stream, and the share of the backlog that a micro-batch takes. Pure.
 
-An offset maps each partition to the first transaction id that has not been read. Both are text,
-because JSON numbers are not exact beyond 53 bits in every implementation.
+An offset maps each partition to the first transaction id that has not been read. Partitions and ids
+are text, because some implementations of JSON round numbers of more than 53 bits.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def positions_of(offset: Mapping[str, object], chosen: Iterable[int]) -> dict[in
     if tuple(sorted(positions)) != chosen:
         raise OptionError(
             f"the checkpoint belongs to a stream of partitions {format_partitions(positions)}, but "
-            f"this one reads {format_partitions(chosen)}: set the option partitions as it was, or "
-            "use another checkpointLocation"
+            f"this one reads {format_partitions(chosen)}: set the option partitions to the former "
+            "value, or use another checkpointLocation"
         )
     return positions
 
@@ -48,8 +48,8 @@ def available(
 ) -> dict[int, int]:
     """Return the end of each partition's readable range: its mark plus one.
 
-    It is below the start if the log has become shorter, for example after a restore. That is an
-    error unless missing positions may be skipped. Raises PositionMissing.
+    The end is below the start if the log has become shorter, for example after a restore. Raises
+    PositionMissing then, unless ``skip_missing``.
     """
     for partition, start in starts.items():
         if start > marks[partition] + 1 and not skip_missing:
@@ -59,7 +59,10 @@ def available(
 
 
 def admit_rows(starts: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Lower the ends so that at most ``limit`` rows are read, in proportion to the backlogs."""
+    """Lower the ends so that at most ``limit`` rows are read, in proportion to the backlogs.
+
+    The backlog of a partition is the number of transactions from its start to its end.
+    """
     backlog = {partition: max(0, end - starts[partition]) for partition, end in ends.items()}
     total = sum(backlog.values())
     if total <= limit:
@@ -81,7 +84,8 @@ def admit_bytes(
 ) -> dict[int, int]:
     """Lower the ends so that about ``limit`` bytes are read, but at least one row.
 
-    ``samples`` are (rows, bytes) by partition, for all partitions with a backlog.
+    ``samples`` has, by partition with a backlog, the numbers of rows and bytes of a sample, from
+    which the size of the backlog is estimated.
     """
     backlog = {partition: max(0, end - starts[partition]) for partition, end in ends.items()}
     size = sum(
@@ -94,7 +98,7 @@ def admit_bytes(
 
 
 def spans_between(starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, Span]:
-    """Return the non-empty ranges between two offsets."""
+    """Return the ranges from ``starts`` to ``ends`` that are not empty."""
     return {
         partition: (start, ends[partition])
         for partition, start in sorted(starts.items())

@@ -59,16 +59,16 @@ class ClusterOptions:
 CLUSTER_OPTIONS = (
     Option("cluster", Path, None, "cluster.json of a local cluster"),
     Option("zookeeper", text, None, "host:port of ZooKeeper, comma-separated"),
-    Option("root", text, None, f"the cluster's znode; without it {DEFAULT_ROOT}"),
+    Option("root", text, None, f"the cluster's znode; default {DEFAULT_ROOT}"),
     Option(
         "timeoutSeconds", positive, 60, "seconds to wait for a server's answer before a task fails"
     ),
-    Option("tls.enabled", boolean, True, "whether connections are secured"),
-    Option("tls.certificate", file, None, "PEM file to present; without it a self-signed one"),
+    Option("tls.enabled", boolean, True, "whether connections use TLS"),
+    Option("tls.certificate", file, None, "PEM file to present; without it, a self-signed one"),
     Option("tls.key", file, None, "PEM file of the certificate's key"),
-    Option("tls.ca", file, None, "PEM file to verify peers with; without it any peer is accepted"),
-    Option("tls.serverName", text, None, "name in the certificates of servers"),
-    Option("tls.verifyServerName", boolean, True, "off accepts certificates with any name"),
+    Option("tls.ca", file, None, "PEM file to verify peers with; without it, any peer is accepted"),
+    Option("tls.serverName", text, None, "the name that the certificates of servers must have"),
+    Option("tls.verifyServerName", boolean, True, "if off, certificates may have any name"),
 )
 
 

@@ -30,9 +30,10 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """First or last positions by partition; ``otherwise`` is for partitions not named.
+    """Where the reading of each partition begins, or where it ends.
 
-    A number is a transaction id: the first to be read, or the first not to be read.
+    A number is a transaction id: the first id to read, or, as an end, the first id not to read.
+    ``otherwise`` is the position of the partitions that ``by_partition`` does not have.
     """
 
     otherwise: Edge
@@ -43,21 +44,24 @@ class Mode(Enum):
     """The treatment of a row whose data cannot be decoded."""
 
     PERMISSIVE = "permissive"
-    """Its decoded columns are null."""
+    """The decoded columns of the row are null."""
     DROP = "drop"
+    """The row is left out."""
     FAIL = "fail"
+    """The read fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """The parsed options of a read.
 
-    ``partitions`` is None for all of them. A task reads at most ``rows_per_task`` rows, or about
-    ``bytes_per_task`` bytes. A micro-batch reads at most ``max_rows`` rows, or about ``max_bytes``
-    bytes (None: no limit). With ``skip_missing`` a read continues at the log's end if a position is
-    beyond it. ``decode`` is the format of ``data``: binary, utf8, json, arrow or avro.
-    ``avro_schema``, as JSON, is the schema with which Avro was written. ``mode`` is the treatment
-    of rows that cannot be decoded.
+    ``partitions`` None means all partitions. A task reads at most ``rows_per_task`` rows and about
+    ``bytes_per_task`` bytes; a micro-batch reads at most ``max_rows`` rows and about ``max_bytes``
+    bytes (None: no limit). With ``skip_missing``, a position beyond the log's end is replaced by
+    the end; without it, such a position is an error. With ``from_replicas``, records are read from
+    storages. ``decode`` is the format of ``data``: binary, utf8, json, arrow or avro.
+    ``avro_schema``, as JSON, is the schema with which Avro data was written. ``mode`` is the
+    treatment of rows that cannot be decoded.
     """
 
     cluster: ClusterOptions
@@ -112,7 +116,7 @@ def _positions(otherwise: Edge) -> Callable[[str], Positions]:
         plain = given.strip().lower()
         if plain in _EDGES:
             return Positions(_EDGES[plain])
-        wanted = 'earliest, latest, or JSON like {"0": 17, "1": "latest"} is wanted'
+        wanted = 'it must be earliest, latest, or JSON like {"0": 17, "1": "latest"}'
         try:
             by_partition = json.loads(given)
         except ValueError:
@@ -155,27 +159,48 @@ _EDGES = {edge.value: edge for edge in Edge}
 
 _OPTIONS = (
     *CLUSTER_OPTIONS,
-    Option("partitions", parse_partitions, None, "such as 0-6,7; without it all"),
-    Option("startingPositions", _positions(Edge.EARLIEST), Positions(Edge.EARLIEST), "first ids"),
+    Option("partitions", parse_partitions, None, "the partitions to read, such as 0-6,7; or all"),
     Option(
-        "endingPositions", _positions(Edge.LATEST), Positions(Edge.LATEST), "ids to stop before"
+        "startingPositions",
+        _positions(Edge.EARLIEST),
+        Positions(Edge.EARLIEST),
+        "the first transaction id to read, for each partition",
+    ),
+    Option(
+        "endingPositions",
+        _positions(Edge.LATEST),
+        Positions(Edge.LATEST),
+        "the first transaction id not to read, for each partition",
     ),
     Option("rowsPerTask", positive, 500_000, "the most transactions that one task reads"),
-    Option("bytesPerTask", positive, None, "about how many bytes one task reads; without it any"),
-    Option("maxRowsPerTrigger", positive, None, "the most transactions of a micro-batch"),
-    Option("maxBytesPerTrigger", positive, None, "about how many bytes a micro-batch may have"),
-    Option("missingPositions", one_of("fail", "continue"), "fail", "if the log ends before one"),
+    Option("bytesPerTask", positive, None, "about the most bytes that one task reads; or no limit"),
+    Option("maxRowsPerTrigger", positive, None, "the most rows of a micro-batch; or no limit"),
+    Option(
+        "maxBytesPerTrigger", positive, None, "about the most bytes of a micro-batch; or no limit"
+    ),
+    Option(
+        "missingPositions",
+        one_of("fail", "continue"),
+        "fail",
+        "fail, or continue at the log's end, if a position is beyond the end",
+    ),
     Option(
         "readFrom",
         one_of("servers", "replicas"),
         "servers",
-        "the processes that return the records",
+        "read records from servers, or from the replicas on storages",
     ),
     Option(
-        "decode", one_of("binary", "utf8", "json", "arrow", "avro"), "binary", "what data holds"
+        "decode",
+        one_of("binary", "utf8", "json", "arrow", "avro"),
+        "binary",
+        "the format of the column data",
     ),
-    Option("avroSchema", _avro_schema, None, "the schema that Avro was written with, as JSON"),
+    Option("avroSchema", _avro_schema, None, "the schema that Avro data was written with, as JSON"),
     Option(
-        "mode", one_of(*(mode.value for mode in Mode)), "permissive", "for data that is not that"
+        "mode",
+        one_of(*(mode.value for mode in Mode)),
+        "permissive",
+        "the treatment of rows whose data cannot be decoded",
     ),
 )

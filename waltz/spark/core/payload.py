@@ -1,7 +1,7 @@
 """Decode ``data`` to columns, and handle rows that cannot be decoded. Pure.
 
-Thousands of rows are decoded at once. If that fails, the rows are halved until each malformed row
-is alone, so that a few malformed rows do not slow down the others.
+Thousands of rows are decoded at once. If that fails, the rows are split in halves until each
+malformed row is alone, so that a few malformed rows do not slow down the others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from waltz.spark.core.payload_parsers import (
 from waltz.spark.core.schema import SCHEMA
 
 Parse = Callable[[Any, Any], tuple[Any, list[int]]]
-"""A function of `payload_parsers`, of data and an Arrow schema.
+"""A function of `payload_parsers`, which parses an Arrow array of data with an Arrow schema.
 
-It returns a table, and for each of its rows the index of the data that it came from.
+It returns a table, and for each row of the table the index of the data that the row came from.
 """
 
 _DATA = SCHEMA.names.index("data")
@@ -53,7 +53,7 @@ class DataMalformed(ValueError):
 class Payload:
     """How rows are decoded: ``kind`` is the option ``decode``, ``schema`` the result's columns.
 
-    ``avro_schema`` is the schema that Avro data was written with.
+    ``avro_schema``, as JSON, is the schema that Avro data was written with.
     """
 
     kind: str
@@ -62,7 +62,10 @@ class Payload:
     avro_schema: str | None = None
 
     def decode(self, batch: Any) -> Any:
-        """Return an Arrow batch of the log's columns as one of `schema`. Raises DataMalformed."""
+        """Convert an Arrow batch of the log's columns to a batch with the columns of `schema`.
+
+        Raises DataMalformed.
+        """
         match self.kind:
             case "binary":
                 return batch
@@ -76,22 +79,22 @@ class Payload:
                 assert self.kind == "avro"
                 assert self.avro_schema is not None
                 parse = partial(parse_avro, written=self.avro_schema)
-        return self._decoded(batch, parse, self.own_schema())
+        return self._decoded(batch, parse, self.decoded_schema())
 
-    def own(self) -> list[StructField]:
+    def decoded_fields(self) -> list[StructField]:
         """Return the columns that are decoded from ``data``."""
         return [field for field in self.schema if field.name not in SCHEMA.names]
 
-    def own_schema(self) -> Any:
-        """Return the columns of `own` as an Arrow schema."""
-        return to_arrow_schema(StructType(self.own()), timezone="UTC")
+    def decoded_schema(self) -> Any:
+        """Return the columns that are decoded from ``data`` as an Arrow schema."""
+        return to_arrow_schema(StructType(self.decoded_fields()), timezone="UTC")
 
     def _decoded(self, batch: Any, parse: Parse, parsed: Any) -> Any:
-        """Decode by ``parse``, which makes the columns ``parsed``."""
-        nothing = pa.table([pa.nulls(1, field.type) for field in parsed], schema=parsed)
+        """Decode ``data`` with ``parse`` to the columns of the Arrow schema ``parsed``."""
+        null_row = pa.table([pa.nulls(1, field.type) for field in parsed], schema=parsed)
         rows: list[int] = []
         tables = [parsed.empty_table()]
-        for first, count, table, origins in _pieces(batch.column(_DATA), parse, parsed, 0):
+        for first, count, table, origins in _parsed_runs(batch.column(_DATA), parse, parsed, 0):
             if table is not None:
                 rows += [first + origin for origin in origins]
                 tables.append(table)
@@ -104,7 +107,7 @@ class Payload:
             elif self.mode is Mode.PERMISSIVE:
                 assert count == 1
                 rows.append(first)
-                tables.append(nothing)
+                tables.append(null_row)
         decoded = pa.concat_tables(tables).combine_chunks()
         if rows != list(range(batch.num_rows)):
             batch = batch.take(pa.array(rows, pa.int64()))
@@ -119,7 +122,10 @@ class Payload:
 
 
 def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payload:
-    """Return how data is decoded; ``schema`` is the query's. Raises OptionError."""
+    """Return how data is decoded; ``schema`` is the schema of the query, if it has one.
+
+    Raises OptionError.
+    """
     kind = options.decode
     if kind in ("binary", "utf8"):
         fixed = SCHEMA if kind == "binary" else _with_text()
@@ -132,15 +138,15 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
     if schema is None:
         raise OptionError(
             f"decode {kind} needs the columns that data has, such as "
-            "spark.read.schema('account BIGINT, amount BIGINT'); those of the log "
-            f"({', '.join(SCHEMA.names)}) may be among them"
+            "spark.read.schema('account BIGINT, amount BIGINT'); the schema may also have the "
+            f"columns of the log ({', '.join(SCHEMA.names)})"
         )
     for field in schema:
         if field.name in SCHEMA.names and field.dataType != SCHEMA[field.name].dataType:
             raise OptionError(
                 f"the column {field.name} is the log's own and "
-                f"{SCHEMA[field.name].dataType.simpleString().upper()}: give it that type in "
-                "schema(), or remove it"
+                f"{SCHEMA[field.name].dataType.simpleString().upper()}: declare the column with "
+                "that type in schema(), or remove it"
             )
     payload = Payload(kind, options.mode, schema, options.avro_schema)
     if kind == "json":
@@ -152,7 +158,7 @@ def payload_of(options: ReadOptions, schema: StructType | None = None) -> Payloa
 
 def _check_json(payload: Payload) -> None:
     try:
-        parse_json(pa.array([b"{}"]), payload.own_schema())
+        parse_json(pa.array([b"{}"]), payload.decoded_schema())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
         raise OptionError(
             f"schema() has a type that is not decoded from JSON ({problem}): declare it as "
@@ -166,12 +172,12 @@ def _check_avro(payload: Payload) -> None:
             "decode avro needs the option avroSchema, the JSON of the schema that data was written "
             "with, such as Path('record.avsc').read_text()"
         )
-    there = avro_fields(payload.avro_schema)
-    for field in payload.own():
-        if field.name not in there:
+    known = avro_fields(payload.avro_schema)
+    for field in payload.decoded_fields():
+        if field.name not in known:
             raise OptionError(
                 f"the column {field.name} of schema() is not in avroSchema, which has "
-                f"{', '.join(there)}: remove it, or correct its name"
+                f"{', '.join(known)}: remove the column, or correct its name"
             )
 
 
@@ -181,12 +187,14 @@ def _with_text() -> StructType:
     )
 
 
-def _pieces(
+def _parsed_runs(
     data: Any, parse: Parse, parsed: Any, first: int
 ) -> Iterator[tuple[int, int, Any | None, list[int]]]:
-    """Yield runs of rows in order: first row, count, table (None: malformed), and source rows.
+    """Yield consecutive runs of rows, of which each is parsed or is one malformed row.
 
-    The source rows are counted from the first row of the run.
+    A run is its first row, its number of rows, their table (None: malformed), and for each row of
+    the table the row that it came from, counted from the first row of the run. ``first`` is the
+    number of the first row in ``data``.
     """
     count = len(data)
     if not count:
@@ -198,8 +206,8 @@ def _pieces(
             yield first, 1, None, []
             return
         half = count // 2
-        yield from _pieces(data.slice(0, half), parse, parsed, first)
-        yield from _pieces(data.slice(half), parse, parsed, first + half)
+        yield from _parsed_runs(data.slice(0, half), parse, parsed, first)
+        yield from _parsed_runs(data.slice(half), parse, parsed, first + half)
     else:
         yield first, count, table, origins
 

@@ -1,8 +1,8 @@
 """Parse the data of many rows to a table: text, JSON, Arrow, Avro. Pure.
 
-Each function takes an Arrow array of data. It returns a table of the requested columns, and for
-each of its rows the row of data it came from. It raises one of `MALFORMED` if any data is
-malformed.
+Each parser takes an Arrow array of data. It returns a table of the requested columns, and for each
+row of the table the index of the data that the row came from. It raises one of `MALFORMED` if any
+data is malformed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MALFORMED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
 
 _NEWLINE = b"\n"
 _NOT_AVRO = (EOFError, LookupError, ValueError, TypeError, OverflowError)
-"""Raised by fastavro for bytes that do not match the schema, by Arrow for other types."""
+"""The errors of fastavro for bytes that do not match the schema, of Arrow for unfit values."""
 
 
 def parse_text(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse UTF-8; ``schema`` has one column."""
+    """Parse UTF-8 text; ``schema`` has one column."""
     return pa.table([data.cast(pa.string())], schema=schema), list(range(len(data)))
 
 
 def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse one JSON object in each row; fields that are not requested are left out."""
+    """Parse data that is one JSON object; fields that are not requested are left out."""
     if len(data) > 1 and pc.any(pc.match_substring_regex(data, r"[\r\n]")).as_py():
         raise pa.ArrowInvalid("data contains a line break")
     lines = _NEWLINE.join(data.to_pylist()) if len(data) > 1 else data[0].as_py()
@@ -46,7 +46,7 @@ def parse_json(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
-    """Parse an Arrow stream in each row, which may hold many rows."""
+    """Parse data that is an Arrow stream, which may have many rows."""
     tables, origins = [], []
     for row, raw in enumerate(data):
         with pa.ipc.open_stream(raw.as_buffer()) as stream:
@@ -60,9 +60,9 @@ def parse_arrow(data: Any, schema: Any) -> tuple[Any, list[int]]:
 
 
 def parse_avro(data: Any, schema: Any, *, written: str) -> tuple[Any, list[int]]:
-    """Parse an Avro datum in each row, with nothing before or after it.
+    """Parse data that is exactly one Avro datum, without a file header.
 
-    ``written`` is the schema it was written with, as JSON.
+    ``written`` is the schema with which the data was written, as JSON.
     """
     raws = data.to_pylist()
     writer = fastavro.parse_schema(json.loads(written))

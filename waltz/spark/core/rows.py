@@ -1,4 +1,4 @@
-"""Convert the rows of a frame to appends: partition, data, header, locks, fingerprint. Pure."""
+"""Convert the rows of a DataFrame to appends: partition, data, header, locks. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RowRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it is appended; ``fingerprint`` identifies header and data."""
+    """One row to append; ``fingerprint`` is a digest by which equal rows are found in the log."""
 
     data: bytes
     header: int
@@ -64,7 +64,7 @@ def partition_of(key: bytes, num_partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The sink's columns that a frame has."""
+    """The columns of a DataFrame that is written."""
 
     names: tuple[str, ...]
 
@@ -102,7 +102,7 @@ class Columns:
 
 
 def columns_of(schema: StructType) -> Columns:
-    """Return the sink's columns of a frame. Raises OptionError for any other column."""
+    """Return the columns of a DataFrame. Raises OptionError if the sink cannot write them."""
     for field in schema:
         if field.name == _LOCKS:
             _check_locks(field)
@@ -125,7 +125,9 @@ def columns_of(schema: StructType) -> Columns:
             "df.selectExpr('to_json(struct(*)) AS data')"
         )
     if "partition" in names and "key" in names:
-        raise OptionError("a row goes to its partition or to that of its key: drop one of the two")
+        raise OptionError(
+            "the columns partition and key both choose the partition of a row: drop one of them"
+        )
     return Columns(names)
 
 

@@ -15,4 +15,4 @@ SCHEMA = StructType(
         StructField("data", BinaryType()),
     ]
 )
-"""The columns as they are read: `decoding.ARROW_SCHEMA`."""
+"""The columns; `decoding.ARROW_SCHEMA` has the same columns in Arrow's types."""

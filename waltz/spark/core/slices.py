@@ -1,4 +1,4 @@
-"""Plan a read: from options and the logs' ends to one slice per task. Pure."""
+"""Plan a read: which range of a partition each task reads. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class PositionMissing(OptionError):
     def __init__(self, what: str, partition: int, position: int, mark: int) -> None:
         super().__init__(
             f"{what} is transaction {position} of partition {partition}, but that log ends at "
-            f"{mark}: the position belongs to another cluster, or the log was lost and restored; "
-            "correct it, or set missingPositions to continue to read on from the present end"
+            f"{mark}: the position belongs to another cluster, or the log was lost and restored. "
+            "Correct the position, or set the option missingPositions to continue, which replaces "
+            "the position by the present end"
         )
         self.partition = partition
         self.position = position
@@ -49,7 +50,7 @@ def choose_partitions(options: ReadOptions, num_partitions: int) -> tuple[int, .
     elif chosen[-1] >= num_partitions:
         raise OptionError(
             f"the option partitions names {chosen[-1]}, but the cluster has only partitions 0 to "
-            f"{num_partitions - 1}"
+            f"{num_partitions - 1}: correct the option"
         )
     for name, positions in _named(options):
         for partition in positions.by_partition:
@@ -106,7 +107,7 @@ def cut(found: Mapping[int, Span], rows_per_task: Mapping[int, int]) -> list[Sli
 
 
 def rows_for(size: int, sample_rows: int, sample_bytes: int) -> int:
-    """Return the number of rows of about ``size`` bytes, by a sample; at least 1."""
+    """Return how many rows have about ``size`` bytes, if rows are as in the sample; at least 1."""
     return max(1, size * sample_rows // max(sample_bytes, 1))
 
 
@@ -120,6 +121,7 @@ def _position(options: ReadOptions, name: str, given: Positions, partition: int,
 
 
 def _named(options: ReadOptions) -> tuple[tuple[str, Positions], tuple[str, Positions]]:
+    """Return the two options that have positions, each with its name."""
     return ("startingPositions", options.start), ("endingPositions", options.end)
 
 

@@ -19,8 +19,9 @@ from waltz.spark.core.option_values import (
 class WriteOptions:
     """The parsed options of a write.
 
-    ``write_id`` names a write that may be repeated: rows that are in the log are not appended
-    again. Without one a stream uses its query's id, and a batch cannot be repeated.
+    ``write_id`` names a write that may be repeated: a repetition appends only the rows that are not
+    in the log. If it is None, a stream uses its query's id, and a repeated batch appends all rows
+    again.
     """
 
     cluster: ClusterOptions
@@ -35,5 +36,5 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
 
 _OPTIONS = (
     *CLUSTER_OPTIONS,
-    Option("writeId", text, None, "names a write that may be repeated"),
+    Option("writeId", text, None, "the name of a write, by which its repetition finds its rows"),
 )
