@@ -225,6 +225,7 @@ class Appender:
                 self._wake_flushers()
 
     async def _append(self, call: AppendCall, append: Append) -> None:
+        """Append, and append again as long as the outcome is ABSENT."""
         state = await self._partition(call.partition)
         size = len(append.data)
         while True:

@@ -35,12 +35,16 @@ _HELD_RANGES = 2
 
 
 class _Range(NamedTuple):
+    """A range that has arrived."""
+
     partition: int
     records: RecordBatch
 
 
 @dataclass(slots=True)
 class _Partition:
+    """The state of one partition of a stream."""
+
     position: int
     """The id of the last transaction that has arrived."""
     held: int = 0

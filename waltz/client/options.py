@@ -43,6 +43,8 @@ class ClientOptions:
 
 
 class _PlainOptions(TypedDict, total=False):
+    """The options that are passed to `ClientOptions` unchanged."""
+
     session_timeout_ms: int
     connect_timeout: float
     append_timeout: float | None

@@ -96,6 +96,7 @@ class Replicas:
     async def _request_records(
         self, storage: str, session_id: int, wanted: WantedRecords
     ) -> StoredBatch | None:
+        """Request records from one storage. Return None if it fails, refuses, or has no records."""
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 connection = await self._connection(storage)
@@ -127,9 +128,10 @@ class Replicas:
 
 
 def _rotated(metadata: PartitionMetadata, wanted: WantedRecords) -> list[str]:
-    """Return the replicas of the present store session, starting with a different one per request.
+    """Return the replicas of the present store session in the order in which to request from them.
 
-    So the requests of many tasks are distributed over the replicas.
+    The first one depends on the requested records, so that the requests of many tasks are
+    distributed over the replicas.
     """
     taking_part = sorted(filter(metadata.takes_part, metadata.replicas))
     turn = hash((wanted.partition, wanted.last)) % max(1, len(taking_part))

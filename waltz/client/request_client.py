@@ -154,6 +154,7 @@ class RequestClient:
         return requests
 
     async def _answer(self, partition: int, request: ReadRequest) -> Answer:
+        """Send a request, wait for its answer and return it."""
         if self._ended is not None:
             raise self._ended()
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()

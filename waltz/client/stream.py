@@ -158,6 +158,7 @@ class ServerStream(LogStream[DataT_co]):
             self._pause()
 
     async def _source(self) -> AsyncIterator[list[Transaction[Any]]]:
+        """Yield transactions from ranges, or from feeds if ranges are not used."""
         if self._closed or self._begun:
             raise ClientClosed
         self._begun = True
@@ -182,6 +183,7 @@ class ServerStream(LogStream[DataT_co]):
             yield batch
 
     async def _start(self) -> None:
+        """Take a client id, and begin the feeds of the partitions that are not complete."""
         client_id = await self._sources.new_client_id()
         if self._failure is not None:
             raise self._failure
@@ -196,6 +198,7 @@ class ServerStream(LogStream[DataT_co]):
             self._links.want(partition)
 
     def _take(self, partition: int, records: list[FeedRecord]) -> None:
+        """Buffer fed transactions, except those after the partition's last one."""
         until = self._until.get(partition)
         if until is not None and records and records[-1][4] > until:
             records = [record for record in records if record[4] <= until]

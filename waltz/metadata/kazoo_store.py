@@ -189,6 +189,7 @@ class KazooStore:
             raise self._translate(problem, path, version) from problem
 
     def _translate(self, problem: Exception, path: str, version: int) -> StoreError:
+        """Return the error of `metadata.store` for an error of kazoo."""
         match problem:
             case kazoo_errors.NoNodeError():
                 return NodeMissing(path)

@@ -87,6 +87,7 @@ async def delete_cluster(
 
 
 async def _check_name(store: MetadataStore, root: str, data: bytes | None, name: str) -> None:
+    """Raise NotThatCluster if ``data`` of the root do not belong to the cluster ``name``."""
     if data is not None:
         try:
             found = ClusterParams.decode(data).name
@@ -107,6 +108,7 @@ async def _check_name(store: MetadataStore, root: str, data: bytes | None, name:
 
 
 async def _set_first(store: MetadataStore, lock: AdminLock, path: str, data: bytes) -> None:
+    """Set the data of a new node under the admin lock; refuse a node that has data already."""
     async with lock:
         node = await store.get(path)
         if node is None or node.data is not None:

@@ -203,6 +203,7 @@ class ServerMembership:
         return True
 
     async def _act(self, membership: Membership) -> None:
+        """Perform the server's next step."""
         session_id = self._cluster.store.health.session_id
         match next_for_server(membership, self.server_id, session_id, self._applied):
             case CreateNode():
@@ -259,6 +260,7 @@ class ClientMembership:
             await self._watch.stop()
 
     async def _act(self, membership: Membership) -> None:
+        """Perform the client's next step."""
         match next_for_client(membership, self._applied):
             case UseEndpoints(endpoints, applied):
                 self._applied = applied

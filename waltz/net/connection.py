@@ -26,6 +26,7 @@ LINGER_SECONDS = 10.0
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _WRITE_LOW_WATER_BYTES = 1 << 18
+"""A connection is congested from the upper bound of waiting bytes down to the lower one."""
 
 
 class ConnectionLost(ConnectionError):
@@ -240,6 +241,7 @@ class FrameConnection(asyncio.Protocol):
             self._transport.writelines(outgoing)
 
     def _end(self, reason: str) -> None:
+        """Mark the connection as closed and notify its owners; the transport is still open."""
         if self.closed:
             return
         self.closed = True
@@ -254,6 +256,7 @@ class FrameConnection(asyncio.Protocol):
         self.handler.lost(reason)
 
     def _loss_reason(self) -> str:
+        """Return why the peer has probably closed the connection without an error."""
         secured = self._transport is not None and self._transport.get_extra_info("ssl_object")
         if self._dialer and not self._ready and secured:
             # With TLS 1.3 the handshake of this side ends before the peer has verified this side's

@@ -96,6 +96,7 @@ class ReconnectingLink(Generic[ConnectionT]):
         return self.task
 
     async def _keep_connected(self) -> None:
+        """Connect again after each loss or failure, until the task is cancelled."""
         failures, logged = 0, ""
         while True:
             self._useful, self._loss = False, self._loop.create_future()

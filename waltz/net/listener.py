@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _TLS_HANDSHAKE_SECONDS = 10.0
 _BACKLOG = 512
 _ACCEPT_PAUSE_SECONDS = 1.0
+"""The pause before the next attempt to accept, after the system has refused one."""
 
 
 class ListenFailed(OSError):
@@ -109,6 +110,7 @@ class Listener:
             asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
     async def _enter(self, accepted: socket.socket) -> None:
+        """Make a connection of an accepted socket; if that fails, close the socket and log why."""
         peer = "?"
         connection: FrameConnection | None = None
 
@@ -145,6 +147,7 @@ class Listener:
             raise
 
     async def _expect_tls(self, accepted: socket.socket) -> None:
+        """Wait for the peer's first byte, and raise OSError if it does not begin TLS."""
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         loop.add_reader(accepted, readable.set)

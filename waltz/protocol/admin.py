@@ -232,6 +232,8 @@ class RangeChecksumResponse:
 
 
 class _SwitchByte:
+    """One byte, the number of a `Switch`."""
+
     def write(self, out: list[bytes], value: Switch) -> None:
         BYTE.write(out, value)
 
@@ -244,6 +246,8 @@ class _SwitchByte:
 
 
 class _States:
+    """An int count, then that many `PartitionState`."""
+
     def write(self, out: list[bytes], value: tuple[PartitionState, ...]) -> None:
         INT.write(out, len(value))
         out += (_STATE.pack(*astuple(state)) for state in value)

@@ -179,6 +179,7 @@ class FrameDecoder:
         return encode_frame(self.spec.magic, self.version)
 
     def _check_head(self, head: bytes) -> None:
+        """Raise ProtocolViolation if the first bytes of a frame are wrong in this phase."""
         magic, version, length = _HEAD.unpack(head)
         in_handshake = self.version is None
         expected = (HELLO_MAGIC, 0) if in_handshake else (self.spec.magic, self.version)
@@ -195,6 +196,7 @@ class FrameDecoder:
             raise ProtocolViolation(f"frame length {length} is outside 0..{self._limit}")
 
     def _choose_version(self, body: bytes) -> None:
+        """Handle the peer's Hello: choose the largest version that both sides offer."""
         try:
             offered, self.peer_text = decode_hello(body)
         except MalformedMessage as error:

@@ -203,6 +203,7 @@ class ProcessMetrics(Collector, Generic[P, Q]):
         return shown
 
     def _update(self) -> None:
+        """Add and remove partitions as the function ``partitions`` returns them now."""
         if self._current is None:
             return
         current = dict(self._current())
@@ -261,6 +262,8 @@ def exposition(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
 
 @dataclass(frozen=True)
 class _Collected(Collector):
+    """Metrics that were collected before, as the encoder of prometheus_client needs them."""
+
     metrics: list[Metric]
 
     def collect(self) -> list[Metric]:

@@ -118,6 +118,11 @@ class StateStore(Application[DataT], abc.ABC):
         return NO_TRANSACTION
 
     def _apply_once(self, transaction: Transaction[DataT]) -> None:
+        """Apply a transaction in one SQL transaction, or find that it was applied before.
+
+        The mark is moved first: another process that applies the same transaction then waits or
+        fails at the mark, before it changes any data.
+        """
         with self._engine.connect() as connection, connection.begin() as sql_transaction:
             if self._marks.advance(connection, transaction.partition, transaction.id):
                 try:
@@ -151,7 +156,7 @@ class StateStore(Application[DataT], abc.ABC):
                 session.discard()
 
     def _retry_transient_errors(self, work: Callable[[], T]) -> T:
-        """Call ``work``, again after each transient error, and return its result."""
+        """Call ``work``, and call it again after each transient error; return its result."""
         for pause in BACKOFF.delays(self._retry_seconds):
             try:
                 return work()

@@ -263,6 +263,7 @@ class PartitionAppends:
             self._settle_waiting(Outcome.AHEAD, self.mount.log_mark_behind)
 
     def _settle_waiting(self, outcome: Outcome, number: int = -1) -> None:
+        """Settle all appends that were not sent yet with ``outcome``."""
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             self.effects.results += (Settled(token, outcome, number) for token in each.tokens)
@@ -351,6 +352,7 @@ class PartitionAppends:
             self.effects.results.append(Settled(sent.token, Outcome.ABSENT))
 
     def _settle_by_mark(self) -> None:
+        """Settle what the feed has reached: appends before an answered flush, refused appends."""
         mark = self.mount.mark
         reached = [order for t, order in self._answered_flushes if t <= mark]
         if reached:
@@ -369,6 +371,7 @@ class PartitionAppends:
             oldest = self._oldest()
 
     def _check_ahead(self) -> None:
+        """If the log ends before the client's mark, settle all open appends."""
         log_mark = self.mount.log_mark_behind
         if log_mark is None:
             return
@@ -390,6 +393,7 @@ class PartitionAppends:
         self.effects.messages.append(FlushRequest(req_id))
 
     def _oldest(self) -> _Sent | None:
+        """Return the append in doubt that was sent first."""
         while self._order:
             sent = self._sent.get(self._order[0])
             if sent is not None:

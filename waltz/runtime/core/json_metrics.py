@@ -69,6 +69,8 @@ class _Meter:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
+    """One metric. ``meter`` is set for meters and timers, ``timer`` for timers."""
+
     group: str
     name: str
     kind: JsonKind

@@ -191,6 +191,7 @@ class CallbackClient(Generic[DataT]):
         self.close()
 
     def _of(self, number: int) -> ActivePartition[DataT]:
+        """Return an active partition, or raise the error why there is none."""
         partition = self._active.get(number)
         self._log.thread.check()
         if self._closed:
@@ -202,6 +203,7 @@ class CallbackClient(Generic[DataT]):
         return partition
 
     def _change(self, partitions: Iterable[int]) -> None:
+        """Make exactly ``partitions`` active."""
         wanted = set(partitions)
         for number in wanted:
             if not 0 <= number < self._log.num_partitions:
