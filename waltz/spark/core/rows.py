@@ -126,7 +126,7 @@ def columns_of(schema: StructType) -> Columns:
         )
     if "partition" in names and "key" in names:
         raise OptionError(
-            "the columns partition and key both choose the partition of a row: drop one of them"
+            "the columns partition and key both choose the partition of a row: drop one of the two"
         )
     return Columns(names)
 
