@@ -14,7 +14,7 @@ from waltz.client.core.append_values import Append, Outcome, Settled
 from waltz.client.core.appends import PartitionAppends
 from waltz.client.core.codec import FeedRun, encode_message, parse
 from waltz.client.core.mount import RequestIds
-from waltz.protocol import checksum
+from waltz.protocol import ReqId, checksum
 from waltz.protocol.client_server import (
     AppendRequest,
     FeedRequest,
@@ -449,6 +449,28 @@ def test_withdraw_returns_what_is_known() -> None:
     assert sent.outcome is Outcome.UNCERTAIN
     wire.server.resolve()
     assert wire.log.ids() == [sent.req_id]
+
+
+def test_append_that_is_given_up_is_in_doubt_and_still_settles_earlier_ones() -> None:
+    wire = mounted(auto=False)
+    for token in ("lost", "given up"):
+        wire.client.append(token, draft())
+    [_, request] = wire.client.effects.messages
+    assert isinstance(request, AppendRequest)
+    wire.client.give_up(request.req_id)
+    wire.client.give_up(ReqId(CLIENT, 0, 0, 99))
+    wire.take()
+    assert wire.settled == [Settled("given up", Outcome.UNCERTAIN, req_id=request.req_id)]
+    del wire.upward[0]
+    wire.up()
+    wire.server.resolve()
+    wire.server.pump()
+    wire.down()
+    # The call of the second append has ended and ignores its later outcome.
+    assert wire.settled[1:] == [
+        Settled("lost", Outcome.ABSENT),
+        Settled("given up", Outcome.COMMITTED, 0),
+    ]
 
 
 def test_close_settles_every_append() -> None:

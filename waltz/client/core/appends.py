@@ -165,10 +165,7 @@ class PartitionAppends:
         return known
 
     def give_up(self, req_id: ReqId) -> None:
-        """Report an append that was sent as in doubt: its caller no longer waits for the outcome.
-
-        The append stays open here, so that the outcomes of the others are still determined by it.
-        """
+        """Report an append that was sent as in doubt; its later outcome still settles others."""
         sent = self._sent.get(req_id.seq)
         if sent is not None and sent.req_id == req_id:
             self.effects.results.append(Settled(sent.token, Outcome.UNCERTAIN, req_id=req_id))

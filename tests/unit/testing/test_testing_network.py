@@ -1,0 +1,270 @@
+"""Connections of frames in memory, and the faults of their network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.eventually import eventually
+from waltz.net import PLAINTEXT, DialFailed, FrameConnection, FrameHandler, ListenFailed
+from waltz.net.network import ListeningPort
+from waltz.protocol import CLIENT_SERVER, ReqId, client_server
+from waltz.protocol.client_server import FeedRequest
+from waltz.testing import MemoryNetwork, run
+
+NEWEST = max(CLIENT_SERVER.versions)
+FRAME = client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), 5), NEWEST)
+BODY = FRAME[7:]
+PORT = 7
+FULL = 4 << 20
+"""More bytes than the buffers of a connection hold."""
+
+
+class Recorder(FrameHandler):
+    """A handler that records its callbacks."""
+
+    def __init__(self) -> None:
+        self.connection: FrameConnection | None = None
+        self.bodies: list[bytes] = []
+        self.arrived: list[float] = []
+        self.reasons: list[str] = []
+        self.events: list[str] = []
+
+    def ready(self, connection: FrameConnection) -> None:
+        self.connection = connection
+
+    def received(self, bodies: list[bytes]) -> None:
+        self.bodies += bodies
+        self.arrived.append(asyncio.get_running_loop().time())
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+    def congested(self) -> None:
+        self.events.append("congested")
+
+    def writable(self) -> None:
+        self.events.append("writable")
+
+
+class World:
+    """A network with a listener on one host, and connections of another."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork(seed=1)
+        self.accepted: list[Recorder] = []
+        self.listener = self.listen("server")
+
+    def listen(self, host: str) -> ListeningPort:
+        listener = self.network.host(host).listener(CLIENT_SERVER, self._accept, PLAINTEXT)
+        listener.start(None, PORT)
+        return listener
+
+    async def dial(self, port: int = PORT) -> Recorder:
+        handler = Recorder()
+        host = self.network.host("client")
+        connection = await host.dial("server", port, CLIENT_SERVER, handler, PLAINTEXT)
+        await connection.handshake()
+        return handler
+
+    def _accept(self) -> Recorder:
+        self.accepted.append(Recorder())
+        return self.accepted[-1]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.listener.close()
+
+
+def connection_of(handler: Recorder) -> FrameConnection:
+    assert handler.connection is not None
+    return handler.connection
+
+
+async def test_frames_arrive_in_both_directions(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    assert connection_of(dialed).version == connection_of(accepted).version == NEWEST
+    assert connection_of(dialed).peer == f"server:{PORT}"
+    connection_of(dialed).send(FRAME, FRAME)
+    connection_of(accepted).send(FRAME)
+    await eventually(lambda: accepted.bodies == [BODY, BODY] and dialed.bodies == [BODY])
+
+
+async def test_closed_side_delivers_what_it_sent_before(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    connection_of(dialed).send(FRAME)
+    connection_of(dialed).close("done")
+    await eventually(lambda: accepted.reasons)
+    assert accepted.bodies == [BODY]
+    assert accepted.reasons == ["closed by the peer"]
+    assert dialed.reasons == ["done"]
+    assert world.network.cut("client") == 0
+
+
+async def test_aborted_side_resets_the_other(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    connection_of(dialed).abort("broken")
+    await eventually(lambda: accepted.reasons)
+    assert accepted.reasons == ["connection reset by the peer"]
+
+
+async def test_slow_reader_congests_the_writer_until_it_reads(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    connection_of(accepted).pause_reading()
+    frames = FULL // len(FRAME)
+    connection_of(dialed).send(*[FRAME] * frames)
+    await eventually(lambda: dialed.events == ["congested"])
+    await asyncio.sleep(0)
+    assert accepted.bodies == []
+    connection_of(accepted).resume_reading()
+    await eventually(lambda: dialed.events == ["congested", "writable"])
+    assert len(accepted.bodies) == frames
+
+
+async def test_close_of_a_congested_connection_waits_for_the_reader(world: World) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    connection_of(accepted).pause_reading()
+    frames = FULL // len(FRAME)
+    connection_of(dialed).send(*[FRAME] * frames)
+    connection_of(dialed).close("done")
+    connection_of(accepted).resume_reading()
+    await eventually(lambda: accepted.reasons)
+    assert len(accepted.bodies) == frames
+
+
+def test_peer_that_never_reads_is_aborted_after_the_linger_time() -> None:
+    async def work() -> float:
+        world = World()
+        dialed = await world.dial()
+        [accepted] = world.accepted
+        connection_of(accepted).pause_reading()
+        connection_of(dialed).send(*[FRAME] * (FULL // len(FRAME)))
+        connection_of(dialed).close("done")
+        await eventually(lambda: accepted.reasons)
+        return asyncio.get_running_loop().time()
+
+    assert 10 <= run(work()) < 11
+
+
+async def test_exception_of_a_handler_closes_the_connection(world: World) -> None:
+    class Broken(Recorder):
+        def received(self, bodies: list[bytes]) -> None:
+            raise ZeroDivisionError
+
+    reported: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    handler = Broken()
+    host = world.network.host("client")
+    connection = await host.dial("server", PORT, CLIENT_SERVER, handler, PLAINTEXT)
+    await connection.handshake()
+    connection_of(world.accepted[0]).send(FRAME)
+    await eventually(lambda: world.accepted[0].reasons)
+    assert [type(error) for error in reported] == [ZeroDivisionError]
+
+
+async def test_dial_without_a_listener_is_refused(world: World) -> None:
+    with pytest.raises(DialFailed, match="cannot reach server:8: Connection refused"):
+        await world.dial(8)
+    await world.listener.close()
+    with pytest.raises(DialFailed, match="refused"):
+        await world.dial()
+
+
+async def test_second_listener_of_a_port_is_refused(world: World) -> None:
+    with pytest.raises(ListenFailed, match="server:7 is down or in use"):
+        world.listen("server")
+    world.listen("other")
+
+
+async def test_cut_connection_is_lost_on_both_sides(world: World) -> None:
+    dialed, other = await world.dial(), await world.dial()
+    assert world.network.cut("server", "unknown") == 0
+    assert world.network.cut("client", "server") == 2
+    await eventually(lambda: all(each.reasons for each in (dialed, other, *world.accepted)))
+
+
+async def test_cut_can_end_a_connection_within_a_frame(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    dialed = await world.dial()
+    [accepted] = world.accepted
+    connection_of(dialed).send(FRAME, FRAME)
+    connection_of(dialed)._flush()
+    world.network.cut("client", bytes_arriving=len(FRAME) + 3)
+    await eventually(lambda: accepted.reasons)
+    assert accepted.bodies == [BODY]
+
+
+async def test_host_that_is_down_is_unreachable_until_it_is_up(world: World) -> None:
+    dialed = await world.dial()
+    world.network.take_down("server")
+    await eventually(lambda: dialed.reasons)
+    with pytest.raises(DialFailed, match="refused"):
+        await world.dial()
+    with pytest.raises(ListenFailed):
+        world.listen("server")
+    world.network.bring_up("server")
+    world.listen("server")
+    await world.dial()
+
+
+def test_partition_delivers_nothing_until_it_is_healed() -> None:
+    async def work() -> None:
+        world = World()
+        loop = asyncio.get_running_loop()
+        dialed = await world.dial()
+        [accepted] = world.accepted
+        world.network.partition("client", "server")
+        connection_of(dialed).send(FRAME)
+        await asyncio.sleep(60)
+        assert accepted.bodies == []
+        begun = loop.time()
+        with pytest.raises(DialFailed, match="no answer within 10 s"):
+            await world.dial()
+        assert 10 <= loop.time() - begun < 11
+        world.network.heal()
+        await eventually(lambda: accepted.bodies == [BODY])
+        await world.dial()
+
+    run(work())
+
+
+def test_delayed_chunks_arrive_late_and_in_order() -> None:
+    async def work() -> list[float]:
+        world = World()
+        loop = asyncio.get_running_loop()
+        dialed = await world.dial()
+        [accepted] = world.accepted
+        world.network.delay_seconds = (1.0, 2.0)
+        arrivals: list[float] = []
+        for number in range(1, 6):
+            begun = loop.time()
+            accepted.arrived.clear()
+            connection_of(dialed).send(FRAME)
+            await asyncio.sleep(3)
+            assert len(accepted.bodies) == number
+            arrivals.append(accepted.arrived[0] - begun)
+        frames = [
+            client_server.encode(FeedRequest(ReqId(1, 2, 3, 4), mark), NEWEST) for mark in range(9)
+        ]
+        for frame in frames:
+            connection_of(dialed).send(frame)
+            await asyncio.sleep(0)
+        await eventually(lambda: len(accepted.bodies) == 14)
+        assert accepted.bodies[5:] == [frame[7:] for frame in frames]
+        return arrivals
+
+    arrivals = run(work())
+    assert all(1.0 <= each < 2.0 for each in arrivals)
+    assert arrivals == run(work())

@@ -1,0 +1,191 @@
+"""Nodes of a cluster in one process that end, restart and lose power, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import waltz
+from waltz.testing import InProcessCluster, run
+
+Scenario = Callable[[InProcessCluster, waltz.LogClient[bytes]], Awaitable[None]]
+
+
+def play(scenario: Scenario, **options: Any) -> None:
+    """Run a scenario with a cluster and one client."""
+
+    async def work() -> None:
+        async with InProcessCluster(**options) as cluster, cluster.connect() as client:
+            await scenario(cluster, client)
+
+    run(work())
+
+
+def test_killed_server_is_replaced_by_another() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        assert await client.append(0, b"before") == 0
+        await cluster.kill_server(0)
+        assert await client.append(0, b"after") == 1
+        await cluster.kill_server(1)
+        with pytest.raises(waltz.WaltzError):
+            await client.append(0, b"without a server", timeout=30)
+        await cluster.start_server(0)
+        await cluster.ready()
+        tx = await client.append(0, b"with a server")
+        assert [t.data for t in cluster.transactions(0)][:2] == [b"before", b"after"]
+        assert cluster.transactions(0)[tx].data == b"with a server"
+
+    play(scenario, servers=2)
+
+
+def test_server_whose_session_stays_is_not_replaced_before_it_expires() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        await cluster.kill_server(0, expire=False)
+        await cluster.kill_server(1, expire=False)
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=60)
+
+    play(scenario, servers=2)
+
+
+def test_append_needs_a_majority_of_the_storages() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        await cluster.kill_storage(0)
+        assert await client.append(0, b"two of three") == 0
+        await cluster.kill_storage(1)
+        with pytest.raises(waltz.AppendUncertain):
+            await client.append(0, b"one of three", timeout=10)
+        await cluster.start_storage(0)
+        await cluster.ready()
+        mark = await client.append(0, b"two of three again")
+        assert cluster.transactions(0)[mark].data == b"two of three again"
+
+    play(scenario)
+
+
+def test_committed_transactions_survive_the_power_loss_of_all_storages() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        for number in range(50):
+            assert await client.append(0, b"%d" % number) == number
+        for number in range(3):
+            await cluster.kill_storage(number, power_loss=True)
+        for number in range(3):
+            await cluster.start_storage(number)
+        await cluster.ready()
+        assert await client.append(0, b"after") == 50
+        expected = [b"%d" % number for number in range(50)] + [b"after"]
+        assert [t.data for t in cluster.transactions(0)] == expected
+        assert [t.data async for t in client.stream(0, until=50, data=True)] == expected
+
+    play(scenario)
+
+
+def test_storage_with_a_failed_flush_ends_and_recovers_after_its_restart() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        cluster.storages[1].disk.failing_flush = 1
+        assert await client.append(0, b"x") == 0
+        await asyncio.sleep(1)
+        assert cluster.storages[1].node is None
+        await cluster.start_storage(1)
+        await cluster.kill_storage(0)
+        assert await client.append(0, b"y") == 1
+
+    play(scenario)
+
+
+def test_storage_with_a_full_disk_is_no_part_of_the_majority() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        disk = cluster.storages[0].disk
+        disk.space = disk.space - disk.left()
+        large = b"x" * 100_000
+        assert await client.append(0, large) == 0
+        cluster.storages[1].disk.space = disk.space
+        with pytest.raises(waltz.AppendUncertain):
+            await client.append(0, large, timeout=5)
+        disk.space = 1 << 40
+        await cluster.ready()
+        mark = await client.append(0, b"fits")
+        assert cluster.transactions(0)[mark].data == b"fits"
+
+    play(scenario)
+
+
+def test_partitioned_storage_delays_no_append() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        cluster.network.partition("server-0", "storage-2")
+        begun = loop.time()
+        assert await client.append(0, b"x") == 0
+        assert loop.time() - begun < 1
+        await asyncio.sleep(60)
+        cluster.network.heal()
+        await asyncio.sleep(60)
+        await cluster.kill_storage(0)
+        assert await client.append(0, b"y") == 1
+
+    play(scenario)
+
+
+def test_cut_client_finds_its_appends_in_the_log() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        await client.mount(0)
+        appends = [asyncio.ensure_future(client.append(0, b"%d" % n)) for n in range(200)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+            assert cluster.cut_clients() > 0
+            await asyncio.sleep(0.3)
+        ids = await asyncio.gather(*appends)
+        data = {tx: b"%d" % number for number, tx in enumerate(ids)}
+        assert [t.data for t in cluster.transactions(0)] == [data[n] for n in range(200)]
+
+    play(scenario)
+
+
+def test_appends_continue_while_zookeeper_does_not_answer() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        assert await client.append(0, b"x") == 0
+        cluster.zookeeper.stop_answering()
+        await asyncio.sleep(60)
+        assert await client.append(0, b"y") == 1
+        cluster.zookeeper.resume_answering()
+        await cluster.kill_storage(0)
+        assert await client.append(0, b"z") == 2
+
+    play(scenario)
+
+
+def test_lost_answers_of_metadata_writes_stop_no_server() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        for executed in (True, False):
+            store = cluster.servers[0].store
+            assert store is not None
+            store.lose_next_write(executed=executed)
+            # The loss of two storages ends the store session; the next one is written to ZooKeeper.
+            await cluster.kill_storage(0)
+            await cluster.kill_storage(1)
+            await asyncio.sleep(1)
+            await cluster.start_storage(0)
+            await cluster.start_storage(1)
+            await cluster.ready()
+            await client.append(0, b"x")
+        assert len(cluster.transactions(0)) == 2
+
+    play(scenario)
+
+
+def test_server_with_late_watches_and_outdated_reads_recovers() -> None:
+    async def scenario(cluster: InProcessCluster, client: waltz.LogClient[bytes]) -> None:
+        cluster.zookeeper.watch_delay = 5.0
+        store = cluster.servers[1].store
+        assert store is not None
+        cluster.zookeeper.lag(store)
+        await cluster.kill_server(0)
+        with pytest.raises(waltz.ClusterUnreachable):
+            await client.append(0, b"x", timeout=60)
+        cluster.zookeeper.catch_up(store)
+        assert await client.append(0, b"y") == 0
+
+    play(scenario, servers=2)
