@@ -6,12 +6,11 @@ Changes the settings of this process.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-_HERE = Path(__file__).parent
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # A deadline and the checks of speed fail on a busy machine. The examples of a test follow from its
 # name and its code: a failure can be repeated, and a run does not depend on earlier runs.
@@ -29,25 +28,63 @@ settings.register_profile(
 )
 settings.load_profile("waltz")
 
-_LONGEST = ("spark/test_spark_kills", "sim/test_runs", "spark", "docs", "sim", "integration")
+_SHARING = {
+    "spark": ("spark/",),
+    "cluster": (
+        "integration/test_cli_client",
+        "integration/test_cli_top",
+        "integration/test_cli_transfer",
+        "integration/test_client_threads",
+        "integration/test_cluster_bad_input",
+        "integration/test_cluster_cli",
+        "integration/test_cluster_end_to_end",
+        "integration/test_cluster_metrics",
+        "integration/test_operator_observes",
+    ),
+}
+"""Files or folders whose tests share what takes seconds to start: one worker runs them all."""
+
+_ALONE = ("spark/test_spark_kills", "spark/test_spark_page")
+"""Files that start a cluster or Spark of their own."""
+
+_LONGEST = ("spark/test_spark_kills", "sim/test_runs", "spark/", "docs/", "sim/", "integration/")
 """What starts first, so that no worker begins a long group when the others have nothing to do."""
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Groups | None:
+    """Run the tests in groups if ``--dist loadgroup`` is given."""
+    # pytest-xdist 3.8 has a scheduler for that option. It groups by node ids that it changes, and
+    # cannot change those of pytest 9.2.
+    return Groups(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives whole groups of tests to workers: a file, or files that share something."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(_name(nodeid))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run each file in one worker unless its tests name a group; start with the longest groups."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    items.sort(key=_rank)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_name(item)))
+    """Start with the longest groups if the tests run in parallel."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _rank(_name(item.nodeid)))
 
 
-def _name(item: pytest.Item) -> str:
-    return item.path.relative_to(_HERE).with_suffix("").as_posix()
+def _name(nodeid: str) -> str:
+    """Return the path of a test's file below this folder, without its suffix."""
+    return nodeid.partition(".py::")[0].removeprefix("tests/")
 
 
-def _rank(item: pytest.Item) -> int:
-    name = _name(item)
+def _group(name: str) -> str:
+    if name not in _ALONE:
+        for group, members in _SHARING.items():
+            if name.startswith(members):
+                return group
+    return name
+
+
+def _rank(name: str) -> int:
     return next((n for n, prefix in enumerate(_LONGEST) if name.startswith(prefix)), len(_LONGEST))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
 from waltz.cli.app import app
 from waltz.local import LocalCluster
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def invoke(cluster: LocalCluster, *arguments: str) -> Result:

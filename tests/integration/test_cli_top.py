@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 
-import pytest
 from typer.testing import CliRunner
 
 from waltz.cli.app import app
 from waltz.local import LocalCluster
-
-pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_top_once_prints_one_sample(cluster: LocalCluster) -> None:

@@ -17,8 +17,6 @@ from tests.support.eventually import eventually
 from waltz.cli.app import app
 from waltz.local import LocalCluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 ROWS = 6000
 
 

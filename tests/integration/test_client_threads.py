@@ -15,8 +15,6 @@ from waltz.local import LocalCluster
 from waltz.sync import SyncClient, callbacks
 from waltz.sync.callbacks import CallbackClient
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 PARTITIONS = 3
 
 

@@ -25,8 +25,6 @@ from waltz.metadata.lifecycle import create_cluster
 from waltz.protocol import ADMIN, CLIENT_SERVER, STORAGE, ProtocolSpec
 from waltz.protocol.frames import encode_frame
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 CLOSED_PORT = "127.0.0.1:1"
 

@@ -16,8 +16,6 @@ from typer.testing import CliRunner, Result
 from waltz.cli.app import app
 from waltz.local import LocalCluster
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 def invoke(cluster: LocalCluster | None, *arguments: str, stdin: bytes | None = None) -> Result:
     where = [] if cluster is None else ["--cluster", str(cluster.layout.description)]

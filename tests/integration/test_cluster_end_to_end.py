@@ -13,8 +13,6 @@ from tests.support.load import client_of, read_log
 from tests.support.replicas import partition_checksum, replicas_agree
 from waltz.local import ClusterRunning, LocalCluster, PlanError, Shape
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 MORE_THAN_ONE_FEED = 2500
 """Enough that a server feeds them in several chunks and a storage reaches two checkpoints."""
 

@@ -15,8 +15,6 @@ from waltz.runtime.metrics import Declared
 from waltz_server.shell.metrics import METRICS as SERVER
 from waltz_storage.shell.metrics import METRICS as STORAGE
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 _PROMETHEUS = "application/openmetrics-text;version=0.0.1;q=0.1,text/plain;version=0.0.4;q=0.5"
 
 

@@ -21,8 +21,6 @@ from waltz_operator.shell.environment import NetworkEnvironment
 from waltz_operator.shell.executor import Executor, StepFailed
 from waltz_operator.shell.observer import observe
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 _STORAGE = "a-storage-0.a-storage.logs.svc:6000"
 
 

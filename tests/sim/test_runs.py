@@ -16,8 +16,7 @@ QUICK = 2
 """The number of blocks that `make test` runs; the others are slow."""
 
 BLOCKS = range(-(-SEEDS // BLOCK))
-# One worker runs all blocks, because the last test checks the sum of their counters.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("seeds")]
+pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass(slots=True)

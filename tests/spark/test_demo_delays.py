@@ -12,8 +12,6 @@ from demo import delays, plot
 from demo.checks import Findings
 from demo.flights import Totals
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NOON = datetime(2013, 5, 1, 12, tzinfo=UTC)
 COLUMNS = """
     partition INT, transaction_id BIGINT, aircraft INT, departure TIMESTAMP, carrier STRING,

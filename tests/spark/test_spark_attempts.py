@@ -19,8 +19,6 @@ from waltz.spark.core.rows import Columns
 from waltz.spark.log_reader import ClusterLocation
 from waltz.spark.writer import Attempt, WriterSession, WriteTask
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class Attempts:
     """Attempts at one task in this process; a test may leave them unfinished."""

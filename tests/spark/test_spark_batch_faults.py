@@ -13,8 +13,6 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import end_of, save, wait_until, written
 from waltz.local import LocalCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(1))

@@ -17,8 +17,6 @@ from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
 from waltz.spark.log_reader import ClusterLocation, LogReader
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 MB = 1 << 20
 RECORD_BYTES = 10_000
 RECORDS = 5000

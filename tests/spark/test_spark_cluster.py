@@ -14,8 +14,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from tests.spark.conftest import NUM_PARTITIONS, append, save, wait_until
 from waltz.local import LocalCluster, Shape
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 MB = 1 << 20
 
 

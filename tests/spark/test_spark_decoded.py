@@ -15,8 +15,6 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import append
 from waltz.local import LocalCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 AVRO = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "long"}]}
 
 

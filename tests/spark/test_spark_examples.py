@@ -18,7 +18,7 @@ from waltz.local import LocalCluster, Shape
 ROWS = 3000
 EXAMPLES = Path(__file__).parents[2] / "examples/spark"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

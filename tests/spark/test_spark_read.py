@@ -17,8 +17,6 @@ from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
 from waltz.spark.log_reader import ClusterLocation, LogEndsBefore, LogReader
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def load(spark: Any, log: KnownLog, **options: object) -> Any:
     reader = spark.read.format("waltz").option("cluster", str(log.file))

@@ -16,8 +16,6 @@ from waltz.net import TlsConfig
 from waltz.spark.core.slices import Slice
 from waltz.spark.log_reader import ClusterLocation, LogReader
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DATA = [str(n).encode() * (1 + n % 3) for n in range(300)]
 
 

@@ -14,8 +14,6 @@ import waltz.spark
 from waltz.spark.requirements import check_packages
 from waltz.spark.session import check_version, check_workers
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_requirements_missing_packages_are_named() -> None:
     with pytest.raises(ImportError, match=r"needs pyarrow: pip install 'waltz-log\[spark\]'"):

@@ -13,8 +13,6 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.conftest import append
 from waltz.local import LocalCluster
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def follow(spark: Any, cluster: LocalCluster, partition: int, **options: object) -> Any:
     reader = spark.readStream.format("waltz").option("cluster", str(cluster.layout.description))

@@ -16,8 +16,6 @@ from tests.spark.conftest import append, save, written
 from waltz.local import LocalCluster
 from waltz.spark.core.rows import partition_of
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_write_columns_become_transactions(
     spark: Any, cluster: LocalCluster, partitions: Iterator[int]
