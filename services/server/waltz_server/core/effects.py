@@ -61,7 +61,7 @@ class ConnectStorages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadMetadata:
-    """Read the partition's metadata, creating it if it is missing.
+    """Read the partition's metadata; create them if they are missing.
 
     The result is `StorePartition.metadata_read` or `metadata_failed`, with this very object as the
     argument. Two operations are never equal, so that the late result of an old operation is not
@@ -107,7 +107,7 @@ class BackoffOver:
 
 @dataclass(frozen=True, slots=True)
 class ResetFailures:
-    """Timer: reset this storage's failure count, unless it is no longer ``failures``."""
+    """Timer: reset this storage's failure count if it is still ``failures``."""
 
     storage: str
     failures: int

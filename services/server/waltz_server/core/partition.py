@@ -98,7 +98,7 @@ class Partition:
         self.store = StorePartition(
             partition, settings.replication, settings.retry, ready, self._reports
         )
-        """The store. The shell passes answers of storages and of the metadata to it directly."""
+        """The store. The shell passes answers of storages and metadata to the store directly."""
         self._settings = settings
         self._queue = AppendQueue(settings.lock_table_size)
         self._clients = MountedClients()
@@ -251,7 +251,7 @@ class Partition:
     def read_range(self, peer: Peer, request: RangeRequest) -> None:
         """Answer with records or headers as soon as there are any."""
         if request.req_id.generation > self.generation:
-            # The client knows of a newer owner, as in `mount`, which may have extended the log.
+            # As in `mount`, the client knows of a newer owner, which may have extended the log.
             self._ready.add(refusal(peer, request, NOT_OPEN, UNRESOLVED))
         else:
             self._ranges.read_range(peer, request)

@@ -23,6 +23,6 @@ class Peer:
         self.congested = False
         """Whether the client reads too slowly; partitions then send it nothing more.
 
-        The shell sets it when the connection's buffer is full. When the buffer has drained, the
-        shell clears it and calls `Partition.writable` on every partition.
+        The shell sets this flag when the connection's buffer is full. When the buffer has drained,
+        the shell clears the flag and calls `Partition.writable` of every partition.
         """

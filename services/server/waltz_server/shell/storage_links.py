@@ -46,7 +46,7 @@ class StorageUser(Protocol):
         """Note that the connection is open."""
 
     def storage_down(self, storage: str) -> None:
-        """Note that the connection is lost; every request on it was answered with None before."""
+        """Note that the connection is lost, and that all requests on it were answered by None."""
 
     def answered(self, storage: str, request: st.Request, response: Any, elapsed_ms: float) -> None:
         """Handle the response to ``request``, None if the connection was lost."""
@@ -54,7 +54,7 @@ class StorageUser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCluster:
-    """The identity of the server's cluster; a storage of another cluster refuses to connect."""
+    """The identity of this server's cluster; a storage of another cluster refuses the server."""
 
     key: uuid.UUID
     num_partitions: int

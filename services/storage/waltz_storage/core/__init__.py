@@ -4,6 +4,9 @@ The core reads and writes files only through a `Disk` object, which its callers 
 simulations pass disks that fail. The core starts no thread: `engine.Engine` returns the work that
 the shell must do.
 
+Some docstrings name a *planted bug*: a change of the code, in tests/mutants, that the tests find.
+The planted bug shows the failure that a line of the code prevents.
+
 * `log`: the records of one partition, in segment files
 * `control`: sessions, marks and switches of all partitions, in the control file
 * `partitions`: what each request does to a partition, and which requests are refused

@@ -64,7 +64,7 @@ class Change:
     size_before: int | None
     size_after: int | None
     rewritten: bool
-    """Whether the bytes that the file has before and after would differ."""
+    """Whether bytes would change that the file has before and after."""
 
     @property
     def kind(self) -> ChangeKind:
@@ -92,7 +92,7 @@ class DryDisk:
         return [change for change in found if change is not None]
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return whether a file or directory of this name exists."""
         known = self._files.get(path)
         if known is not None:
             return known.there

@@ -76,7 +76,7 @@ def check_stopped(root: Path) -> None:
 
 
 def segments(root: Path, partition: int) -> list[int]:
-    """Return the first ids of a partition's segments, by their names."""
+    """Return the first ids of a partition's segments, taken from the file names."""
     names = (root / str(partition)).glob(f"*{DATA_SUFFIX}")
     return sorted(int(path.stem) for path in names if path.stem.isdecimal())
 

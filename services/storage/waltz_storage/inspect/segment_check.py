@@ -38,7 +38,7 @@ class Tail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A whole record in a data file: its first byte is ``offset``, and ``end`` follows its last."""
+    """A whole record in a data file, from byte ``offset`` to the byte before ``end``."""
 
     record: Record
     offset: int
@@ -58,7 +58,8 @@ class Flaw:
 class SegmentReport:
     """The result of a check: the whole records, the flaws, and what follows the last record.
 
-    ``next_id`` is the id after the last whole record, which ends at byte ``end`` of ``size``.
+    ``next_id`` is the id after the last whole record, and ``end`` the byte after it. The file has
+    ``size`` bytes.
     """
 
     first_id: int

@@ -155,7 +155,7 @@ class ServerConnection(FrameHandler):
         self._intake.add(arrivals)
 
     def lost(self, reason: str) -> None:
-        """Drop waiting requests; those under way are done, and their answers dropped."""
+        """Drop the waiting requests. Requests under way are done, but their answers are dropped."""
         self._intake.proceed()
 
     def writable(self) -> None:
@@ -191,7 +191,7 @@ class AdminConnection(FrameHandler):
         self._intake: _Intake[admin.Message] = _Intake(self._begin)
 
     def ready(self, connection: FrameConnection) -> None:
-        """Store the connection: the handshake is done."""
+        """Store the connection, whose handshake is complete."""
         self._intake.connection = connection
 
     def received(self, bodies: list[bytes]) -> None:
@@ -200,7 +200,7 @@ class AdminConnection(FrameHandler):
         self._intake.add([(_LIST_WEIGHT, admin.decode(body, version)) for body in bodies])
 
     def lost(self, reason: str) -> None:
-        """Drop waiting requests; those under way are done, and their answers dropped."""
+        """Drop the waiting requests. Requests under way are done, but their answers are dropped."""
         self._intake.proceed()
 
     def writable(self) -> None:

@@ -149,7 +149,7 @@ _PARTITION: tuple[Family[OpenPartition], ...] = (
     ),
     gauge(
         "waltz_storage_partition_low_water_mark",
-        "low-water mark of that store session: the high-water mark when it began",
+        "low-water mark of this replica's last store session: the high-water mark when it began",
         "low-water-mark",
         lambda partition: partition.core.info.low_water_mark,
     ),

@@ -4,8 +4,8 @@ An append is *granted* when it takes its locks and goes to the store. It is *ref
 was taken after the client's mark. It is *resolved* when the store reports its outcome. It is *open*
 until it is refused or resolved.
 
-Appends of one client are never reordered: when an append is committed, its client takes every
-earlier open append for failed (spec/behaviour.md section 8). A lock is open while a granted append
+Appends of one client are never reordered: when an append is committed, its client regards every
+earlier open append as failed (spec/behaviour.md section 8). A lock is open while a granted append
 holds it. An append that wants an open lock waits for that lock, first come first served. A waiting
 append delays only appends of its own client and appends that want the same locks.
 
@@ -35,7 +35,7 @@ Refused = tuple[Peer, Append, int]
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A request that is answered once all earlier appends are resolved: a flush or a mount."""
+    """A request that is answered once no earlier append is open: a flush or a mount."""
 
     peer: Peer
     request: cs.FlushRequest | cs.MountRequest
@@ -153,7 +153,7 @@ class AppendQueue:
     def resolved(self, appends: list[Append], first_id: int | None) -> None:
         """Release the locks of ``appends``, whose outcome the store has reported.
 
-        Committed appends have consecutive ids from ``first_id`` on; for others it is None.
+        ``first_id`` is the id of the first of them, None if they are not committed.
         """
         self._resolved += len(appends)
         assert self._resolved <= self._submitted, "only granted appends are resolved"
@@ -168,7 +168,7 @@ class AppendQueue:
                 self._waiting.freed(append.taken)
 
     def passed_barriers(self) -> list[Barrier]:
-        """Remove and return the barriers whose earlier appends are all resolved."""
+        """Remove and return the barriers before which no append is open any more."""
         passed = []
         while self._barriers and self._barriers[0][0] <= self._resolved:
             passed.append(self._barriers.popleft()[1])

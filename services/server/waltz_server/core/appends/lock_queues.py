@@ -29,7 +29,7 @@ class Waiter(Generic[Item]):
     number: int
     item: Item
     queues: list[tuple[dict[int, deque[Waiter[Item]]], int]]
-    """The queues that hold the waiter: each as a dict of queues, and a key (client or lock)."""
+    """The queues that hold the waiter, each as a dict of queues and the key of one queue in it."""
     behind: int = 0
     """In how many of these queues another waiter is first."""
     parked: tuple[int, ...] = ()

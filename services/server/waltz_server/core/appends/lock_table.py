@@ -38,8 +38,8 @@ class LockTable:
     def __init__(self, size: int, high_water_mark: int) -> None:
         assert size > 0
         self._size = size
-        # Transactions that this server has not seen may have taken any lock, the last one at
-        # ``high_water_mark``.
+        # This server has not seen the locks of the transactions up to ``high_water_mark``: each
+        # transaction may have taken any lock.
         self._marks = [high_water_mark] * size
         self._open = [0] * size
 
@@ -88,7 +88,7 @@ class LockTable:
             is_open[c] += 1
 
     def end(self, slots: Slots, transaction_id: int | None) -> None:
-        """Release ``slots``: their append was committed as ``transaction_id``; None: it was not.
+        """Release ``slots`` of an append with ``transaction_id``, None if it is not committed.
 
         Appends are committed in the order of their ids, so a slot's mark never goes down.
         """

@@ -2,8 +2,8 @@
 
 A client that reconnects may have two connections for a while. The server accepts its appends only
 from the newest connection (spec/behaviour.md section 8). Otherwise an append from the buffers of
-the older connection could get into the log after newer appends of the client, when the client
-already takes that append for failed.
+the older connection could get into the log after newer appends of the client, although the client
+already regards that append as failed.
 """
 
 from __future__ import annotations

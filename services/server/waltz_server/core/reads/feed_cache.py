@@ -1,8 +1,8 @@
 """Cache recent transactions of one partition as complete feed frames, bounded in bytes. Pure.
 
 A frame is an encoded FeedData message: the request id, id and header of one transaction. The frame
-is the same for all clients, and protocol versions differ only in its version field. So a committed
-batch is encoded once; serving a feed only slices and joins frames.
+is the same for all clients, and for all protocol versions except for the version field. So a
+committed batch is encoded once; serving a feed only slices and joins frames.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def frames_of_headers(headers: Sequence[RecordHeader]) -> bytes:
 
 
 def in_version(frames: bytes, version: int) -> bytes:
-    """Return cached frames in the protocol version of a connection."""
+    """Return ``frames`` with ``version`` in their version fields."""
     if version == _CACHED_VERSION:
         return frames
     other = bytearray(frames)

@@ -25,7 +25,7 @@ TURN_TRANSACTIONS = 512
 class Feed:
     """One client's feed, which has reached ``position``.
 
-    The feed ends after ``remaining`` more transactions. The message ``end`` tells the client so.
+    The feed ends after ``remaining`` more transactions; then the client gets the message ``end``.
     """
 
     peer: Peer
@@ -44,9 +44,9 @@ class FeedSchedule:
         self._catch_up: deque[Feed] = deque()
         self._parked: set[Feed] = set()
         self.added = {"real-time": 0, "catchup": 0}
-        """How often a feed was queued as one of a kind, for metrics."""
+        """For metrics: how often a feed was queued as a feed of this kind."""
         self.removed = {"real-time": 0, "catchup": 0}
-        """How often a real-time feed ended, and how often a catch-up feed had its turn."""
+        """For metrics: how many feeds ended, and how many turns catch-up feeds had."""
 
     def open(self, feed: Feed, high_water_mark: int) -> None:
         """Begin ``feed``, which replaces the earlier feed of its connection."""
@@ -87,7 +87,7 @@ class FeedSchedule:
             self._enqueue(feed, high_water_mark)
 
     def unpark(self, peer: Peer, high_water_mark: int) -> bool:
-        """Queue the feed of a connection if it is parked; return False if there is no feed."""
+        """Queue the feed of a connection if that feed is parked; return False without a feed."""
         feed = self._feeds.get(peer)
         if feed is None:
             return False

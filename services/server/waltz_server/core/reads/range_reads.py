@@ -31,8 +31,8 @@ from waltz_server.core.replication.replica_reads import ReplicaReads
 from waltz_server.core.store_reports import ReadDone
 
 TICK_SECONDS = 0.05
-"""The clock of waiting reads: a read waits for some whole number of ticks, so it may wait up to
-about two ticks longer than its client has requested."""
+"""The length of a tick. Reads wait for whole ticks, so a read may wait up to two ticks longer than
+its client has requested."""
 READS_PER_CONNECTION = 4
 """Most reads of replicas in progress for one connection."""
 REQUESTS_PER_CONNECTION = 1000
@@ -68,7 +68,7 @@ class RangeReads:
         self._open: Counter[Peer] = Counter()
         """Number of unanswered requests of each connection."""
         self._due: dict[Peer, deque[RangeRead]] = {}
-        """Reads of committed transactions, in order: each is served once its connection allows."""
+        """For each connection, the reads whose first transaction is committed, in order."""
         self._waiting: list[RangeRead] = []
         """Reads that wait for transactions that are not committed yet."""
         self._reading: set[RangeRead] = set()

@@ -4,7 +4,7 @@ Such appends are *in doubt* until the next store session opens.
 
 If the next session is of the same generation, no other server has written in between. Then the mark
 of the next session shows which appends are committed. The server never sends an append in doubt
-again: if a quorum already had it, it would be in the log twice.
+again: if a quorum already has the append, it would be in the log twice.
 
 If another server wrote in between, the mark shows nothing about the appends. The clients look for
 their appends in the records of the log (transcripts/clients/batches_and_faults.txt).
@@ -27,7 +27,7 @@ from waltz_server.core.store_reports import (
 
 @dataclass(frozen=True, slots=True)
 class InDoubtAppends:
-    """Appends that a session of ``generation`` sent, with ids from ``first_id`` on, in doubt."""
+    """The appends in doubt after a session of ``generation``; their ids begin at ``first_id``."""
 
     generation: int = -1
     first_id: int = 0

@@ -11,9 +11,9 @@ partition waits (undecidable_vote.txt, absent_replicas.txt).
 
 The rules, and the failure that each prevents:
 
-* *A resolved mark never goes down in a later session.* Otherwise a session could put its mark on a
-  disk and fail, and a later session could cut records below that mark, which the disk would still
-  prove. So a clean replica gets the session id on its disk before its copies count.
+* *A resolved mark never goes down in a later session.* Otherwise a session could write its mark to
+  a disk and fail, and a later session could cut records below that mark. The disk would still count
+  as right up to the mark. So a clean replica gets the session id on its disk before copies count.
 * *A vote counts only records on the disks of replicas that are present.* A replica that fails is
   absent from then on: while the mark is unresolved, its reports count neither for a position nor
   against one (storage_restart.txt). This can only delay the decision: every position has less
@@ -72,18 +72,18 @@ class _Replica:
     case: RecoveryCase
     low_water_mark: int
     position: int | None = None
-    """The replica's last transaction id; None until it is known, and the replica not counted."""
+    """The replica's last transaction id, None until the replica is counted."""
     floor: int = -1
     """Where the replica's log ended when its disk got its mark: no mark is accepted below it."""
     entry_mark: int | None = None
-    """The mark that goes to the disk with the session id before copies count; None if done."""
+    """The mark to write to the disk with the session id before copies count; None afterwards."""
     busy: bool = False
     trimmed: bool = False
     """Whether the replica was sent the command to cut its log to the resolved mark."""
     marked: bool = False
     recovered: bool = False
     first_step: Step | None = None
-    """The step before the replica is counted; None if done."""
+    """The step before the replica is counted; None afterwards."""
 
 
 class SessionRecovery:
@@ -272,8 +272,8 @@ class SessionRecovery:
     def metadata_written(self, written: PartitionMetadata) -> None:
         """Classify replicas that connect from now on by the metadata ``written``.
 
-        By the metadata of the beginning, a replica that connects late could support a vote that has
-        ended, or could keep records that differ from the log (readded_replica_late.txt).
+        Classified by the metadata of the beginning, a replica that connects late could support a
+        vote that has ended, or keep records that differ from the log (readded_replica_late.txt).
         """
         self._entries = dict(written.replicas)
 
@@ -330,8 +330,8 @@ class SessionRecovery:
     def _copy_source(self, position: int) -> tuple[str, int] | None:
         """Return the counted replica with the next position after ``position``, and that position.
 
-        The next one, so that a replica moves from position to position of the vote: the mark may be
-        resolved at any of them, and records copied beyond the mark would have to be cut.
+        So a replica moves from position to position of the vote: the mark may be resolved at any of
+        them, and records copied beyond the mark would have to be cut.
         """
         ahead = [
             (end, name)

@@ -11,7 +11,7 @@ from waltz.protocol import storage as st
 CATCH_UP_START_RECORDS = 64
 _CATCH_UP_TARGET_BYTES = 1 << 20
 _READ_MS = (1.0, 3000.0)
-"""A read that took less or more counts with these bounds, in milliseconds."""
+"""The least and the most milliseconds with which a read counts."""
 
 
 class StoreStage(Enum):

@@ -1,7 +1,7 @@
 """Convert requests for storages that support only version 0 of the storage protocol. Pure.
 
-A version 0 request for records has no bound in bytes. It requests as many records as probably fit
-the bound.
+Version 0 has no request with a bound in bytes. Such a request is converted to a request for as many
+records as probably fit the bound.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class StorePartition:
     ) -> None:
         self.partition = partition
         self.healthy = True
-        """False after an overdue recovery or a session that never opened, until one opens."""
+        """False from an overdue recovery, or a session that never opened, until a session opens."""
         self._limits = limits
         self._retry = retry
         self._generation = -1

@@ -133,7 +133,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlEntry:
-    """A partition's current info, the number of its last update, and its struct (0 or 1)."""
+    """A partition's current info, the number of its last update, and its slot: struct 0 or 1."""
 
     info: PartitionInfo
     sequence: int

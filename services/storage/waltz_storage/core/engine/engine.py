@@ -92,7 +92,7 @@ class Done:
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition's waiting jobs; ``taken`` while a round or a task uses the partition."""
+    """One partition's waiting jobs, and whether a round or a task uses the partition now."""
 
     partition: int
     jobs: deque[Job] = field(default_factory=deque)
@@ -132,7 +132,7 @@ class Engine:
         return ready
 
     def settle(self, part: RoundPart, now: float) -> Done:
-        """Complete a part that is durable; ``now`` is read from the clock that set `arrived`.
+        """Complete a part that is durable; ``now`` is from the same clock as `AppendJob.arrived`.
 
         An append is answered only here, after its flush: the server counts the answer as a vote
         that the records survive a loss of power (planted bug "append answered before it is

@@ -49,7 +49,8 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in ``identity.directory`` and recover its end; create it if it has no files.
 
-    Raises PartitionDamaged or PartitionUnopened before it changes a file; NoSpace, DiskFailed.
+    Raises PartitionDamaged or PartitionUnopened before it changes a file. Raises NoSpace and
+    DiskFailed.
     """
     with changing(f"opening of the log in {identity.directory}"):
         if not disk.exists(identity.directory):

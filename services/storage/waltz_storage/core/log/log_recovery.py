@@ -58,7 +58,7 @@ class SegmentPlan:
 
 
 def check_header(source: ByteSource, key: uuid.UUID, partition: int, first_id: int) -> FileHeader:
-    """Return the header of a data or index file; raises Damage if it has other values."""
+    """Return the header of a data or index file; raises Damage if it differs from the arguments."""
     header = FileHeader.decode(source.read(0, HEADER_BYTES))
     if header.key != key:
         raise Damage(12, f"the cluster key does not match: {header.key} instead of {key}")
@@ -87,8 +87,8 @@ def recover_segment(
         plan = _scan(data, first_id, clean, decode_entries(raw)[0])
         if plan.next_id > clean:
             return plan
-    # Perhaps an index entry is wrong, and no record is: then a scan of all records rebuilds the
-    # index.
+    # An index entry may be wrong although all records are valid. A scan of all records then
+    # rebuilds the index.
     plan = _scan(data, first_id, first_id, HEADER_BYTES)
     if clean == first_id:
         # Before the first checkpoint, only the mark shows whether the first record is known clean.
@@ -126,7 +126,7 @@ def _known_clean(claimed_last: int, local_low_water_mark: int) -> int:
 def _entries_increase(index: ByteSource, count: int) -> bool:
     """Return whether the first ``count`` entries can be the offsets of consecutive records.
 
-    This reads the entries once, and no record.
+    The check reads each entry once and reads no record.
     """
     entries = array("q", [HEADER_BYTES - RECORD_OVERHEAD_BYTES])
     for number in range(0, count, _WINDOW_ENTRIES):

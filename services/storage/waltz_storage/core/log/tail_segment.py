@@ -25,8 +25,7 @@ from waltz_storage.core.log.segment_format import (
 
 _SMALLEST_STEP_BYTES = 1 << 20
 _ALLOCATE_FOR_BYTES = 32 << 10
-"""Only writes up to this size allocate ahead: for larger ones, the zeros cost more than they save.
-"""
+"""Larger writes do not allocate ahead: the zeros would cost more time than they save."""
 
 
 class TailSegment:
@@ -93,8 +92,8 @@ class TailSegment:
 
         `flush_index` makes them durable. The entries between two checkpoints are an interval. Each
         interval is flushed before the next one is written. So a crash tears at most the newest
-        interval, and recovery scans the records of the newest interval. If a crash could tear two,
-        recovery would trust wrong entries. A full disk delays the checkpoint.
+        interval, and recovery scans the records of the newest interval. If a crash could tear two
+        intervals, recovery would trust wrong entries. A full disk delays the checkpoint.
         """
         due = self.next_id // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - self.first_id
         if due > self._indexed:
