@@ -154,7 +154,7 @@ SPARK_BUGS = (
     Planted(
         "a malformed row is dropped in the mode permissive",
         Package.SPARK,
-        "rows.append(first)\ntables.append(nothing)\n",
+        "rows.append(first)\ntables.append(null_row)\n",
         "pass\n",
         "A query misses rows.",
         nodes("unit/spark/test_spark_payload.py::test_payload_text_is_null_for_invalid_utf8"),
