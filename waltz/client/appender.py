@@ -137,7 +137,7 @@ class Appender:
         return known
 
     def give_up(self, req_id: ReqId) -> None:
-        """Let the call of an append raise AppendUncertain now, as the end of its timeout would."""
+        """Make the call of the append ``req_id`` raise AppendUncertain now, if it was sent."""
         state = self._partitions.get(req_id.partition)
         if state is not None:
             state.appends.give_up(req_id)

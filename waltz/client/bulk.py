@@ -1,4 +1,4 @@
-"""Reads of ranges and appends of batches by the real client. Network."""
+"""Reads of ranges and appends of batches by a `Client`. Network."""
 
 from __future__ import annotations
 

@@ -50,8 +50,10 @@ class InFlightLimit:
             await waiter.entered
         except asyncio.CancelledError:
             if waiter.entered.cancelled():
+                # The waiter is still in the queue: remove it, and admit those behind it.
                 self._admit()
             else:
+                # The waiter was admitted in the same turn of the event loop: undo its entry.
                 self.leave(count, size)
             raise
 

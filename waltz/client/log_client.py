@@ -29,9 +29,9 @@ T = TypeVar("T")
 class LogClient(abc.ABC, Generic[DataT]):
     """One application's access to one cluster.
 
-    `waltz.connect` opens a `Client`, its implementation; `waltz.testing` opens those of a cluster
-    in the same process. ``LogClient[bytes]`` appends and reads bytes. The type of a client
-    with a serializer is that of the serializer's values.
+    `waltz.connect` opens a `Client`, which implements this class. `waltz.testing` opens clients of
+    a cluster that runs in the process of a test. ``LogClient[bytes]`` appends and reads bytes. The
+    type of a client with a serializer is that of the serializer's values.
 
     A client belongs to the event loop on which it was opened. If a client can no longer follow the
     servers in ZooKeeper, its present and later calls raise ClientFailed; an append that was sent

@@ -86,7 +86,7 @@ def encode_frame(magic: int, version: int, *body: bytes) -> bytes:
 def frame_head(data: bytes, position: int) -> tuple[int, int, int, int] | None:
     """Return magic and version of the frame at ``position``, and the start and end of its body.
 
-    None if ``data`` does not have the whole frame.
+    Return None if ``data`` has only a part of the frame.
     """
     start = position + HEAD_BYTES
     if len(data) < start:

@@ -105,7 +105,11 @@ def gauge(
     read: Callable[[T], Any],
     number: Callable[[Any], float] = float,
 ) -> Family[T]:
-    """Return a metric that may grow and shrink. Prometheus does not get a value None."""
+    """Return a metric that may grow and shrink. Prometheus does not get a value None.
+
+    ``name`` is the name for Prometheus, ``json`` the name in JSON. ``number`` converts a value in
+    JSON to the value for Prometheus.
+    """
     return Family(name, Kind.GAUGE, meaning, (value(json, read),), number=number)
 
 
@@ -116,7 +120,7 @@ def counter(
     read: Callable[[T], int],
     kind: JsonKind = JsonKind.METER,
 ) -> Family[T]:
-    """Return a metric that only grows."""
+    """Return a metric that only grows. ``kind`` is its kind in JSON; see `gauge`."""
     return Family(name, Kind.COUNTER, meaning, (Source(json, kind, read),))
 
 
@@ -126,7 +130,7 @@ def histogram(
     json: str,
     read: Callable[[T], Timer],
 ) -> Family[T]:
-    """Return a metric of durations."""
+    """Return a metric of durations; see `gauge`."""
     return Family(name, Kind.HISTOGRAM, meaning, (Source(json, JsonKind.TIMER, read),))
 
 

@@ -11,10 +11,7 @@ append is
 Besides these signals, only a refusal or an AppendBatchResponse determines an outcome. A lost
 connection and elapsed time leave an append in doubt. An append is never sent twice with the same
 request id. It is sent again, with a new request id, only after `Outcome.ABSENT`. Otherwise a
-transaction could be in the log twice.
-
-The tests are tests/unit/client/test_client_appends.py, which loses, delays and repeats every
-message, and the appending clients of tests/sim.
+transaction could be in the log twice (tests/unit/client/test_client_appends.py, tests/sim).
 """
 
 from __future__ import annotations
@@ -90,13 +87,11 @@ class PartitionAppends:
         self._order: deque[int] = deque()
         """The sequence numbers of sent appends, oldest first. Some may have an outcome by now."""
         self._refused: list[tuple[int, _Sent]] = []
-        """Refused appends, each with the transaction that took the lock: the caller gets
-        LOCK_FAILED when the feed has reached this transaction."""
+        """Refused appends, with the transaction that took the lock. They end when it is fed."""
         self._open_flushes: dict[int, int] = {}
-        """For each flush without an answer, by sequence number: its place in the order of sending.
-        """
+        """The flushes without an answer: sequence number, and place in the order of sending."""
         self._answered_flushes: list[tuple[int, int]] = []
-        """For each answered flush: the mark of the answer, and the flush's place in the order."""
+        """The answered flushes: mark of the answer, and place in the order of sending."""
         self._oldest_since: tuple[int, float] | None = None
         """The ``order`` of the oldest append in doubt, and since when it has been the oldest."""
 
@@ -165,7 +160,10 @@ class PartitionAppends:
         return known
 
     def give_up(self, req_id: ReqId) -> None:
-        """Report an append that was sent as in doubt; its later outcome still settles others."""
+        """End the append ``req_id`` for its caller with UNCERTAIN, if the append was sent.
+
+        The append itself stays open: its commit still settles the appends that were sent before it.
+        """
         sent = self._sent.get(req_id.seq)
         if sent is not None and sent.req_id == req_id:
             self.effects.results.append(Settled(sent.token, Outcome.UNCERTAIN, req_id=req_id))
@@ -308,9 +306,8 @@ class PartitionAppends:
     def _batch_answered(self, message: AppendBatchResponse) -> None:
         """Handle the outcomes of a batch.
 
-        COMMITTED is only recorded. The caller gets this outcome when the feed shows the
-        transaction, so that the client's mark has reached the transaction by then. A caller that
-        does not wait any longer gets it from `withdraw`.
+        COMMITTED is only recorded. The caller gets it when the feed shows the transaction, so that
+        the client's mark has reached the transaction by then. `withdraw` returns it earlier.
         """
         first = message.req_id.seq
         for seq, outcome in enumerate(message.outcomes, first):
