@@ -1,38 +1,117 @@
-"""The controller: an event that comes during a reconcile causes another one."""
+"""When clusters are reconciled: no event is lost, errors are retried with growing delays."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
 
 from tests.support.eventually import eventually
+from waltz_operator.shell import controller as controller_module
 from waltz_operator.shell.controller import Controller, ReconcileResult
+from waltz_operator.shell.kube_api import KubeError
 
-NEVER_SECONDS = 100_000.0
+NEVER = 10_000.0
 
 
 class Reconciles:
-    """Counts the reconciles; the first one lasts until it is released."""
+    """Records the reconciles of all clusters; ``during`` is called in each one."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.released = asyncio.Event()
+        self.begun: list[str] = []
+        self.running = 0
+        self.result: ReconcileResult | Exception | None = ReconcileResult(NEVER, ready=True)
+        self.during: Callable[[str], None] = lambda _: None
+        self.proceed: asyncio.Event | None = None
 
-    async def reconcile(self, namespace: str, name: str) -> ReconcileResult:
-        self.count += 1
-        await self.released.wait()
-        return ReconcileResult(NEVER_SECONDS, ready=True)
+    async def __call__(self, namespace: str, name: str) -> ReconcileResult | None:
+        self.begun.append(f"{namespace}/{name}")
+        self.running += 1
+        assert self.running == 1, "reconciles of one cluster overlap"
+        if self.proceed is not None:
+            await self.proceed.wait()
+        self.during(name)
+        self.running -= 1
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
 
 
-async def test_event_during_a_reconcile_causes_another_one() -> None:
-    reconciles = Reconciles()
-    controller = Controller(reconciles.reconcile)
-    controller.enqueue("logs", "log")
-    await eventually(lambda: reconciles.count == 1)
-    controller.enqueue("logs", "log")
-    controller.enqueue("logs", "log")
-    reconciles.released.set()
-    await eventually(lambda: reconciles.count == 2, seconds=2)
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert reconciles.count == 2, "events of one reconcile are taken together"
+@pytest.fixture
+def reconciles() -> Reconciles:
+    return Reconciles()
+
+
+@pytest.fixture
+async def controller(reconciles: Reconciles) -> AsyncIterator[Controller]:
+    controller = Controller(reconciles)
+    yield controller
     await controller.close()
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_event_during_a_reconcile_causes_another_one(
+    controller: Controller, reconciles: Reconciles
+) -> None:
+    reconciles.proceed = asyncio.Event()
+    controller.enqueue("logs", "a")
+    await eventually(lambda: reconciles.begun)
+    controller.enqueue("logs", "a")
+    reconciles.proceed.set()
+    await turns()
+    assert reconciles.begun == ["logs/a"] * 2
+    await turns()
+    assert reconciles.begun == ["logs/a"] * 2, "without an event there is no further reconcile"
+
+
+async def test_event_between_two_reconciles_ends_the_pause(
+    controller: Controller, reconciles: Reconciles
+) -> None:
+    controller.enqueue("logs", "a")
+    await turns()
+    assert len(reconciles.begun) == 1
+    controller.enqueue("logs", "a")
+    await turns()
+    assert len(reconciles.begun) == 2
+    assert controller.ready == {("logs", "a"): True}
+
+
+async def test_pauses_after_errors_grow_and_a_success_resets_them(
+    controller: Controller, reconciles: Reconciles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(_: object, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            reconciles.result = ReconcileResult(7.0, ready=False)
+        elif len(pauses) == 4:
+            reconciles.result = KubeError("gone again")
+        elif len(pauses) == 5:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(Controller, "_wait", staticmethod(pause))
+    reconciles.result = KubeError("no answer")
+    controller.enqueue("logs", "a")
+    await eventually(lambda: len(pauses) == 5)
+    first = controller_module._BACKOFF.first_seconds
+    assert pauses == [first, 2 * first, 4 * first, 7.0, first]
+    assert controller.metrics.failures == 4
+    assert controller.metrics.reconciles == 5
+
+
+async def test_cluster_that_no_longer_exists_is_forgotten(
+    controller: Controller, reconciles: Reconciles
+) -> None:
+    reconciles.result = None
+    controller.enqueue("logs", "a")
+    await turns()
+    assert controller.clusters == 0
+    controller.enqueue("logs", "a")
+    await turns()
+    assert reconciles.begun == ["logs/a"] * 2

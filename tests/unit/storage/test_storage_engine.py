@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from tests.support.inline_engine import Inline, InlineEngine, arrival
 from waltz.protocol import admin, storage
 from waltz.protocol.records import Record, RecordBatch, ReqId
 from waltz.testing.disk import UNLIMITED, MemoryDisk
-from waltz_storage.core.engine.engine import GROUP_LIMIT_BYTES, Arrival
+from waltz_storage.core.engine import engine as engine_module
+from waltz_storage.core.engine.engine import GROUP_LIMIT_BYTES, Arrival, Engine
 from waltz_storage.core.engine.rounds import RoundPart
-from waltz_storage.core.errors import DiskFailed, SessionFenced
+from waltz_storage.core.errors import DiskFailed, RequestRefused, SessionFenced
 from waltz_storage.core.log.log_segments import LogOptions
 from waltz_storage.core.partitions.storage_directory import StorageDirectory
 from waltz_storage.shell.engine_thread import EngineThread, Mailbox
@@ -379,3 +381,106 @@ def test_part_of_a_round_is_durable_after_the_last_of_its_flushes() -> None:
     ParallelFlushes(Inline()).commit(parts, durable.append)
     assert durable == parts
     assert seen == [0, 0, 1, 1, 1]
+
+
+def test_append_above_the_limit_of_a_group_is_done_alone(
+    engine: InlineEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "GROUP_LIMIT_BYTES", 10)
+    answers = engine.ask_together([append(0, 0), append(0, 1)])
+    assert kinds(answers) == ["SuccessResponse"] * 2
+
+
+def test_engine_is_not_idle_while_a_round_or_a_task_is_under_way() -> None:
+    engine = Engine(directory_on(MemoryDisk()))
+    ready = engine.step([arrival(append(0, 0), lambda _: None)])
+    assert not engine.idle
+    (part,) = ready.parts
+    ParallelFlushes(Inline()).commit([part], lambda _: None)
+    done = engine.settle(part, 0.0)
+    assert not engine.idle
+    engine.step([done.freed])
+    assert engine.idle
+    (task,) = engine.step([arrival(max_id(0), lambda _: None)]).tasks
+    assert not engine.idle
+    engine.step([engine.run_task(task).freed])
+    assert engine.idle
+
+
+def test_part_of_a_round_is_durable_after_all_its_flushes() -> None:
+    """A part has two flushes when it writes a checkpoint: of its records and of its index."""
+    done: list[str] = []
+
+    class Log:
+        def write(self, staged: object) -> None:
+            done.append("write")
+
+        def unflushed(self, staged: object) -> list[Callable[[], None]]:
+            return [lambda: done.append("data"), lambda: done.append("index")]
+
+    part = SimpleNamespace(log=Log(), staged=None)
+    writer = ParallelFlushes(Inline())
+    writer.commit([part, part], lambda _: done.append("durable"))  # type: ignore[list-item]
+    one = ["write", "data", "index", "durable"]
+    assert done == one + one
+    assert writer.flushes == 4
+
+
+def running_engine(fail: Callable[[BaseException], None]) -> EngineThread:
+    directory = directory_on(MemoryDisk())
+    running = EngineThread(directory, Mailbox(lambda run: run()), fail, lambda: 0.0)
+    running.start()
+    return running
+
+
+async def test_failed_task_ends_the_engine_thread() -> None:
+    failures: list[BaseException] = []
+
+    def task() -> list[Any]:
+        raise DiskFailed("as configured by the test")
+
+    running = running_engine(failures.append)
+    running.submit([Arrival(0, task)])
+    running._thread.join(20)
+    assert not running._thread.is_alive()
+    assert [type(failure) for failure in failures] == [DiskFailed]
+    await running.stop()
+
+
+async def test_engine_reports_the_first_of_two_failures_only() -> None:
+    failures: list[BaseException] = []
+    both = threading.Barrier(2)
+
+    def task() -> list[Any]:
+        both.wait(20)
+        raise DiskFailed("as configured by the test")
+
+    running = running_engine(failures.append)
+    running.submit([Arrival(0, task), Arrival(1, task)])
+    running._thread.join(20)
+    await running.stop()
+    assert len(failures) == 1
+
+
+def test_unassigned_partition_stays_unassigned_even_if_its_files_cannot_be_removed(
+    engine: InlineEngine, disk: MemoryDisk
+) -> None:
+    """An entry without files would open as an empty log with the marks of a full one."""
+    engine.ask(append(0, 0, 3))
+    engine.ask(storage.SetLowWaterMarkRequest(4, 1, 0, 2))
+    disk.failing_remove = 1
+    with pytest.raises(DiskFailed):
+        engine.directory.unassign(0, delete_files=True)
+    restarted = StorageDirectory(disk.restarted(), KEY, PARTITIONS, LogOptions(lambda: 1, 100_000))
+    assert not restarted.info(0).assigned
+    assert restarted.info(0).session_id == -1
+    assert set(restarted.partitions) == {1, 2}
+
+
+def test_partition_whose_old_files_are_damaged_is_not_assigned(disk: MemoryDisk) -> None:
+    directory = directory_on(disk)
+    directory.unassign(0, delete_files=False)
+    disk.damage("0/0000000000000000000.seg", 12, b"another key")
+    with pytest.raises(RequestRefused):
+        directory.assign(0)
+    assert not directory.info(0).assigned

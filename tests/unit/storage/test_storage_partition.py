@@ -1,0 +1,66 @@
+"""The requests of one partition: bounds of what one answer holds."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.support.inline_engine import InlineEngine
+from waltz.protocol import storage
+from waltz.protocol.records import Record, RecordBatch, ReqId
+from waltz.testing.disk import MemoryDisk
+from waltz_storage.core.log.log_segments import LogOptions
+from waltz_storage.core.partitions import partition as partition_module
+from waltz_storage.core.partitions.storage_directory import StorageDirectory
+
+RECORDS = 10
+ALL = 1 << 30
+
+
+@pytest.fixture
+def engine() -> InlineEngine:
+    """Return an engine with ten records in partition 0, in session 1."""
+    directory = StorageDirectory(MemoryDisk(), uuid.UUID(int=5), 1, LogOptions(lambda: 1))
+    directory.assign(0)
+    engine = InlineEngine(directory)
+    engine.ask(storage.SetLowWaterMarkRequest(1, 0, 0, -1))
+    records = RecordBatch.of(Record(n, ReqId(1, 2, 0, n), 0, b"x" * 100, 7) for n in range(RECORDS))
+    engine.ask(storage.AppendRequest(1, 0, 0, records))
+    return engine
+
+
+def committed(first_id: int, last_id: int, records: int = ALL, size: int = ALL) -> Any:
+    return storage.CommittedRecordListRequest(1, 0, 0, first_id, last_id, records, size)
+
+
+def stored(first_id: int, last_id: int, records: int = ALL, size: int = ALL) -> Any:
+    return storage.StoredRecordListRequest(1, 0, 0, first_id, last_id, records, size)
+
+
+@pytest.mark.parametrize("request_of", [committed, stored])
+@pytest.mark.parametrize(
+    ("first_id", "last_id", "most", "count"), [(0, 6, ALL, 7), (2, 6, ALL, 5), (2, 6, 3, 3)]
+)
+def test_committed_read_ends_at_the_last_committed_id(
+    engine: InlineEngine, request_of: Any, first_id: int, last_id: int, most: int, count: int
+) -> None:
+    assert engine.ask(request_of(first_id, last_id, most)).records.count == count
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        committed,
+        stored,
+        lambda first_id, _: storage.BoundedRecordListRequest(1, 0, 0, first_id, ALL, ALL),
+    ],
+    ids=["committed", "stored", "bounded"],
+)
+def test_answer_is_bounded_whatever_the_request_allows(
+    engine: InlineEngine, request_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.ask(request_of(0, RECORDS - 1)).records.count == RECORDS
+    monkeypatch.setattr(partition_module, "BULK_LIMIT_BYTES", 450)
+    assert engine.ask(request_of(0, RECORDS - 1)).records.count == 3
